@@ -1,0 +1,40 @@
+"""dlio packs small image files into shards, stages the shards, and feeds them to data-parallel trainers.
+
+`pack` writes a Manifest, `stage` turns a Manifest here into a Manifest there, the loaders read a Manifest;
+between them stand pure plans.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Imported before the names are bound: the packages `dlio.pack` and `dlio.stage` each hold the function of their name.
+from dlio.pack import pack
+from dlio.stage import stage
+
+if TYPE_CHECKING:
+    from dlio.manifest import Manifest
+    from dlio.pack import sources
+    from dlio.sample import Field, Sample, Schema
+    from dlio.topology import Topology
+
+__all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "pack", "sources", "stage"]
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Field": "dlio.sample",
+    "Sample": "dlio.sample",
+    "Schema": "dlio.sample",
+    "Manifest": "dlio.manifest",
+    "Topology": "dlio.topology",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a public name, importing its module (and numpy) only when it is first used."""
+    if name == "sources":
+        return importlib.import_module("dlio.pack.sources")
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'dlio' has no attribute {name!r}")

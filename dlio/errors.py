@@ -1,0 +1,115 @@
+"""What can go wrong, and the exit code of the `dlio` command for each.
+
+    DlioError
+    ├── UsageError             ValueError      2   arguments that cannot be carried out
+    ├── DataError              ValueError      3   the data given cannot be used
+    │   ├── SourceError                            a file, list or label given to `pack`
+    │   ├── SchemaError                            a field that a format or a sample does not have
+    │   ├── ManifestError                          manifest.jsonl is missing, damaged or of another version
+    │   └── CorruptRecordError                     a record that differs from what was packed
+    ├── StorageError           OSError         4   space, permission, input/output
+    │   └── DigestError                            a file that differs from its digest
+    └── MissingError                           5   what the machine lacks
+        ├── MissingPackageError  ImportError       a Python package
+        └── LauncherError                          rank variables that contradict each other
+
+A run that did its work but skipped samples, or found damaged ones, raises nothing: it lists them and exits 1.
+Every error survives pickling, so it crosses from a worker to the caller whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXIT_DONE = 0
+EXIT_SKIPPED = 1
+
+
+class DlioError(Exception):
+    """Base of all errors that dlio raises on purpose; `exit_code` is what the command line returns."""
+
+    exit_code = 3
+
+
+class UsageError(DlioError, ValueError):
+    """Arguments that contradict each other or cannot be carried out."""
+
+    exit_code = 2
+
+
+class DataError(DlioError, ValueError):
+    """The data given cannot be used."""
+
+
+class SourceError(DataError):
+    """An input of `pack` is unreadable, empty, no image, or has a bad label."""
+
+
+class SchemaError(DataError):
+    """A field that a format cannot hold, or a sample that does not follow its schema."""
+
+
+class ManifestError(DataError):
+    """`manifest.jsonl` is missing, damaged, or written by another version."""
+
+
+class CorruptRecordError(DataError):
+    """A record whose bytes are not what was packed.
+
+    Attributes:
+        path: the file that holds the record.
+        record: the record's number within its shard, from 0; None where the file itself is damaged.
+        offset: the record's position in `path`, in bytes; None where the format has no offsets.
+        problem: what was expected and what was found.
+    """
+
+    def __init__(self, path: str | Path, problem: str, *, record: int | None = None, offset: int | None = None) -> None:
+        super().__init__(path, problem, record, offset)
+        self.path = str(path)
+        self.problem = problem
+        self.record = record
+        self.offset = offset
+
+    def __str__(self) -> str:
+        where = [self.path]
+        if self.record is not None:
+            where.append(f"record {self.record}")
+        if self.offset is not None:
+            where.append(f"offset {self.offset}")
+        return f"{', '.join(where)}: {self.problem}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_corrupt_record, (self.path, self.problem, self.record, self.offset)
+
+
+def _rebuild_corrupt_record(path: str, problem: str, record: int | None, offset: int | None) -> CorruptRecordError:
+    return CorruptRecordError(path, problem, record=record, offset=offset)
+
+
+class StorageError(DlioError, OSError):
+    """A file system refused: no space, no permission, an input/output error."""
+
+    exit_code = 4
+
+
+class DigestError(StorageError):
+    """A file whose content is not what its digest says."""
+
+
+class MissingError(DlioError):
+    """The machine lacks something that the call needs."""
+
+    exit_code = 5
+
+
+class MissingPackageError(MissingError, ImportError):
+    """A Python package is not installed; the message gives the pip line."""
+
+
+class LauncherError(MissingError):
+    """The launcher's rank variables are incomplete or contradict each other."""
+
+
+def missing_package(package: str, extra: str, purpose: str) -> MissingPackageError:
+    """Returns the error to raise where `package`, part of the extra `extra`, cannot be imported."""
+    return MissingPackageError(f"{purpose} needs the package {package!r}: pip install 'dlio[{extra}]'")

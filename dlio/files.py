@@ -1,0 +1,218 @@
+"""All effects on files: publishing under a final name, digests while bytes pass, verified copies.
+
+A file appears under its final name only when it is whole and on the disk: it is written aside, synced, renamed, and
+its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accidents, blake3 against people.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from dlio.errors import DigestError, StorageError, UsageError
+
+BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
+DEFAULT_DIGEST = "xxh3-128"
+
+
+class Hash(Protocol):
+    """A running digest."""
+
+    def update(self, data: Any, /) -> Any:
+        """Adds bytes."""
+
+    def hexdigest(self) -> str:
+        """Returns the digest so far."""
+
+
+def _new_xxh3() -> Hash:
+    import xxhash
+
+    return xxhash.xxh3_128()
+
+
+def _new_blake3() -> Hash:
+    import blake3
+
+    return blake3.blake3()
+
+
+_ALGORITHMS: dict[str, Callable[[], Hash]] = {"xxh3-128": _new_xxh3, "blake3": _new_blake3}
+
+
+def new_hash(algorithm: str) -> Hash:
+    """Returns an empty running digest.
+
+    Raises:
+        UsageError: the algorithm is unknown.
+    """
+    try:
+        return _ALGORITHMS[algorithm]()
+    except KeyError:
+        raise UsageError(f"{algorithm!r} is no digest: expected one of {', '.join(_ALGORITHMS)}") from None
+
+
+def digest_bytes(data: bytes, algorithm: str = DEFAULT_DIGEST) -> str:
+    """Returns `algorithm:hex` of `data`."""
+    running = new_hash(algorithm)
+    running.update(data)
+    return f"{algorithm}:{running.hexdigest()}"
+
+
+def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST) -> str:
+    """Returns `algorithm:hex` of a file's content, read in large blocks.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    running = new_hash(algorithm)
+    for block in read_blocks(path):
+        running.update(block)
+    return f"{algorithm}:{running.hexdigest()}"
+
+
+def read_blocks(path: Path) -> Iterator[memoryview]:
+    """Yields a file's content in blocks of up to 8 MiB; each block is valid until the next is asked for.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            yield buffer[:count]
+
+
+def check_digest(path: Path, expected: str) -> None:
+    """Reads the file and compares its digest.
+
+    Raises:
+        DigestError: the content differs.
+        StorageError: the file cannot be read.
+        UsageError: the digest's algorithm is unknown.
+    """
+    found = digest_file(path, expected.partition(":")[0])
+    if found != expected:
+        raise DigestError(f"{path} is damaged: expected the digest {expected}, found {found}")
+
+
+@contextmanager
+def storage_errors(verb: str, path: Path) -> Iterator[None]:
+    """Turns the system's errors into StorageErrors that say what could not be done, and to which path."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(error.errno, f"cannot {verb} {path}: {reason}{_advice(error)}") from error
+
+
+def _advice(error: OSError) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ": free some space or choose another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ": check the owner and mode of the file and its folder"
+    return ""
+
+
+class DigestingFile:
+    """A new binary file that keeps the digest of what is appended to it; not thread-safe."""
+
+    def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST) -> None:
+        self.path = path
+        self._algorithm = algorithm
+        self._hash = new_hash(algorithm)
+        self._size = 0
+        with storage_errors("create", path):
+            self._file: IO[bytes] = path.open("xb")
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        """Appends `data` and returns its size in bytes.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        with storage_errors("write", self.path):
+            self._file.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Returns the size so far, in bytes."""
+        return self._size
+
+    def close(self) -> None:
+        """Flushes and closes; may be called twice.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        with storage_errors("write", self.path):
+            self._file.close()
+
+    @property
+    def digest(self) -> str:
+        """`algorithm:hex` of what was appended."""
+        return f"{self._algorithm}:{self._hash.hexdigest()}"
+
+
+def sync_file(path: Path) -> None:
+    """Waits until a file's content is on the disk.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until a folder's entries are on the disk.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    with storage_errors("sync", path):
+        descriptor = os.open(path, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def publish(aside: Path, final: Path) -> None:
+    """Gives a finished file its final name: sync, rename over, sync the folder.
+
+    Raises:
+        StorageError: the file system refused; `aside` is still there.
+    """
+    sync_file(aside)
+    with storage_errors("publish", final):
+        aside.replace(final)
+    sync_folder(final.parent)
+
+
+def publish_bytes(final: Path, data: bytes) -> None:
+    """Writes a small file whole: nobody ever sees a part of it under its name.
+
+    Raises:
+        StorageError: the file system refused; nothing is left behind.
+    """
+    aside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        with storage_errors("write", final):
+            aside.write_bytes(data)
+        publish(aside, final)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,132 @@
+"""Container formats: one module each, found by name, that holds a Writer and a Reader of one shard.
+
+A format knows bytes and files. It knows nothing of atomicity, digests, manifests or clusters: the writer gets a path
+stem and samples, and whatever files it leaves there are the shard. To add a format, add a module to this folder, or
+name a module of your own package with its dots (`--format mypackage.zarr`); it fulfils `Format`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+from dlio.errors import SchemaError, UsageError
+from dlio.sample import Sample, Schema
+
+
+class AppendFile(Protocol):
+    """A new binary file that only grows."""
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        """Appends all of `data`."""
+
+    def tell(self) -> int:
+        """Returns the size so far, in bytes."""
+
+    def close(self) -> None:
+        """Closes the file; may be called twice."""
+
+
+#: Creates a file for a writer; the caller of the writer decides what else happens to the bytes on their way.
+OpenFile = Callable[[Path], AppendFile]
+
+
+def open_plain(path: Path) -> AppendFile:
+    """Creates a plain file; the `OpenFile` to use where nobody watches the bytes."""
+    return path.open("xb")
+
+
+class Writer(Protocol):
+    """Writes the samples of one shard, in order; used by one thread; an unfinished one may be dropped after `close`."""
+
+    def write(self, sample: Sample) -> None:
+        """Appends a sample that `Schema.check` has returned.
+
+        Raises:
+            SchemaError: this format cannot hold this value, for instance a label beyond its integer type.
+        """
+
+    def close(self) -> None:
+        """Completes the files; may be called twice."""
+
+
+class Reader(Protocol):
+    """Reads one shard by record number; safe for several threads at once, opened anew in every process."""
+
+    def __len__(self) -> int:
+        """Returns the number of records."""
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`, 0 <= index < len; its key is what the container itself keeps of it.
+
+        Raises:
+            CorruptRecordError: the record is not what the format prescribes; names file, record and offset.
+            StorageError: the file cannot be read.
+        """
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the file that holds record `index` and its offset in bytes, None where the format has none."""
+
+    def close(self) -> None:
+        """Closes the files; may be called twice."""
+
+
+class Format(Protocol):
+    """What a format's module holds."""
+
+    @property
+    def SUFFIX(self) -> str:  # noqa: N802  a constant of the module
+        """What is added to a shard's stem to name the file, or folder, that holds its records."""
+
+    def refuses(self, schema: Schema) -> str | None:
+        """Returns why this format cannot hold samples of `schema`, naming the field, or None if it can."""
+
+    def Writer(self, stem: Path, schema: Schema, open_file: OpenFile = ...) -> Writer:  # noqa: N802
+        """Starts a shard whose files' names begin with `stem`."""
+
+    def Reader(self, path: Path, schema: Schema) -> Reader:  # noqa: N802
+        """Opens the shard whose records are in `path`.
+
+        Raises:
+            CorruptRecordError: the file, or its index, is damaged.
+            StorageError: it cannot be read.
+            MissingPackageError: the format's own package is not installed.
+        """
+
+
+def names() -> list[str]:
+    """Returns the names of the formats in this folder, sorted."""
+    modules = pkgutil.iter_modules(__path__)
+    return sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_"))
+
+
+def load(name: str) -> Format:
+    """Returns the format of this name, or the module at this dotted path.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    path = name if "." in name else f"{__name__}.{name}"
+    if "." not in name and name not in names():
+        raise UsageError(f"{name!r} is no format: expected one of {', '.join(names())}, or a module's dotted path")
+    try:
+        return cast(Format, importlib.import_module(path))
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the format {name!r} cannot be imported: {error}") from error
+
+
+def require(name: str, schema: Schema) -> Format:
+    """Returns the format `name`, which can hold `schema`.
+
+    Raises:
+        SchemaError: it cannot; the message names the field, the format, and formats that can.
+        UsageError: there is no such format.
+    """
+    reason = load(name).refuses(schema)
+    if reason is None:
+        return load(name)
+    able = [other for other in names() if load(other).refuses(schema) is None]
+    raise SchemaError(f"{name} cannot hold this data set: {reason}; formats that can: {', '.join(able) or 'none'}")

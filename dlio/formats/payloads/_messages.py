@@ -1,0 +1,65 @@
+"""Message classes of `tf.train.Example` and Caffe's `Datum`, built by protobuf from their definitions.
+
+They live in a pool of their own, so that TensorFlow's and Caffe's classes of the same names can be loaded beside them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from dlio.errors import missing_package
+
+# Field name, number, type ("TYPE_" omitted) or message name, and whether it is repeated.
+# tensorflow `core/example/{example,feature}.proto`; the map's entries are spelled out as messages.
+_EXAMPLE = {
+    "BytesList": [("value", 1, "BYTES", True)],
+    "FloatList": [("value", 1, "FLOAT", True)],
+    "Int64List": [("value", 1, "INT64", True)],
+    "Feature": [
+        ("bytes_list", 1, "BytesList", False),
+        ("float_list", 2, "FloatList", False),
+        ("int64_list", 3, "Int64List", False),
+    ],
+    "Entry": [("key", 1, "STRING", False), ("value", 2, "Feature", False)],
+    "Features": [("feature", 1, "Entry", True)],
+    "Example": [("features", 1, "Features", False)],
+}
+# caffe `src/caffe/proto/caffe.proto`
+_DATUM = {
+    "Datum": [
+        ("channels", 1, "INT32", False),
+        ("height", 2, "INT32", False),
+        ("width", 3, "INT32", False),
+        ("data", 4, "BYTES", False),
+        ("label", 5, "INT32", False),
+        ("float_data", 6, "FLOAT", True),
+        ("encoded", 7, "BOOL", False),
+    ],
+}
+
+
+@cache
+def message(name: str) -> type[Any]:
+    """Returns the class of the message `Example` or `Datum`.
+
+    Raises:
+        MissingPackageError: protobuf is not installed.
+    """
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as error:
+        raise missing_package("protobuf", "tfrecord", "reading Example or Datum records") from error
+    file = descriptor_pb2.FileDescriptorProto(name=f"dlio/{name}.proto", package="dlio", syntax="proto2")
+    for message_name, fields in {"Example": _EXAMPLE, "Datum": _DATUM}[name].items():
+        definition = file.message_type.add(name=message_name)
+        for field_name, number, kind, repeated in fields:
+            field = definition.field.add(name=field_name, number=number)
+            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            if hasattr(field, f"TYPE_{kind}"):
+                field.type = getattr(field, f"TYPE_{kind}")
+            else:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".dlio.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"dlio.{name}"))

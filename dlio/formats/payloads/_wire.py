@@ -1,0 +1,23 @@
+"""Protobuf's wire format, written straight into parts (https://protobuf.dev/programming-guides/encoding)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Part = bytes | bytearray | memoryview
+
+
+def varint(number: int) -> bytes:
+    """Returns a whole number as protobuf's int32, int64 and bool write it; negative ones take 10 bytes."""
+    number &= 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def delimited(field: int, parts: Sequence[Part]) -> list[Part]:
+    """Returns a field of bytes or of a message, made of `parts`, with its tag and length before them."""
+    return [varint(field << 3 | 2) + varint(sum(map(len, parts))), *parts]

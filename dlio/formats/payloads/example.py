@@ -1,0 +1,160 @@
+"""`tf.train.Example`: named lists of bytes, floats or 64-bit integers (tensorflow `core/example/feature.proto`).
+
+Image classification uses the field names of TensorFlow's ImageNet files (tensorflow/tpu
+`tools/datasets/imagenet_to_gcs.py`): `image/encoded`, `image/class/label`, `image/class/synset`, `image/filename`, and
+what the image's header tells. Any other schema uses its own field names:
+
+    bytes, str        bytes_list        int8 ... int64, uint8 ... uint32, bool    int64_list
+    float16, float32  float_list        float64, uint64                           bytes_list, raw little-endian
+
+Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies. The sample's key is
+`__key__`. Features stand in sorted order, so equal samples give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlio.formats.payloads._messages import message
+from dlio.formats.payloads._wire import Part, delimited, varint
+from dlio.sample import Field, Sample, Schema
+
+KEY = "__key__"
+IMAGE = "image/encoded"
+LABEL = "image/class/label"
+_RAW = frozenset(["float64", "uint64"])
+
+
+def encode(sample: Sample, schema: Schema) -> list[Part]:
+    """Returns the Example of a sample, in parts."""
+    features = _imagenet(sample, schema) if schema.is_image_classification else _generic(sample, schema)
+    features[KEY] = _bytes_list([sample.key.encode()])
+    entries: list[Part] = []
+    for name, feature in sorted(features.items()):
+        entries += delimited(1, delimited(1, [name.encode()]) + delimited(2, feature))
+    return delimited(1, entries)
+
+
+def _imagenet(sample: Sample, schema: Schema) -> dict[str, list[Part]]:
+    label = sample.fields["label"]
+    features = {
+        IMAGE: _bytes_list([sample.fields["image"]]),
+        LABEL: _int64_list([label]),
+        "image/class/synset": _bytes_list([schema.class_name(label).encode()]),
+        "image/filename": _bytes_list([sample.key.rpartition("/")[2].encode()]),
+    }
+    if (info := sample.image_info) is not None:
+        colorspace = b"RGB" if info.channels == 3 else b"Grayscale"
+        features |= {
+            "image/height": _int64_list([info.height]),
+            "image/width": _int64_list([info.width]),
+            "image/channels": _int64_list([info.channels]),
+            "image/colorspace": _bytes_list([colorspace]),
+            "image/format": _bytes_list([info.format.encode()]),
+        }
+    return features
+
+
+def _generic(sample: Sample, schema: Schema) -> dict[str, list[Part]]:
+    features = {}
+    for name, kind in schema.fields:
+        value = sample.fields[name]
+        features[name] = _feature(value, kind)
+        if kind.is_number and None in kind.shape:
+            features[f"{name}/shape"] = _int64_list(value.shape)
+    return features
+
+
+def _feature(value: Any, kind: Field) -> list[Part]:
+    if not kind.is_number:
+        items = [value] if kind.is_scalar else value
+        return _bytes_list([item.encode() if kind.dtype == "str" else item for item in items])
+    import numpy as np
+
+    array = np.asarray(value)
+    if kind.dtype in _RAW:
+        return _bytes_list([array.astype(f"<{array.dtype.str[1:]}").tobytes()])
+    if array.dtype.kind == "f":
+        return delimited(2, delimited(1, [array.astype("<f4").tobytes()]))
+    return _int64_list(array.ravel().tolist())
+
+
+def _bytes_list(values: Sequence[Part]) -> list[Part]:
+    parts: list[Part] = []
+    for value in values:
+        parts += delimited(1, [value])
+    return delimited(1, parts)
+
+
+def _int64_list(values: Sequence[int]) -> list[Part]:
+    return delimited(3, delimited(1, [b"".join(map(varint, values))]))
+
+
+def decode(data: bytes | memoryview, schema: Schema) -> Sample:
+    """Returns the sample of an Example; its key is `__key__`, else `image/filename`, else ''.
+
+    Raises:
+        ValueError: `data` is no Example, or lacks a field of the schema.
+        MissingPackageError: protobuf is not installed.
+    """
+    features = _parse(data)
+    names = {"image": IMAGE, "label": LABEL} if schema.is_image_classification else {}
+    fields = {name: _value(features, names.get(name, name), kind) for name, kind in schema.fields}
+    key = features.get(KEY) or features.get("image/filename")
+    return Sample(bytes(key.bytes_list.value[0]).decode() if key and key.bytes_list.value else "", fields)
+
+
+def _parse(data: bytes | memoryview) -> dict[str, Any]:
+    kind = message("Example")
+    from google.protobuf.message import DecodeError
+
+    try:
+        example = kind.FromString(bytes(data))
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"the record is no tf.train.Example: {error}") from error
+    return {entry.key: entry.value for entry in example.features.feature}
+
+
+def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
+    if name not in features:
+        raise ValueError(f"the Example has no feature {name!r}, only {sorted(features)}")
+    feature = features[name]
+    if not kind.is_number:
+        items = [item.decode() if kind.dtype == "str" else item for item in feature.bytes_list.value]
+        value: Any = items if not kind.is_scalar else _only(items, name)
+    else:
+        value = _array(features, name, kind)
+    return kind.convert(value)
+
+
+def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
+    import numpy as np
+
+    feature = features[name]
+    dtype = np.dtype(kind.dtype)
+    if kind.dtype in _RAW and feature.bytes_list.value:
+        flat = np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
+    else:
+        numbers = feature.float_list.value if dtype.kind == "f" else feature.int64_list.value
+        flat = np.array(numbers, dtype=dtype)
+    if not kind.shape:
+        return _only(flat, name).item()
+    return flat.reshape(_shape(features, name, kind))
+
+
+def _shape(features: dict[str, Any], name: str, kind: Field) -> list[int]:
+    if None not in kind.shape:
+        return [dim for dim in kind.shape if dim is not None]
+    stored = features.get(f"{name}/shape")
+    if stored is not None:
+        return list(stored.int64_list.value)
+    if kind.shape == (None,):
+        return [-1]
+    raise ValueError(f"the Example has no feature {name + '/shape'!r}, which tells the shape of {name!r}")
+
+
+def _only(values: Any, name: str) -> Any:
+    if len(values) != 1:
+        raise ValueError(f"the feature {name!r} has {len(values)} values, expected 1")
+    return values[0]

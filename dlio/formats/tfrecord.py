@@ -1,0 +1,156 @@
+"""TFRecord: length-prefixed records with two checksums, and a text index beside them.
+
+A record (tensorflow `core/lib/io/record_writer.h`):
+
+    u64le length | u32le masked CRC-32C of these 8 bytes | data | u32le masked CRC-32C of data
+    mask(c) = ((c >> 15 | c << 17) + 0xa282ead8) mod 2^32
+
+`NAME.idx` has a line `offset length` per record, both in bytes, the length that of the whole framed record (the form of
+DALI's `tfrecord2idx`). A shard without an index is scanned when it is opened. The payload is `tf.train.Example`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+
+from dlio.errors import CorruptRecordError
+from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats._index import read_index
+from dlio.formats._positional import PositionalFile
+from dlio.formats.payloads import example
+from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIX = ".tfrecord"
+_HEADER_BYTES = 12
+_FRAME_BYTES = 16
+
+
+def refuses(schema: Schema) -> str | None:
+    """Returns why TFRecord cannot hold this schema: never, since Example holds every field."""
+    return None
+
+
+def masked_crc(data: bytes | memoryview) -> int:
+    """Returns the masked CRC-32C of `data`, as a uint32."""
+    return _mask(crc32c(data))
+
+
+def _mask(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class Writer:
+    """Writes a shard and its index."""
+
+    def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
+        self._schema = schema
+        self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
+        self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
+
+    def write(self, sample: Sample) -> None:
+        """Appends a sample."""
+        parts = example.encode(sample, self._schema)
+        crc = 0
+        for part in parts:
+            crc = crc32c(part, crc)
+        length = struct.pack("<Q", sum(map(len, parts)))
+        offset = self._records.tell()
+        self._records.write(length + struct.pack("<I", masked_crc(length)))
+        for part in parts:
+            self._records.write(part)
+        self._records.write(struct.pack("<I", _mask(crc)))
+        self._index.write(b"%d %d\n" % (offset, self._records.tell() - offset))
+
+    def close(self) -> None:
+        """Completes both files."""
+        self._records.close()
+        self._index.close()
+
+
+class Reader:
+    """Reads a shard by record number, checking both checksums of every record."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._file = PositionalFile(path)
+        try:
+            self._extents = _extents(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the shard's file and the record's offset in it, in bytes."""
+        return self._file.path, int(self._extents[index, 0])
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`."""
+        offset, num_bytes = map(int, self._extents[index])
+        frame = memoryview(self._file.read(offset, num_bytes, index))
+        length = _data_bytes(frame[:_HEADER_BYTES], self._file.path, index, offset)
+        data = frame[_HEADER_BYTES:-4]
+        if length != len(data):
+            raise self._corrupt(index, f"the record's header says {length} bytes, the index {len(data)}")
+        if masked_crc(data) != struct.unpack("<I", frame[-4:])[0]:
+            raise self._corrupt(index, "the data's checksum is wrong: restore the file")
+        try:
+            return example.decode(data, self._schema)
+        except ValueError as error:
+            raise self._corrupt(index, str(error)) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _corrupt(self, index: int, problem: str) -> CorruptRecordError:
+        return CorruptRecordError(self._file.path, problem, record=index, offset=int(self._extents[index, 0]))
+
+
+def _extents(file: PositionalFile) -> np.ndarray[Any, Any]:
+    """Returns offset and framed size of every record, int64 of shape (n, 2), from the index or by a scan."""
+    import numpy as np
+
+    extents = read_index(file.path.with_suffix(".idx"), columns=2)
+    if extents is None:
+        return np.array(list(scan(file)), dtype="int64").reshape(-1, 2)
+    ends = np.concatenate([[0], extents.sum(axis=1)])
+    if (extents[:, 1] < _FRAME_BYTES).any() or (extents[:, 0] != ends[:-1]).any() or ends[-1] != file.num_bytes:
+        problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the records are scanned"
+        raise CorruptRecordError(file.path.with_suffix(".idx"), problem)
+    return extents
+
+
+def scan(file: PositionalFile) -> Iterator[tuple[int, int]]:
+    """Yields offset and framed size of every record, in bytes, by reading the headers only.
+
+    Raises:
+        CorruptRecordError: a header's checksum is wrong, or a record goes beyond the end of the file.
+    """
+    offset = number = 0
+    while offset < file.num_bytes:
+        head = memoryview(file.read(offset, _HEADER_BYTES, number))
+        num_bytes = _data_bytes(head, file.path, number, offset) + _FRAME_BYTES
+        if offset + num_bytes > file.num_bytes:
+            problem = f"expected {num_bytes} bytes here, the file has {file.num_bytes - offset} more: it is cut off"
+            raise CorruptRecordError(file.path, problem, record=number, offset=offset)
+        yield offset, num_bytes
+        offset += num_bytes
+        number += 1
+
+
+def _data_bytes(head: memoryview, path: Path, record: int, offset: int) -> int:
+    length, crc = struct.unpack("<QI", head)
+    if masked_crc(head[:8]) != crc:
+        raise CorruptRecordError(path, "the length's checksum is wrong: restore the file", record=record, offset=offset)
+    return int(length)

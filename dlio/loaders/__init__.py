@@ -1,0 +1,1 @@
+"""Feeds data-parallel trainers from packed shards: `dlio.loaders.torch`, `dlio.loaders.tensorflow`."""

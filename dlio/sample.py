@@ -1,0 +1,268 @@
+"""Field, Schema and Sample: what one record of a data set holds, by name and type.
+
+A schema is written as a mapping of field names to types:
+
+    {"image": "bytes", "label": "int64"}            image classification
+    {"image": "bytes", "label": "float32[14]"}      several labels per image, as in ChestX-ray14
+    {"image": "uint8[32,32,3]", "label": "int64"}   raw arrays
+    {"frames": "bytes[]", "name": "str"}            a list of encoded frames of any length
+
+A type is `bytes`, `str` or a numpy number type, then the shape in brackets; `?` is a dimension that varies, and `[]`
+is short for `[?]`. `bytes` and `str` take one dimension at most: a list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c as extend_crc
+
+from dlio.errors import SchemaError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Value = bytes | str | int | float | list[bytes] | list[str] | np.ndarray[Any, Any]
+
+NUMBER_TYPES = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+)
+_TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The type of one field: a dtype and a shape, None standing for a dimension that varies."""
+
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Field:
+        """Returns the field that `text` describes, such as `float32[14]`.
+
+        Raises:
+            SchemaError: `text` is no type.
+        """
+        match = _TYPE.fullmatch(text)
+        if match is None or match[1] not in NUMBER_TYPES | {"bytes", "str"}:
+            raise SchemaError(f"{text!r} is no field type: expected bytes, str or a number type such as float32[14]")
+        dims = (match[2] or "?").split(",") if match[3] else []
+        if match[1] in ("bytes", "str") and len(dims) > 1:
+            raise SchemaError(f"{text!r} is no field type: {match[1]} takes one dimension at most")
+        return cls(match[1], tuple(None if dim == "?" else int(dim) for dim in dims))
+
+    def __str__(self) -> str:
+        if not self.shape:
+            return self.dtype
+        if self.shape == (None,):
+            return f"{self.dtype}[]"
+        return f"{self.dtype}[{','.join('?' if dim is None else str(dim) for dim in self.shape)}]"
+
+    @property
+    def is_number(self) -> bool:
+        """True for a number or an array of numbers."""
+        return self.dtype in NUMBER_TYPES
+
+    @property
+    def is_scalar(self) -> bool:
+        """True where a sample holds one value."""
+        return not self.shape
+
+    @property
+    def is_fixed(self) -> bool:
+        """True for numbers whose count is the same in every sample."""
+        return self.is_number and None not in self.shape
+
+    def convert(self, value: object) -> Value:
+        """Returns `value` as this field holds it: int, float, bytes, str, a list of those two, or an ndarray.
+
+        Raises:
+            SchemaError: `value` has another type or shape, or does not fit the dtype without loss.
+        """
+        if self.is_number:
+            return self._convert_number(value)
+        if self.is_scalar:
+            return self._convert_text(value)
+        if not isinstance(value, list | tuple) or self.shape[0] not in (None, len(value)):
+            raise SchemaError(f"expected {self}, found {_describe(value)}")
+        return [self._convert_text(item) for item in value]  # type: ignore[return-value]
+
+    def _convert_text(self, value: object) -> bytes | str:
+        if self.dtype == "str" and isinstance(value, str):
+            return value
+        if self.dtype == "bytes" and isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise SchemaError(f"expected {self}, found {_describe(value)}")
+
+    def _convert_number(self, value: object) -> Value:
+        import numpy as np
+
+        array = np.asarray(value)
+        if array.dtype != self.dtype:
+            exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, np.dtype(self.dtype)))
+            if not exact:
+                raise SchemaError(f"expected {self}, found {_describe(value)}")
+            array = array.astype(self.dtype)
+        if len(array.shape) != len(self.shape) or any(
+            dim not in (None, n) for dim, n in zip(self.shape, array.shape, strict=True)
+        ):
+            raise SchemaError(f"expected {self}, found {_describe(value)}")
+        return array if self.shape else array.item()
+
+
+def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Tells whether whole numbers keep their value in `dtype`, and fractions stay fractions."""
+    import numpy as np
+
+    if array.dtype.kind == "f":
+        return bool(dtype.kind == "f")
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return bool((array.astype(dtype).astype("float64") == array.astype("float64")).all())
+    if dtype.kind == "b":
+        return bool(array.dtype.kind == "b")
+    limits = np.iinfo(dtype)
+    return int(array.min()) >= limits.min and int(array.max()) <= limits.max
+
+
+def _describe(value: object) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{getattr(value, 'dtype', '?')}{list(shape)}"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return f"{type(value).__name__} {value!r}"[:80]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema(Mapping[str, Field]):
+    """The fields of every sample of a data set, in order.
+
+    Attributes:
+        fields: name and type of each field.
+        class_names: the names of the classes, or of the entries of a vector of labels; may be empty.
+        label_offset: what was added to the class index to give the label (1 in TensorFlow's ImageNet files).
+    """
+
+    fields: tuple[tuple[str, Field], ...]
+    class_names: tuple[str, ...] = ()
+    label_offset: int = 0
+
+    @classmethod
+    def of(cls, types: Mapping[str, str], class_names: tuple[str, ...] = (), label_offset: int = 0) -> Schema:
+        """Returns the schema for field names and types as text.
+
+        Raises:
+            SchemaError: a name is no identifier, or a type is unknown.
+        """
+        for name in types:
+            if not _NAME.fullmatch(name):
+                raise SchemaError(f"{name!r} is no field name: expected letters, digits and '_' only")
+        fields = tuple((name, Field.parse(text)) for name, text in types.items())
+        return cls(fields, tuple(class_names), label_offset)
+
+    def types(self) -> dict[str, str]:
+        """Returns the field types as text, the inverse of `of`."""
+        return {name: str(kind) for name, kind in self.fields}
+
+    def __getitem__(self, name: str) -> Field:
+        for own, kind in self.fields:
+            if own == name:
+                return kind
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def is_image_classification(self) -> bool:
+        """True for exactly one encoded image and one integer label: what each format's own tools expect."""
+        return self.types() == {"image": "bytes", "label": "int64"}
+
+    def class_name(self, label: int) -> str:
+        """Returns the name of the class with this label, or '' where none is known."""
+        index = label - self.label_offset
+        return self.class_names[index] if 0 <= index < len(self.class_names) else ""
+
+    def check(self, sample: Sample) -> Sample:
+        """Returns `sample` with every value as its field holds it.
+
+        Raises:
+            SchemaError: a field is missing, unknown, or holds another type.
+        """
+        if sample.fields.keys() != self.keys():
+            raise SchemaError(
+                f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
+                "pack it under the schema it follows"
+            )
+        values = {}
+        for name, kind in self.fields:
+            try:
+                values[name] = kind.convert(sample.fields[name])
+            except SchemaError as error:
+                raise SchemaError(f"sample {sample.key!r}, field {name!r}: {error}") from None
+        return Sample(sample.key, values, sample.image_info)
+
+
+#: One encoded image and its class index: the schema that every format has a payload of its ecosystem for.
+IMAGE_CLASSIFICATION = Schema.of({"image": "bytes", "label": "int64"})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What an encoded image's header tells: format name as Pillow spells it, size in pixels, channels."""
+
+    format: str
+    height: int
+    width: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One record: a key, unique in its data set, and a value for each field.
+
+    Attributes:
+        key: any non-empty text; for image folders the path below the folder.
+        fields: bytes, str, int, float, lists of bytes or str, or ndarrays, by field name.
+        image_info: the image's header where the packer has read it; formats may store it, none needs it.
+    """
+
+    key: str
+    fields: dict[str, Any]
+    image_info: ImageInfo | None = field(default=None, compare=False)
+
+
+def crc32c(sample: Sample, schema: Schema) -> int:
+    """Returns the CRC-32C of a sample's values, uint32, the same in whatever format it is stored.
+
+    The checksum runs over the fields in the schema's order: bytes as they are, text as UTF-8, numbers as the
+    little-endian bytes of their dtype; entries of a list and arrays whose shape varies follow one another.
+    """
+    crc = 0
+    for name, kind in schema.fields:
+        value = sample.fields[name]
+        if kind.is_number:
+            crc = extend_crc(_number_bytes(value, kind), crc)
+        elif kind.is_scalar:
+            crc = extend_crc(value if kind.dtype == "bytes" else value.encode(), crc)
+        else:
+            for item in value:
+                crc = extend_crc(item if kind.dtype == "bytes" else item.encode(), crc)
+    return crc
+
+
+def _number_bytes(value: Any, kind: Field) -> bytes:
+    if kind.dtype == "int64" and not kind.shape:
+        return int(value).to_bytes(8, "little", signed=True)
+    import numpy as np
+
+    return np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()
