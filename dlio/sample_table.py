@@ -1,0 +1,191 @@
+"""The table beside each shard: key, checksum and small numbers of every sample, whatever the format.
+
+Containers keep a key only in their ecosystem's form, and most keep no checksum of a record. `STEM.samples.npz` keeps
+both exactly, so that damage is found and named, and labels are known without reading images. It is an uncompressed
+`.npz` of numpy with these arrays over the shard's n samples:
+
+    key_bytes    uint8    the keys, UTF-8, one after the other
+    key_offsets  int64    n + 1 positions in key_bytes
+    crc32c       uint32   n checksums, as `dlio.sample.crc32c` defines them
+    field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import CorruptRecordError, StorageError
+from dlio.formats._positional import PositionalFile
+from dlio.sample import Field, Sample, Schema, crc32c
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIX = ".samples.npz"
+_MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
+
+
+def columns(schema: Schema) -> dict[str, Field]:
+    """Returns the fields that the table keeps."""
+    return {name: kind for name, kind in schema.items() if kind.is_fixed and _num_bytes(kind) <= _MAX_COLUMN_BYTES}
+
+
+def _num_bytes(kind: Field) -> int:
+    import numpy as np
+
+    return prod(_shape(kind)) * np.dtype(kind.dtype).itemsize
+
+
+def _shape(kind: Field) -> tuple[int, ...]:
+    return tuple(dim or 0 for dim in kind.shape)
+
+
+class SampleTableBuilder:
+    """Collects the rows of one shard's table; used by one thread."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._keys: list[bytes] = []
+        self._crcs: list[int] = []
+        self._values: dict[str, list[Any]] = {name: [] for name in columns(schema)}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def append(self, sample: Sample) -> None:
+        """Adds the row of a sample that `Schema.check` has returned."""
+        self._keys.append(sample.key.encode())
+        self._crcs.append(crc32c(sample, self._schema))
+        for name, values in self._values.items():
+            values.append(sample.fields[name])
+
+    def to_bytes(self) -> bytes:
+        """Returns the table's file; equal rows give equal bytes."""
+        import numpy as np
+
+        arrays = {
+            "key_bytes": np.frombuffer(b"".join(self._keys), dtype="uint8"),
+            "key_offsets": np.cumsum([0, *map(len, self._keys)], dtype="int64"),
+            "crc32c": np.array(self._crcs, dtype="uint32"),
+        }
+        for name, kind in columns(self._schema).items():
+            values = np.array(self._values[name], dtype=kind.dtype)
+            arrays[f"field_{name}"] = values.reshape(len(self), *_shape(kind))
+        out = io.BytesIO()
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+        return out.getvalue()
+
+
+class SampleTable:
+    """Reads a shard's table; columns are read when first asked for; thread-safe, opened anew in every process."""
+
+    def __init__(self, path: Path, schema: Schema, num_samples: int) -> None:
+        """Opens the table of a shard of `num_samples` samples.
+
+        Raises:
+            CorruptRecordError: the file is no such table.
+            StorageError: it cannot be read.
+        """
+        self.path = path
+        self._schema = schema
+        self._num_samples = num_samples
+        self._file = PositionalFile(path)
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+        try:
+            self._members = self._directory()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _directory(self) -> dict[str, tuple[int, int]]:
+        """Returns position and size of each member; only stored ones, so that no size can exceed the file's."""
+        try:
+            with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                entries = archive.infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+            raise CorruptRecordError(self.path, f"no table of samples: {error}: restore the file") from error
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
+        members = {}
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise CorruptRecordError(self.path, f"{entry.filename} is compressed, expected it stored as it is")
+            local = self._file.read(entry.header_offset, 30)
+            names_bytes = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+            members[entry.filename.removesuffix(".npy")] = (entry.header_offset + 30 + names_bytes, entry.file_size)
+        return members
+
+    @property
+    def crcs(self) -> np.ndarray[Any, Any]:
+        """The checksums of all samples, uint32 of shape (n,)."""
+        return self._column("crc32c")
+
+    def field(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns the values of a small field of numbers, of its dtype and shape (n, *shape), read-only.
+
+        Raises:
+            CorruptRecordError: the table lacks them, or they are not what the schema demands.
+        """
+        return self._column(f"field_{name}")
+
+    def _column(self, name: str) -> np.ndarray[Any, Any]:
+        if name not in self._arrays:
+            self._arrays[name] = self._read(name)
+        return self._arrays[name]
+
+    def _read(self, name: str) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        if name not in self._members:
+            raise CorruptRecordError(self.path, f"the column {name!r} is missing: restore the file")
+        offset, num_bytes = self._members[name]
+        stream = io.BytesIO(self._file.read(offset, num_bytes))
+        try:
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ValueError("not of npy version 1.0")
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+            expected = self._expected(name)
+            if fortran_order or dtype.hasobject or (expected is not None and (shape, dtype) != expected):
+                raise ValueError(f"{dtype}{list(shape)}, expected {expected}")
+            return np.frombuffer(stream.getvalue(), dtype=dtype, offset=stream.tell()).reshape(shape)
+        except (ValueError, EOFError) as error:
+            raise CorruptRecordError(self.path, f"the column {name!r} is damaged: {error}: restore it") from error
+
+    def _expected(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        import numpy as np
+
+        n = self._num_samples
+        fixed: dict[str, tuple[tuple[int, ...], str]] = {"key_offsets": ((n + 1,), "int64"), "crc32c": ((n,), "uint32")}
+        if name in fixed:
+            return fixed[name][0], np.dtype(fixed[name][1])
+        if name == "key_bytes":
+            return None
+        kind = self._schema[name.removeprefix("field_")]
+        return (n, *_shape(kind)), np.dtype(kind.dtype)
+
+    def key(self, index: int) -> str:
+        """Returns the key of sample `index`."""
+        return self.keys(index, index + 1)[0]
+
+    def keys(self, start: int, stop: int) -> list[str]:
+        """Returns the keys of samples `start` to `stop`, that one left out.
+
+        Raises:
+            CorruptRecordError: the keys are damaged.
+        """
+        offsets = self._column("key_offsets")[start : stop + 1].tolist()
+        blob = self._column("key_bytes")
+        if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > len(blob):
+            raise CorruptRecordError(self.path, "the keys' offsets are not in order: restore the file", record=start)
+        text = blob[offsets[0] : offsets[-1]].tobytes()
+        bounds = pairwise(offset - offsets[0] for offset in offsets)
+        return [text[low:high].decode(errors="replace") for low, high in bounds]
+
+    def close(self) -> None:
+        """Closes the file; may be called twice."""
+        self._file.close()

@@ -1,0 +1,193 @@
+"""Open shards: a format's reader joined with the table of its samples, and a pool that keeps a few of them open."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlio import formats, sample_table
+from dlio.errors import CorruptRecordError, StorageError
+from dlio.manifest import Manifest, Shard
+from dlio.sample import Sample, crc32c
+from dlio.sample_table import SampleTable
+
+MAX_OPEN_SHARDS = 64  # bounds descriptors and LMDB environments; a window shuffle needs far fewer
+
+
+class ShardReader:
+    """One shard of a data set: samples with their exact keys, each compared with its checksum.
+
+    Safe for several threads at once; opened anew in every process.
+    """
+
+    def __init__(self, manifest: Manifest, shard: Shard) -> None:
+        """Opens `shard` below `manifest.root`.
+
+        Raises:
+            StorageError: a file is missing, has another size than the manifest says, or cannot be read.
+            CorruptRecordError: a file is damaged.
+        """
+        self._schema = manifest.schema
+        self.shard = shard
+        paths = [_checked(manifest.root / file.name, file.num_bytes) for file in shard.files]
+        tables = [path for path in paths if path.name.endswith(sample_table.SUFFIX)]
+        self._table = SampleTable(tables[0], manifest.schema, shard.num_samples) if tables else None
+        try:
+            container = formats.load(manifest.format)
+            self._reader = container.Reader(_records(paths[0], shard.name + container.SUFFIX), manifest.schema)
+            if len(self._reader) != shard.num_samples:
+                problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
+                raise CorruptRecordError(paths[0], problem)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return self.shard.num_samples
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`.
+
+        Raises:
+            CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
+            StorageError: the file cannot be read.
+        """
+        sample = self._reader.read(index)
+        if self._table is None:
+            return sample
+        if crc32c(sample, self._schema) != self._table.crcs[index]:
+            path, offset = self._reader.locate(index)
+            problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
+            raise CorruptRecordError(path, problem, record=index, offset=offset)
+        return Sample(self._table.key(index), sample.fields, sample.image_info)
+
+    def key(self, index: int) -> str:
+        """Returns the key of record `index`, without reading the record where the shard has a table."""
+        return self._table.key(index) if self._table else self._reader.read(index).key
+
+    def keys(self) -> list[str]:
+        """Returns all keys, in order."""
+        return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
+
+    def column(self, name: str) -> Any:
+        """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
+
+        Raises:
+            KeyError: the schema has no such field.
+        """
+        if self._table and name in sample_table.columns(self._schema):
+            return self._table.field(name)
+        import numpy as np
+
+        kind = self._schema[name]
+        return np.array([self._reader.read(i).fields[name] for i in range(len(self))], dtype=kind.dtype)
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the file that holds record `index` and its offset in bytes, None where the format has none."""
+        return self._reader.locate(index)
+
+    def close(self) -> None:
+        """Closes all files; may be called twice."""
+        for part in (getattr(self, "_reader", None), self._table):
+            if part is not None:
+                part.close()
+
+
+def _checked(path: Path, num_bytes: int) -> Path:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+    if found != num_bytes:
+        raise CorruptRecordError(path, f"expected {num_bytes} bytes, found {found}: restore the file or stage it again")
+    return path
+
+
+def _records(path: Path, name: str) -> Path:
+    """Returns what the format opens: the shard's first file, or its folder where the records' name is a folder's."""
+    return path.parent if path.parent.name == name else path
+
+
+class ShardPool:
+    """Opens the shards of a data set when they are needed, a bounded number at a time.
+
+    Safe for several threads. Picklable, and safe across fork: every process opens its own files.
+    """
+
+    def __init__(self, manifest: Manifest, max_open: int = MAX_OPEN_SHARDS) -> None:
+        self.manifest = manifest
+        self._max_open = max_open
+        self._start()
+        _pools.add(self)
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, ShardReader] = OrderedDict()
+        self._in_use: dict[int, int] = {}
+
+    def __getstate__(self) -> tuple[Manifest, int]:
+        return self.manifest, self._max_open
+
+    def __setstate__(self, state: tuple[Manifest, int]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    @contextmanager
+    def shard(self, number: int) -> Iterator[ShardReader]:
+        """Lends the open shard `number`; it stays open at least until it is given back.
+
+        Raises:
+            StorageError, CorruptRecordError: as ShardReader.
+        """
+        with self._lock:
+            if number not in self._open:
+                self._open[number] = ShardReader(self.manifest, self.manifest.shards[number])
+            self._open.move_to_end(number)
+            self._in_use[number] = self._in_use.get(number, 0) + 1
+            reader = self._open[number]
+        try:
+            yield reader
+        finally:
+            with self._lock:
+                self._in_use[number] -= 1
+                self._evict()
+
+    def _evict(self) -> None:
+        idle = [number for number in self._open if not self._in_use.get(number)]
+        for number in idle[: max(0, len(self._open) - self._max_open)]:
+            self._open.pop(number).close()
+
+    def read(self, index: int) -> Sample:
+        """Returns sample `index` of the data set.
+
+        Raises:
+            IndexError: there is no such sample.
+            CorruptRecordError, StorageError: as ShardReader.read.
+        """
+        number, record = self.manifest.locate(index)
+        with self.shard(number) as shard:
+            return shard.read(record)
+
+    def close(self) -> None:
+        """Closes every shard; the pool can be used again."""
+        with self._lock:
+            for reader in self._open.values():
+                reader.close()
+            self._open.clear()
+
+
+_pools: weakref.WeakSet[ShardPool] = weakref.WeakSet()
+
+
+def _start_pools() -> None:
+    """Forgets, in a forked child, the parent's open shards and locks: neither may be shared between processes."""
+    for pool in list(_pools):
+        pool._start()
+
+
+os.register_at_fork(after_in_child=_start_pools)
