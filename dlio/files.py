@@ -7,7 +7,7 @@ its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accident
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -200,6 +200,25 @@ def publish(aside: Path, final: Path) -> None:
     with storage_errors("publish", final):
         aside.replace(final)
     sync_folder(final.parent)
+
+
+def publish_all(aside: Path, final: Path, names: Sequence[str]) -> None:
+    """Gives the finished files `names`, paths below the folder `aside`, their names below the folder `final`.
+
+    All are synced before the first is renamed, and each folder is synced once.
+
+    Raises:
+        StorageError: the file system refused; what was not renamed is still below `aside`.
+    """
+    for name in names:
+        sync_file(aside / name)
+    folders = [final / folder for folder in sorted({Path(name).parent for name in names})]
+    for name in names:
+        with storage_errors("publish", final / name):
+            (final / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside / name).replace(final / name)
+    for folder in {*folders, final}:
+        sync_folder(folder)
 
 
 def publish_bytes(final: Path, data: bytes) -> None:

@@ -2,6 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-def pack() -> None:
-    """Set below by the real signature."""
+if TYPE_CHECKING:
+    from dlio.manifest import Manifest, Shard
+    from dlio.pack.listing import Source
+
+
+def pack(
+    source: Source,
+    out: str | Path,
+    *,
+    format: str = "tfrecord",  # noqa: A002  the field's word
+    shard_size: int = 256 << 20,
+    num_shards: int | None = None,
+    shuffle: int | None = None,
+    label_offset: int = 0,
+    on_error: Literal["raise", "skip"] = "raise",
+    overwrite: bool = False,
+    workers: int | None = None,
+    engine: str = "processes",
+    executor: Executor | None = None,
+    digest: str = "xxh3-128",
+    started: Callable[[int], None] = lambda num_samples: None,
+    report: Callable[[Shard], None] = lambda shard: None,
+) -> Manifest:
+    """Packs `source` into shards in the folder `out` and returns their manifest.
+
+    A run that was stopped goes on where it was when it is called again with the same arguments; a run that was done
+    does nothing. The shards depend on the source and the arguments, never on the number of workers or the engine.
+
+    Args:
+        source: where the samples come from; see `dlio.sources`.
+        out: the folder to write; a new or an empty one, or one that holds the same data set in part.
+        format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
+        shard_size: the size of a shard to aim at, in bytes.
+        num_shards: the number of shards, instead of `shard_size`.
+        shuffle: a seed to shuffle the samples by; by default they keep the source's order.
+        label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
+        on_error: `skip` leaves bad samples out and lists them in the manifest.
+        overwrite: replaces another data set in `out`; only files that its manifest names are removed.
+        workers: the number of processes; by default one for each core that may be used.
+        engine: what runs the workers: processes or serial.
+        executor: runs the workers instead of an engine; it stays open.
+        digest: the algorithm of the files' digests: xxh3-128, or blake3 where somebody may forge them.
+        started: called once with the number of samples when they are listed.
+        report: called with each shard when it is on the disk, those of an earlier run first.
+
+    Raises:
+        SourceError: the input is unreadable, empty, no image, or has bad labels.
+        SchemaError: the format cannot hold such samples.
+        StorageError: space, permission, input/output, or a worker that died; what is done is kept.
+        UsageError: arguments that contradict each other, or `out` holds something else.
+    """
+    from dlio import executors, files
+    from dlio.pack.resume import remove_packed
+    from dlio.pack.run import make_plan, run_plan
+
+    files.new_hash(digest)
+    workers = workers or executors.default_workers()
+    plan = make_plan(
+        source, format=format, label_offset=label_offset, seed=shuffle, shard_bytes=shard_size, num_shards=num_shards
+    )
+    started(len(plan.listing))
+    out = Path(out)
+    if overwrite:
+        remove_packed(out)
+    return run_plan(
+        plan,
+        out,
+        executor=executor,
+        workers=workers,
+        engine=engine,
+        skip_bad=on_error == "skip",
+        digest=digest,
+        report=report,
+    )

@@ -1,0 +1,133 @@
+"""Listing and Source: all samples of an input by name, size and label, before any of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlio.errors import SourceError
+from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The samples of a source, in its order, without their content; picklable.
+
+    Attributes:
+        schema: the fields that the samples will have.
+        keys: n keys, all different.
+        num_bytes: int64 of shape (n,): how much is to be read for each; 0 where that is unknown.
+        columns: what is known of each sample before reading it, its label for instance; n rows each.
+        image_fields: the fields that hold encoded images, whose headers are checked when they are packed.
+    """
+
+    schema: Schema
+    keys: list[str]
+    num_bytes: Array
+    columns: Mapping[str, Array]
+    image_fields: tuple[str, ...] = ("image",)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, indices: Array) -> Listing:
+        """Returns the samples numbered `indices`, an array of whole numbers, in that order."""
+        columns = {name: values[indices] for name, values in self.columns.items()}
+        keys = [self.keys[index] for index in indices.tolist()]
+        return Listing(self.schema, keys, self.num_bytes[indices], columns, self.image_fields)
+
+
+class Source(Protocol):
+    """Where samples come from; picklable and small, since each worker gets a copy."""
+
+    @property
+    def name(self) -> str:
+        """The kind of source, as on the command line."""
+
+    @property
+    def path(self) -> Path:
+        """What was given to the source: a folder or a list."""
+
+    def listing(self) -> Listing:
+        """Returns all samples; called once, on one process.
+
+        Raises:
+            SourceError: the input is empty or damaged, a key occurs twice, a label is missing or no number.
+            StorageError: it cannot be read.
+        """
+
+    def read(self, listing: Listing, index: int) -> Sample:
+        """Returns the sample in row `index` of a listing, which may be a part of what `listing` has returned.
+
+        Raises:
+            SourceError: it cannot be read or is not what it should be; names the path.
+        """
+
+
+def read_image_file(root: Path, listing: Listing, index: int) -> Sample:
+    """Returns the sample of an image file whose path below `root` is its key, and whose label is in the listing.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    path = root / listing.keys[index]
+    try:
+        with path.open("rb", buffering=0) as file:
+            image = file.readall()
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    fields: dict[str, Any] = {name: values[index] for name, values in listing.columns.items()}
+    return Sample(listing.keys[index], {"image": image} | fields)
+
+
+def image_file_listing(root: Path, keys: list[str], labels: Array, class_names: tuple[str, ...]) -> Listing:
+    """Returns the listing of image files at `root / key`; labels are int64 or float32, of shape (n, ...).
+
+    Raises:
+        SourceError: a key is empty, occurs twice, or is no UTF-8.
+    """
+    import numpy as np
+
+    check_keys(keys)
+    sizes = np.fromiter((file_bytes(root / key) for key in keys), dtype="int64", count=len(keys))
+    if labels.dtype == "int64" and labels.ndim == 1:
+        schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
+    else:
+        label = Field("float32", labels.shape[1:])
+        schema = Schema((("image", Field("bytes")), ("label", label)), class_names)
+        labels = labels.astype("float32")
+    return Listing(schema, keys, sizes, {"label": labels})
+
+
+def file_bytes(path: Path) -> int:
+    """Returns a file's size in bytes, 0 for one that is not there: reading it will say so."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def check_keys(keys: list[str]) -> None:
+    """Makes sure that keys can name samples.
+
+    Raises:
+        SourceError: one is empty, occurs twice, or is no UTF-8.
+    """
+    seen: set[str] = set()
+    for number, key in enumerate(keys):
+        if not key:
+            raise SourceError(f"entry {number} has an empty path: give every sample a path")
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise SourceError(f"the name {key!r} is no UTF-8: rename the file") from None
+        if key in seen:
+            raise SourceError(f"{key!r} is listed twice: keys name samples, remove one of the two")
+        seen.add(key)

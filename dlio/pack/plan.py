@@ -1,0 +1,68 @@
+"""Which samples each shard contains: a pure function of sizes, a target and a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets, and a node's cache
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard to write: its name, the numbers of its samples in order (int64), and their size in bytes."""
+
+    name: str
+    indices: Array
+    num_bytes: int
+
+
+def plan_shards(
+    num_bytes: Array, *, shard_bytes: int = DEFAULT_SHARD_BYTES, num_shards: int | None = None, seed: int | None = None
+) -> list[ShardPlan]:
+    """Returns the shards of samples of these sizes, each sample in exactly one, the shards about equally large.
+
+    Args:
+        num_bytes: int64 of shape (n,), the size of every sample, n > 0.
+        shard_bytes: the size to aim at; the number of shards follows from it.
+        num_shards: the number of shards, instead of `shard_bytes`.
+        seed: shuffles the samples; without it they keep their order.
+
+    Raises:
+        UsageError: there are fewer samples than shards, or a size or number is not positive.
+    """
+    import numpy as np
+
+    if shard_bytes <= 0 or (num_shards is not None and num_shards <= 0):
+        raise UsageError("the size and the number of shards must be positive")
+    count = len(num_bytes)
+    order = np.arange(count) if seed is None else np.random.Generator(np.random.PCG64(seed)).permutation(count)
+    ends = np.cumsum(num_bytes[order], dtype="int64")
+    shards = num_shards or min(count, max(1, -(-int(ends[-1]) // shard_bytes)))
+    if shards > count:
+        raise UsageError(f"{shards} shards cannot be made of {count} samples: ask for {count} at most")
+    bounds = _bounds(ends, shards)
+    return [
+        ShardPlan(f"shard-{number:06d}", order[start:stop], int(num_bytes[order[start:stop]].sum()))
+        for number, (start, stop) in enumerate(pairwise(bounds))
+    ]
+
+
+def _bounds(ends: Array, shards: int) -> list[int]:
+    """Returns where the shards begin, and the end: cuts at equal parts of the total, no shard empty."""
+    import numpy as np
+
+    targets = ends[-1] * np.arange(1, shards, dtype="float64") / shards
+    cuts = np.searchsorted(ends, targets, side="left") + 1
+    least = np.arange(1, shards)
+    cuts = np.maximum.accumulate(np.maximum(cuts, least) - least) + least  # strictly rising
+    cuts = np.minimum(cuts, len(ends) - shards + least)
+    return [0, *cuts.tolist(), len(ends)]

@@ -1,0 +1,152 @@
+"""The run of a pack: what is left to do, the partial manifest, and its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio import executors, files, formats, manifest
+from dlio.errors import SourceError, StorageError, UsageError
+from dlio.manifest import Manifest, Shard
+from dlio.pack.listing import Listing, Source
+from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.resume import PartialManifest, clear_aside, finished_shards
+from dlio.pack.write import ShardTask, write_shard
+from dlio.sample import Schema
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """What a pack will do.
+
+    Attributes:
+        source: where the samples come from.
+        listing: all of them.
+        shards: which samples go into which shard.
+        header: the manifest to be, without its shards.
+    """
+
+    source: Source
+    listing: Listing
+    shards: list[ShardPlan]
+    header: Manifest
+
+
+def make_plan(
+    source: Source,
+    *,
+    format: str,  # noqa: A002  the field's word
+    label_offset: int = 0,
+    seed: int | None = None,
+    **sizes: Any,
+) -> PackPlan:
+    """Returns the plan of packing `source`; reads names and sizes only, writes nothing.
+
+    Args:
+        source: where the samples come from.
+        format: the container's name.
+        label_offset: what is added to class indices.
+        seed: shuffles the samples.
+        **sizes: `shard_bytes` or `num_shards`, as `plan_shards` takes them.
+
+    Raises:
+        SourceError, StorageError, SchemaError, UsageError: as `pack`.
+    """
+    listing = _offset_labels(source.listing(), label_offset)
+    formats.require(format, listing.schema)
+    shards = plan_shards(listing.num_bytes, seed=seed, **sizes)
+    origin = {
+        "source": source.name,
+        "path": str(source.path),
+        "shuffle": seed,
+        "num_shards": len(shards),
+        "plan": _digest(listing, shards),
+    }
+    return PackPlan(source, listing, shards, Manifest(format, listing.schema, (), origin))
+
+
+def _offset_labels(listing: Listing, offset: int) -> Listing:
+    if offset == 0:
+        return listing
+    if not listing.schema.is_image_classification or "label" not in listing.columns:
+        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
+    schema = Schema(listing.schema.fields, listing.schema.class_names, offset)
+    return replace(listing, schema=schema, columns={**listing.columns, "label": listing.columns["label"] + offset})
+
+
+def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
+    """Names the plan: samples, sizes, what is known of them, and their places."""
+    running = files.new_hash(files.DEFAULT_DIGEST)
+    running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
+    for key in listing.keys:
+        running.update(key.encode() + b"\0")
+    for values in (listing.num_bytes, *listing.columns.values(), *(shard.indices for shard in shards)):
+        running.update(values.tobytes())
+    return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
+
+
+def run_plan(
+    plan: PackPlan,
+    out: Path,
+    *,
+    executor: Executor | None,
+    workers: int,
+    engine: str,
+    skip_bad: bool,
+    digest: str,
+    report: Callable[[Shard], None],
+) -> Manifest:
+    """Writes what is not written yet and returns the manifest, published.
+
+    Raises:
+        SourceError, SchemaError, StorageError, UsageError: as `pack`.
+    """
+    done = finished_shards(plan.header, out)
+    if len(done) == len(plan.shards) and (out / manifest.NAME).exists():
+        return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+    for shard in done.values():
+        report(shard)
+    todo = [shard for shard in plan.shards if shard.name not in done]
+    _check_space(out, sum(shard.num_bytes for shard in todo))
+    clear_aside(out)
+    tasks = (
+        ShardTask(s.name, plan.source, plan.listing.take(s.indices), plan.header.format, out, skip_bad, digest)
+        for s in todo
+    )
+    opened = nullcontext(executor) if executor else executors.open_engine(engine, min(workers, max(1, len(todo))))
+    with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial, opened as pool:
+        for shard in executors.map_bounded(pool, write_shard, tasks, in_flight=2 * workers):
+            partial.append(shard)
+            done[shard.name] = shard
+            report(shard)
+    return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+
+
+def _check_space(out: Path, num_bytes: int) -> None:
+    """Makes the folder `out`, and sure that `num_bytes` fit into it before the first is written."""
+    with files.storage_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(out).free
+    if free < num_bytes:
+        raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed: choose another folder")
+
+
+def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
+    whole = replace(plan.header, shards=tuple(shards), root=out)
+    if whole.num_samples == 0:
+        reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
+        raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
+    if not (out / manifest.NAME).exists():
+        whole.save(out)
+    (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
+    clear_aside(out)
+    return whole

@@ -1,0 +1,78 @@
+"""MXNet's list of images: `index TAB label [TAB label ...] TAB path` a line (mxnet `tools/im2rec.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.errors import SourceError, StorageError
+from dlio.pack.listing import Listing, image_file_listing, read_image_file
+from dlio.sample import Sample
+
+
+def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:
+    """Returns the images that a `.lst` file names, by paths below `root` (default: the folder of the list)."""
+    path = Path(path).absolute()
+    return LstFile(path, Path(root).absolute() if root is not None else path.parent)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is a file whose name ends with .lst."""
+    return path.suffix == ".lst" and path.is_file()
+
+
+def open_source(path: Path, root: Path | None) -> LstFile:
+    """Returns the source of the list `path`."""
+    return lst_file(path, root)
+
+
+@dataclass(frozen=True, slots=True)
+class LstFile:
+    """See `lst_file`."""
+
+    path: Path
+    root: Path
+    name: str = "lst"
+
+    def listing(self) -> Listing:
+        """Returns the images in the order of the list; labels are int64 where all are whole, else float32."""
+        import numpy as np
+
+        keys: list[str] = []
+        rows: list[list[float]] = []
+        for number, line in enumerate(self._lines(), start=1):
+            columns = line.rstrip("\r\n").split("\t")
+            if len(columns) < 3:
+                problem = f"{len(columns)} columns, expected index, label and path with tabs between"
+                raise SourceError(f"{self.path}, line {number}: {problem}")
+            keys.append(columns[-1])
+            rows.append(self._labels(columns[1:-1], number))
+            if len(rows[-1]) != len(rows[0]):
+                problem = f"{len(rows[-1])} labels, the lines before have {len(rows[0])}"
+                raise SourceError(f"{self.path}, line {number}: {problem}")
+        if not keys:
+            raise SourceError(f"{self.path} is empty: expected a line for each image")
+        labels = np.array(rows)
+        if labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim == 1 and (labels == np.round(labels)).all():
+            labels = labels.astype("int64")
+        return image_file_listing(self.root, keys, labels, ())
+
+    def _lines(self) -> list[str]:
+        try:
+            return self.path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{self.path} is no UTF-8 text: {error}") from error
+
+    def _labels(self, columns: list[str], number: int) -> list[float]:
+        try:
+            return [float(column) for column in columns]
+        except ValueError as error:
+            raise SourceError(f"{self.path}, line {number}: a label is no number: {error}") from None
+
+    def read(self, listing: Listing, index: int) -> Sample:
+        """Returns one image with its label or labels."""
+        return read_image_file(self.root, listing, index)

@@ -1,0 +1,126 @@
+"""Checking a packed data set: every file's digest, every record's checksum, and every image where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dlio import executors, files
+from dlio.errors import CorruptRecordError, DlioError, SourceError
+from dlio.manifest import Manifest, Shard
+from dlio.pack.inspect import decode_image
+from dlio.sample import Sample
+from dlio.shards import ShardReader
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not what was packed.
+
+    Attributes:
+        shard: the shard's name.
+        path: the damaged file.
+        problem: what was expected and what was found.
+        record: the record's number within the shard, from 0; None where the damage is the file's.
+        key: the sample's key, '' where the damage is the file's.
+        offset: the record's position in `path`, in bytes, where that is known.
+    """
+
+    shard: str
+    path: str
+    problem: str
+    record: int | None = None
+    key: str = ""
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"shard {self.shard}", self.path]
+        if self.record is not None:
+            parts.append(f"record {self.record} {self.key!r}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return f"{', '.join(parts)}: {self.problem}"
+
+
+def verify(
+    manifest: Manifest,
+    *,
+    decode: bool = False,
+    workers: int | None = None,
+    report: Callable[[Shard], None] = lambda shard: None,
+) -> list[Damage]:
+    """Returns all damage in the data set at `manifest.root`, in the order of shards and records; empty if it is whole.
+
+    Args:
+        manifest: the data set.
+        decode: decodes every image too.
+        workers: the number of processes; by default one for each core that may be used.
+        report: called with each shard when it has been checked.
+    """
+    workers = workers or executors.default_workers()
+    found: dict[int, list[Damage]] = {}
+    check = partial(_check_shard, manifest, decode)
+    with executors.processes(min(workers, max(1, len(manifest.shards)))) as pool:
+        for number, damage in executors.map_bounded(pool, check, range(len(manifest.shards)), in_flight=2 * workers):
+            found[number] = damage
+            report(manifest.shards[number])
+    return [damage for number in sorted(found) for damage in found[number]]
+
+
+def _check_shard(manifest: Manifest, decode: bool, number: int) -> tuple[int, list[Damage]]:
+    shard = manifest.shards[number]
+    return number, [*_damaged_files(manifest.root, shard), *_damaged_records(manifest, shard, decode)]
+
+
+def _damaged_files(root: Path, shard: Shard) -> Iterator[Damage]:
+    for file in shard.files:
+        try:
+            files.check_digest(root / file.name, file.digest)
+        except DlioError as error:
+            yield Damage(shard.name, str(root / file.name), str(error))
+
+
+def _damaged_records(manifest: Manifest, shard: Shard, decode: bool) -> Iterator[Damage]:
+    try:
+        reader = ShardReader(manifest, shard)
+    except CorruptRecordError as error:
+        yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
+        return
+    except DlioError as error:
+        yield Damage(shard.name, str(manifest.root / shard.files[0].name), str(error))
+        return
+    try:
+        for index in range(len(reader)):
+            yield from _damage(reader, index, decode)
+    finally:
+        reader.close()
+
+
+def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
+    path, offset = reader.locate(index)
+    try:
+        sample = reader.read(index)
+        if decode:
+            _decode(sample)
+    except DlioError as error:
+        problem = error.problem if isinstance(error, CorruptRecordError) else str(error)
+        yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
+
+
+def _key(reader: ShardReader, index: int) -> str:
+    try:
+        return reader.key(index)
+    except DlioError:
+        return ""
+
+
+def _decode(sample: Sample) -> None:
+    for name, value in sample.fields.items():
+        for image in value if isinstance(value, list) else [value]:
+            if isinstance(image, bytes):
+                try:
+                    decode_image(image)
+                except SourceError as error:
+                    raise SourceError(f"the field {name!r} cannot be decoded: {error}") from error

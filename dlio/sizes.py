@@ -1,0 +1,31 @@
+"""Sizes in bytes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from dlio.errors import UsageError
+
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Returns the bytes that `text` means, such as 268435456, 256MiB, 256M or 0.5g; units are powers of 1024.
+
+    Raises:
+        UsageError: `text` is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no size: expected a number with an optional unit, such as 256MiB")
+    return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
+
+
+def format_size(num_bytes: float) -> str:
+    """Returns a size for people, such as `268.4 MB`; units are powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if num_bytes < 1000 or unit == "TB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
