@@ -129,7 +129,8 @@ def _slurm_numbers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     task on the node, whatever the inherited list says.
     """
     node, task_ids = environ.get("SLURM_NODEID", ""), environ.get("SLURM_GTIDS", "")
-    tasks = _tasks_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), int(node)) if re.fullmatch("[0-9]{1,9}", node) else ""
+    numbered = re.fullmatch("[0-9]{1,9}", node)
+    tasks = _tasks_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), int(node)) if numbered else ""
     if tasks:
         yield "SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID", tasks
     if not (tasks and task_ids) or len(task_ids.split(",")) == int(tasks):
