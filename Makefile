@@ -1,0 +1,23 @@
+# Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the whole test suite.
+# `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
+
+.PHONY: venv demo test lint clean
+
+venv: .venv/.complete
+
+.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.cpp dlio/native/*.h) tools/setup.sh
+	bash tools/setup.sh
+	touch $@
+
+demo: .venv/.complete
+	.venv/bin/python tools/demo/demo.py
+
+test: .venv/.complete
+	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/.complete
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+clean:
+	rm -rf .venv build demo-data
