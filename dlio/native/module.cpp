@@ -1,4 +1,107 @@
+// The Python module dlio.native._jpeg: arguments are checked here, the interpreter lock is free during all real work.
 #include <nanobind/nanobind.h>
-#include <cstdio>
-#include <jpeglib.h>
-NB_MODULE(_jpeg, m) { m.attr("libjpeg_version") = LIBJPEG_TURBO_VERSION_NUMBER; }
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "arrays.hpp"
+#include "crop_ready.hpp"
+#include "decode.hpp"
+#include "probe.hpp"
+
+namespace nb = nanobind;
+
+namespace dlio {
+namespace {
+
+nb::bytes crop_ready_bytes(nb::object jpeg) {
+  const BufferView view(jpeg);
+  std::optional<Bytes> rewritten;
+  {
+    nb::gil_scoped_release unlocked;
+    rewritten = make_crop_ready(view.bytes());
+  }
+  if (rewritten) return nb::bytes(rewritten->data, rewritten->size);
+  if (nb::isinstance<nb::bytes>(jpeg)) return nb::borrow<nb::bytes>(jpeg);
+  return nb::bytes(view.bytes().data, view.bytes().size);
+}
+
+nb::object decode_to_array(nb::object jpeg) {
+  const BufferView view(jpeg);
+  Image image;
+  {
+    nb::gil_scoped_release unlocked;
+    image = decode(view.bytes());
+  }
+  return to_array(std::move(image));
+}
+
+nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out) {
+  const BatchArrays batch = check_batch(buffers, boxes, flips, out);
+  nb::object statuses = new_int32_array(batch.size());
+  auto* status = static_cast<std::int32_t*>(nb::cast<nb::ndarray<>>(statuses).data());
+  {
+    nb::gil_scoped_release unlocked;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      status[i] = static_cast<std::int32_t>(
+          decode_box(batch.views[i].bytes(), batch.boxes[i], batch.flips[i] != 0, batch.target(i)));
+    }
+  }
+  return statuses;
+}
+
+Probe probe_buffer(nb::object jpeg) {
+  const BufferView view(jpeg);
+  nb::gil_scoped_release unlocked;
+  return probe(view.bytes());
+}
+
+std::string status_message(std::int32_t status) {
+  const char* text = describe(static_cast<Status>(status));
+  if (text == nullptr) throw nb::value_error(("no status of decode_batch: " + std::to_string(status)).c_str());
+  return text;
+}
+
+// Raises dlio.errors.DataError, whose class travels as the translator's payload.
+void translate(const std::exception_ptr& thrown, void* data_error) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const JpegError& error) {
+    PyObject* kind = error.status() == Status::out_of_memory ? PyExc_MemoryError : static_cast<PyObject*>(data_error);
+    PyErr_SetString(kind, error.what());
+  }
+}
+
+void bind_probe(nb::module_& module) {
+  nb::class_<Probe>(module, "Probe")
+      .def_ro("width", &Probe::width)
+      .def_ro("height", &Probe::height)
+      .def_ro("components", &Probe::components)
+      .def_ro("subsampling", &Probe::subsampling)
+      .def_ro("progressive", &Probe::progressive)
+      .def_ro("crop_ready", &Probe::crop_ready)
+      .def_ro("orientation", &Probe::orientation)
+      .def("__repr__", [](const Probe& p) {
+        return nb::str("Probe(width={}, height={}, components={}, subsampling={!r}, progressive={}, crop_ready={}, "
+                       "orientation={})")
+            .format(p.width, p.height, p.components, p.subsampling, p.progressive, p.crop_ready, p.orientation);
+      });
+}
+
+}  // namespace
+}  // namespace dlio
+
+NB_MODULE(_jpeg, module) {
+  using namespace nb::literals;
+  nb::object data_error = nb::module_::import_("dlio.errors").attr("DataError");
+  nb::register_exception_translator(dlio::translate, data_error.release().ptr());
+  dlio::bind_probe(module);
+  module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
+  module.def("decode", dlio::decode_to_array, "jpeg"_a);
+  module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
+             "out"_a.noconvert());
+  module.def("probe", dlio::probe_buffer, "jpeg"_a);
+  module.def("status_message", dlio::status_message, "status"_a);
+}

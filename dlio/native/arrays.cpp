@@ -1,0 +1,103 @@
+#include "arrays.hpp"
+
+#include <limits>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace dlio {
+namespace {
+
+constexpr std::size_t kMaxSide = std::numeric_limits<std::int32_t>::max();
+
+[[noreturn]] void wrong_shape(const char* name, const std::string& expected) {
+  throw nb::value_error((std::string(name) + ": expected a C-contiguous array in main memory of shape " + expected)
+                            .c_str());
+}
+
+template <class Array>
+bool is_contiguous(const Array& array) {
+  std::int64_t stride = 1;
+  for (std::size_t i = array.ndim(); i-- > 0;) {
+    if (array.shape(i) != 1 && array.stride(i) != stride) return false;
+    stride *= static_cast<std::int64_t>(array.shape(i));
+  }
+  return array.device_type() == nb::device::cpu::value;
+}
+
+template <class Array>
+void check_dtype(const char* name, const Array& array, nb::dlpack::dtype dtype, const char* dtype_name) {
+  if (array.dtype() == dtype) return;
+  throw nb::type_error((std::string(name) + ": expected dtype " + dtype_name).c_str());
+}
+
+Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
+  check_dtype("out", out, nb::dtype<std::uint8_t>(), "uint8");
+  const std::string expected =
+      "(" + std::to_string(num_images) + ", H, W, 3) or (" + std::to_string(num_images) + ", 3, H, W)";
+  if (out.ndim() != 4 || out.shape(0) != num_images || !is_contiguous(out)) wrong_shape("out", expected);
+  const bool channels_last = out.shape(3) == 3;
+  if (!channels_last && out.shape(1) != 3) wrong_shape("out", expected);
+  const std::size_t height = out.shape(channels_last ? 1 : 2);
+  const std::size_t width = out.shape(channels_last ? 2 : 3);
+  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) wrong_shape("out", expected);
+  return {static_cast<std::uint8_t*>(out.data()), static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width),
+          channels_last ? Layout::height_width_channels : Layout::channels_height_width};
+}
+
+std::vector<BufferView> view_all(const nb::list& buffers) {
+  std::vector<BufferView> views;
+  views.reserve(nb::len(buffers));
+  for (nb::handle buffer : buffers) views.emplace_back(buffer);
+  return views;
+}
+
+}  // namespace
+
+BufferView::BufferView(nb::handle object) {
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+}
+
+BufferView::~BufferView() {
+  if (view_.obj != nullptr) PyBuffer_Release(&view_);
+}
+
+BufferView::BufferView(BufferView&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})) {}
+
+Bytes BufferView::bytes() const noexcept {
+  return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
+}
+
+Target BatchArrays::target(std::size_t i) const noexcept {
+  const std::size_t image_bytes = std::size_t{3} * first.height * first.width;
+  return {first.data + i * image_bytes, first.height, first.width, first.layout};
+}
+
+BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out) {
+  const std::size_t num_images = nb::len(buffers);
+  const std::string count = std::to_string(num_images);
+  check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
+  check_dtype("flips", flips, nb::dtype<bool>(), "bool");
+  if (boxes.ndim() != 2 || boxes.shape(0) != num_images || boxes.shape(1) != 4 || !is_contiguous(boxes)) {
+    wrong_shape("boxes", "(" + count + ", 4)");
+  }
+  if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_contiguous(flips)) wrong_shape("flips", "(" + count + ",)");
+  const Target first = check_out(out, num_images);
+  return {view_all(buffers), static_cast<const RequestedBox*>(boxes.data()),
+          static_cast<const std::uint8_t*>(flips.data()), first};
+}
+
+nb::object new_int32_array(std::size_t size) {
+  auto* data = new std::int32_t[size]();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
+  return nb::ndarray<nb::numpy, std::int32_t>(data, {size}, owner).cast();
+}
+
+nb::object to_array(Image image) {
+  std::uint8_t* data = image.data.release();
+  nb::capsule owner(data, [](void* p) noexcept { AlignedDelete{}(static_cast<std::uint8_t*>(p)); });
+  return nb::ndarray<nb::numpy, std::uint8_t>(data, {image.height, image.width, 3}, owner).cast();
+}
+
+}  // namespace dlio

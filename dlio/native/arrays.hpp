@@ -1,0 +1,50 @@
+// Python's buffers and arrays, checked and seen as plain memory.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "decode.hpp"
+
+namespace dlio {
+
+namespace nb = nanobind;
+
+// The bytes of a Python object with the buffer protocol, held for the view's life. Needs the interpreter lock, except
+// for `bytes`.
+class BufferView {
+ public:
+  explicit BufferView(nb::handle object);  // raises TypeError, BufferError
+  ~BufferView();
+  BufferView(BufferView&& other) noexcept;
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  Bytes bytes() const noexcept;
+
+ private:
+  Py_buffer view_{};
+};
+
+// The arguments of decode_batch.
+struct BatchArrays {
+  std::vector<BufferView> views;
+  const RequestedBox* boxes;
+  const std::uint8_t* flips;
+  Target first;  // of image 0; the others follow without gaps
+
+  std::size_t size() const noexcept { return views.size(); }
+  Target target(std::size_t i) const noexcept;
+};
+
+// Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
+BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out);
+
+nb::object new_int32_array(std::size_t size);
+nb::object to_array(Image image);
+
+}  // namespace dlio

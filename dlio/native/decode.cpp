@@ -1,0 +1,128 @@
+#include "decode.hpp"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "scan.hpp"
+
+namespace dlio {
+namespace {
+
+constexpr std::size_t kPixelBytes = 4;
+
+struct Workspace {
+  std::vector<std::size_t> begins;
+  std::vector<std::uint8_t> window;
+  Scratch pixels;
+
+  static Workspace& of_this_thread() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+};
+
+void read_rows(jpeg_decompress_struct& jpeg, std::uint8_t* first, std::size_t stride, std::uint32_t num_rows) {
+  for (std::uint32_t y = 0; y < num_rows;) {
+    JSAMPROW row = first + y * stride;
+    y += jpeg_read_scanlines(&jpeg, &row, 1);
+  }
+}
+
+// Reads rows up to `end` and forgets them: jpeg_skip_scanlines where libjpeg can jump over the work.
+void skip_rows(jpeg_decompress_struct& jpeg, std::uint8_t* row, std::uint32_t end, bool can_jump) {
+  if (can_jump) jpeg_skip_scanlines(&jpeg, end);
+  if (jpeg.output_scanline < end) read_rows(jpeg, row, 0, end - jpeg.output_scanline);
+}
+
+// Narrows the columns that are decoded to those of the box and its margin. Returns the first one's position.
+std::uint32_t narrow_columns(jpeg_decompress_struct& jpeg, const Box& box) {
+  const Range columns = with_margin(box.left, box.width, jpeg.output_width);
+  JDIMENSION first = columns.begin;
+  JDIMENSION width = columns.end - columns.begin;
+  jpeg_crop_scanline(&jpeg, &first, &width);
+  return first;
+}
+
+// Decodes the box, which lies in the image, to memory of this thread. A progressive image is decoded whole: its
+// decoder may smooth over block borders, and its time goes into the scans anyway.
+Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch) {
+  jpeg_decompress_struct& info = jpeg.info();
+  const bool partial = !info.progressive_mode && !info.arith_code;
+  std::uint32_t first_column = 0;
+  jpeg.trap().run([&] {
+    info.out_color_space = JCS_EXT_RGBX;
+    jpeg_start_decompress(&info);
+    if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
+  });
+  const std::size_t stride = info.output_width * kPixelBytes;
+  std::uint8_t* const rows = scratch.at_least(stride * box.height);
+  jpeg.trap().run([&] {
+    if (box.top > 0) skip_rows(info, rows, box.top, partial);
+    read_rows(info, rows, stride, box.height);
+  });
+  return {rows + (box.left - first_column) * kPixelBytes, stride, box.width, box.height};
+}
+
+bool lies_within(const RequestedBox& box, std::uint32_t width, std::uint32_t height) noexcept {
+  return box.left >= 0 && box.top >= 0 && box.width > 0 && box.height > 0 &&
+         std::int64_t{box.left} + box.width <= width && std::int64_t{box.top} + box.height <= height;
+}
+
+Box checked(const RequestedBox& box, std::uint32_t width, std::uint32_t height) {
+  if (!lies_within(box, width, height)) throw JpegError(Status::bad_box, describe(Status::bad_box));
+  return {static_cast<std::uint32_t>(box.left), static_cast<std::uint32_t>(box.top),
+          static_cast<std::uint32_t>(box.width), static_cast<std::uint32_t>(box.height)};
+}
+
+void decode_opened(OpenJpeg& jpeg, const Box& box, bool flip, const Target& target, Scratch& scratch) {
+  jpeg.require_rgb_or_grey();
+  resize(decode_pixels(jpeg, box, scratch), flip, target);
+  scratch.trim();
+}
+
+void decode_or_throw(Bytes jpeg, const RequestedBox& requested, bool flip, const Target& target) {
+  Workspace& work = Workspace::of_this_thread();
+  const std::optional<Frame> frame = parse_frame(jpeg);
+  if (!is_crop_ready(jpeg, frame, work.begins)) {
+    OpenJpeg whole(jpeg);
+    const Box box = checked(requested, whole.info().image_width, whole.info().image_height);
+    return decode_opened(whole, box, flip, target, work.pixels);
+  }
+  const Box box = checked(requested, frame->width, frame->height);
+  const Box window = covering_intervals(*frame, box);
+  cut_window(jpeg, *frame, work.begins, window, work.window);
+  OpenJpeg part({work.window.data(), work.window.size()});
+  decode_opened(part, {box.left - window.left, box.top - window.top, box.width, box.height}, flip, target, work.pixels);
+}
+
+}  // namespace
+
+Image decode(Bytes bytes) {
+  OpenJpeg jpeg(bytes);
+  jpeg.require_rgb_or_grey();
+  jpeg_decompress_struct& info = jpeg.info();
+  Image image{nullptr, info.image_height, info.image_width};
+  const std::size_t stride = std::size_t{3} * image.width;
+  image.data = allocate_aligned(stride * image.height);
+  if (!image.data) throw std::bad_alloc();
+  jpeg.trap().run([&] {
+    info.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&info);
+    read_rows(info, image.data.get(), stride, image.height);
+  });
+  return image;
+}
+
+Status decode_box(Bytes jpeg, const RequestedBox& box, bool flip, const Target& target) noexcept {
+  try {
+    decode_or_throw(jpeg, box, flip, target);
+    return Status::decoded;
+  } catch (const JpegError& error) {
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory;
+  }
+}
+
+}  // namespace dlio

@@ -1,0 +1,70 @@
+// Memory that is kept from one image to the next: plain scratch buffers, and libjpeg's own working memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include <jpeglib.h>
+
+namespace dlio {
+
+// A buffer above this size is given back after its image, so that one giant does not stay in every thread.
+constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+
+constexpr std::size_t kAlignment = 64;
+
+struct AlignedDelete {
+  void operator()(std::uint8_t* data) const noexcept { ::operator delete(data, std::align_val_t{kAlignment}); }
+};
+using AlignedBytes = std::unique_ptr<std::uint8_t[], AlignedDelete>;
+
+// Returns `size` uninitialised bytes, or nullptr where memory is out.
+AlignedBytes allocate_aligned(std::size_t size) noexcept;
+
+// An uninitialised buffer that only grows.
+class Scratch {
+ public:
+  // Returns at least `size` bytes; what was in them is lost where the buffer has to grow. Throws std::bad_alloc.
+  std::uint8_t* at_least(std::size_t size);
+  // Makes room for `size` bytes and keeps the first `used`. Returns whether it could.
+  bool grow(std::size_t size, std::size_t used) noexcept;
+  void trim() noexcept;
+
+  std::uint8_t* data() noexcept { return data_.get(); }
+  std::size_t capacity() const noexcept { return capacity_; }
+
+ private:
+  AlignedBytes data_;
+  std::size_t capacity_ = 0;
+};
+
+// libjpeg's memory manager with one arena for each image instead of malloc and free.
+//
+// libjpeg reaches its memory through the table of functions in `codec->mem`; `attach` puts the arena's functions
+// there. What libjpeg allocated before stays with libjpeg; everything later lives until the image is closed, also
+// the tables that libjpeg would keep for the next image: whoever opens an image clears the pointers to them.
+// Virtual arrays are real arrays. Virtual sample arrays (colour quantisation only) are not served.
+class Arena {
+ public:
+  void attach(j_common_ptr codec) noexcept;
+  // Returns `size` bytes aligned for SIMD, with room behind them for a SIMD over-read; nullptr where memory is out.
+  void* allocate(std::size_t size) noexcept;
+  void reset() noexcept;
+
+ private:
+  struct Block {
+    AlignedBytes data;
+    std::size_t size;
+  };
+  bool add_block(std::size_t size) noexcept;
+
+  std::vector<Block> blocks_;
+  std::size_t used_ = 0;   // bytes taken of the last block
+  std::size_t total_ = 0;  // bytes of all blocks
+};
+
+}  // namespace dlio

@@ -1,0 +1,51 @@
+#include "probe.hpp"
+
+#include <vector>
+
+#include "exif.hpp"
+#include "scan.hpp"
+
+namespace dlio {
+namespace {
+
+bool is_sampled(const jpeg_component_info& component, int horizontal, int vertical) noexcept {
+  return component.h_samp_factor == horizontal && component.v_samp_factor == vertical;
+}
+
+// Names the luma's resolution over the chroma's, which must be sampled once in each direction.
+std::string subsampling_of(const jpeg_decompress_struct& jpeg) {
+  if (jpeg.num_components == 1) return "grey";
+  const jpeg_component_info* components = jpeg.comp_info;
+  if (jpeg.num_components < 3 || !is_sampled(components[1], 1, 1) || !is_sampled(components[2], 1, 1)) return "other";
+  if (is_sampled(components[0], 1, 1)) return "4:4:4";
+  if (is_sampled(components[0], 2, 1)) return "4:2:2";
+  if (is_sampled(components[0], 2, 2)) return "4:2:0";
+  if (is_sampled(components[0], 1, 2)) return "4:4:0";
+  if (is_sampled(components[0], 4, 1)) return "4:1:1";
+  return "other";
+}
+
+int find_orientation(const jpeg_decompress_struct& jpeg) noexcept {
+  for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker != nullptr; marker = marker->next) {
+    const int orientation = orientation_of(Bytes{marker->data, marker->data_length});
+    if (orientation != 1) return orientation;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Probe probe(Bytes jpeg) {
+  thread_local std::vector<std::size_t> begins;
+  OpenJpeg open(jpeg, Markers::exif);
+  const jpeg_decompress_struct& info = open.info();
+  return {info.image_width,
+          info.image_height,
+          info.num_components,
+          subsampling_of(info),
+          info.progressive_mode != 0,
+          is_crop_ready(jpeg, parse_frame(jpeg), begins),
+          find_orientation(info)};
+}
+
+}  // namespace dlio

@@ -1,0 +1,33 @@
+// Weights of the triangle filter in one direction.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dlio {
+
+constexpr int kWeightBits = 22;  // 8 bit samples times weights that add up to 1 << 22 stay within 31 bits
+
+// For each output position the input positions it is made of.
+class Weights {
+ public:
+  // Computes Pillow's weights (its Resample.c, bilinear) for `input` samples made into `output`; both positive.
+  void compute(std::uint32_t input, std::uint32_t output);
+  void reverse();
+
+  std::uint32_t first(std::uint32_t i) const noexcept { return spans_[i].first; }
+  std::uint32_t count(std::uint32_t i) const noexcept { return spans_[i].count; }
+  const std::int32_t* of(std::uint32_t i) const noexcept { return weights_.data() + spans_[i].offset; }
+
+ private:
+  struct Span {
+    std::uint32_t first;
+    std::uint32_t count;
+    std::uint32_t offset;  // of its weights
+  };
+  std::vector<Span> spans_;
+  std::vector<std::int32_t> weights_;
+  std::vector<double> triangle_;
+};
+
+}  // namespace dlio
