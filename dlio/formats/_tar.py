@@ -1,0 +1,151 @@
+"""Tar archives: headers of 512 bytes, each followed by a member's data and zeros up to a multiple of 512.
+
+Written is POSIX ustar alone; read are ustar and what other tools add for long names: GNU's and pax's headers
+(POSIX.1-2017 `pax`, "ustar Interchange Format" and "pax Extended Header"; GNU tar manual, "Basic Tar Format").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlio.errors import CorruptRecordError
+from dlio.formats._positional import PositionalFile
+
+BLOCK_BYTES = 512
+NAME_BYTES = 100
+PREFIX_BYTES = 155
+MAX_MEMBER_BYTES = (1 << 33) - 1  # eleven octal digits
+END = bytes(2 * BLOCK_BYTES)
+_MAX_LONG_NAME_BYTES = 1 << 16  # what a header that holds a name may take; Linux allows paths of 4096 bytes
+_REGULAR = b"0\0007"
+_GNU_LONG_NAME, _PAX, _GNU_SPARSE = b"L", b"x", b"S"
+_WITHOUT_DATA = b"123456"  # links, devices, folders and pipes: whatever their size says
+_PAX_RECORD = re.compile(rb"([0-9]{1,9}) ([^=\n]+)=")
+
+# mode 0444, uid 0, gid 0 stand before the size; mtime 0, the checksum as spaces, type, link, magic, owner, device after
+_BEFORE_SIZE = b"0000444\0" + 2 * b"0000000\0"
+_OWNER = 2 * b"bigdata".ljust(32, b"\0")
+_AFTER_SIZE = b"00000000000\0" + b" " * 8 + b"0" + bytes(100) + b"ustar\00000" + _OWNER + 2 * b"0000000\0"
+_CHECKSUM_AT = 148
+
+
+def header(name: bytes, prefix: bytes, num_bytes: int) -> bytes:
+    """Returns the ustar header, 512 bytes, of a file of `num_bytes`; `prefix/name` is its path."""
+    block = b"".join(
+        [name.ljust(NAME_BYTES, b"\0"), _BEFORE_SIZE, b"%011o\0" % num_bytes, _AFTER_SIZE, prefix.ljust(167, b"\0")]
+    )
+    return b"%b%06o\0 %b" % (block[:_CHECKSUM_AT], sum(block), block[_CHECKSUM_AT + 8 :])
+
+
+def padding(num_bytes: int) -> int:
+    """Returns how many zeros follow a member of `num_bytes`."""
+    return -num_bytes % BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header tells: path, type and size in bytes of the member that follows it."""
+
+    name: bytes
+    kind: bytes
+    num_bytes: int
+
+    @property
+    def is_regular(self) -> bool:
+        """True for a file; a name that ends in a slash is a folder in the oldest tars."""
+        return self.kind in _REGULAR and not self.name.endswith(b"/")
+
+    @classmethod
+    def parse(cls, block: bytes | memoryview) -> Header:
+        """Returns the header in 512 bytes.
+
+        Raises:
+            ValueError: it is none, or its checksum is wrong.
+        """
+        block = bytes(block)
+        if len(block) != BLOCK_BYTES or _checksum(block) != _number(block[_CHECKSUM_AT : _CHECKSUM_AT + 8]):
+            raise ValueError("no tar header, or its checksum is wrong: restore the file")
+        name = block[:NAME_BYTES].partition(b"\0")[0]
+        prefix = block[345 : 345 + PREFIX_BYTES].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""
+        return cls(prefix + b"/" + name if prefix else name, block[156:157], _number(block[124:136]))
+
+
+def _checksum(block: bytes) -> int:
+    return sum(block[:_CHECKSUM_AT]) + sum(block[_CHECKSUM_AT + 8 :]) + 8 * ord(" ")
+
+
+def _number(field: bytes) -> int:
+    """Returns a number in octal digits, or in GNU's form for large ones: the first byte is 0x80, big-endian."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0") or b"0"
+    if not digits.isdigit():
+        raise ValueError(f"a tar header has the number {digits!r}, expected octal digits: restore the file")
+    return int(digits, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in a tar: its path, and where its data begins and how much there is, in bytes."""
+
+    name: bytes
+    offset: int
+    num_bytes: int
+
+
+def scan(file: PositionalFile) -> Iterator[Member]:
+    """Yields the files of a tar in order, by reading the headers only.
+
+    Raises:
+        CorruptRecordError: a header is damaged, or the tar ends without its end mark; names the offset.
+    """
+    offset = 0
+    extended: dict[bytes, bytes] = {}
+    while (block := file.read(offset, BLOCK_BYTES)) != END[:BLOCK_BYTES]:
+        try:
+            head = Header.parse(block)
+            num_bytes = _data_bytes(head, extended, file.num_bytes - offset - BLOCK_BYTES)
+            if head.kind in (_GNU_LONG_NAME, _PAX):
+                extended |= _extension(head.kind, file.read(offset + BLOCK_BYTES, num_bytes))
+            elif head.is_regular:
+                yield Member(extended.get(b"path", head.name), offset + BLOCK_BYTES, num_bytes)
+        except CorruptRecordError:
+            raise
+        except ValueError as error:
+            raise CorruptRecordError(file.path, str(error), offset=offset) from None
+        if head.kind not in (_GNU_LONG_NAME, _PAX):
+            extended = {}
+        offset += BLOCK_BYTES + num_bytes + padding(num_bytes)
+
+
+def _data_bytes(head: Header, extended: dict[bytes, bytes], left: int) -> int:
+    """Returns the size, in bytes, of the data after a header, at most `left`."""
+    if head.kind in _WITHOUT_DATA:
+        return 0
+    if head.kind == _GNU_SPARSE or b"GNU.sparse.major" in extended:
+        raise ValueError("a sparse file: write the tar without --sparse")
+    is_extension = head.kind in (_GNU_LONG_NAME, _PAX)
+    num_bytes = head.num_bytes if is_extension else int(extended.get(b"size", head.num_bytes))
+    limit = min(left, _MAX_LONG_NAME_BYTES) if is_extension else left
+    if not 0 <= num_bytes <= limit:
+        raise ValueError(f"a member of {num_bytes} bytes where at most {limit} can be: the file is cut off or damaged")
+    return num_bytes
+
+
+def _extension(kind: bytes, data: bytes) -> dict[bytes, bytes]:
+    """Returns what an extra header says about the next member, such as its path."""
+    if kind == _GNU_LONG_NAME:
+        return {b"path": data.rstrip(b"\0")}
+    records: dict[bytes, bytes] = {}
+    position = 0
+    while match := _PAX_RECORD.match(data, position):
+        end = position + int(match[1])
+        if not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
+            break
+        records[match[2]] = data[match.end() : end - 1]
+        position = end
+    if position != len(data):
+        raise ValueError("a pax header is damaged: restore the file")
+    return records

@@ -1,0 +1,145 @@
+"""Where the samples of a tar lie: from DALI's index, or by a scan of the headers."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dlio.errors import CorruptRecordError, StorageError
+from dlio.formats._positional import PositionalFile
+from dlio.formats._tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
+
+_FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})\n")
+_OLDER = re.compile(rb"v1\.[01] [0-9]+\n")  # without names
+_META = re.compile(r"__[^/]*__(?:$|/)")
+
+
+def split(path: str) -> tuple[str, str]:
+    """Returns key and extension, in lower case, of a member: split at the first dot of the base name.
+
+    Raises:
+        ValueError: the base name has no dot, or begins with one; such files belong to no sample.
+    """
+    folders, slash, base = path.rpartition("/")
+    stem, dot, extension = base.partition(".")
+    if not stem or not dot:
+        raise ValueError(f"the file {path!r} has no key or no extension")
+    return folders + slash + stem, extension.lower()
+
+
+def index_line(written: Iterable[Member]) -> bytes:
+    """Returns the index's line for one sample."""
+    words = []
+    for member in written:
+        extension = member.name.rpartition(b"/")[2].partition(b".")[2]
+        words.append(b"%b %d %d %b" % (extension, member.offset, member.num_bytes, member.name))
+    return b" ".join(words) + b"\n"
+
+
+class Layout:
+    """The samples of a tar: their files' data, and the names that ustar headers cannot hold."""
+
+    def __init__(self, samples: Iterable[list[Member]]) -> None:
+        self._offsets = array("q")
+        self._sizes = array("q")
+        self._starts = array("q", [0])  # number of the first file of each sample, and of all files
+        self._names: dict[int, bytes] = {}
+        for sample in samples:
+            for member in sample:
+                if len(member.name) > NAME_BYTES or not member.name.isascii():
+                    self._names[len(self._offsets)] = member.name
+                self._offsets.append(member.offset)
+                self._sizes.append(member.num_bytes)
+            self._starts.append(len(self._offsets))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def extent(self, index: int) -> tuple[int, int]:
+        """Returns where a sample begins, with its first header, and where its last file's data ends, in bytes."""
+        last = self._starts[index + 1] - 1
+        return self._offsets[self._starts[index]] - BLOCK_BYTES, self._offsets[last] + self._sizes[last]
+
+    def members(self, index: int) -> Iterator[tuple[bytes | None, int, int]]:
+        """Yields offset and size, in bytes, of the data of a sample's files, after the name if it is kept here."""
+        for number in range(self._starts[index], self._starts[index + 1]):
+            yield self._names.get(number), self._offsets[number], self._sizes[number]
+
+    def lies_within(self, num_bytes: int) -> bool:
+        """Tells whether the files follow one another, each after its header, in a tar of `num_bytes`."""
+        free = 0
+        for offset, size in zip(self._offsets, self._sizes, strict=True):
+            if offset % BLOCK_BYTES or offset < free + BLOCK_BYTES or size < 0:
+                return False
+            free = offset + size + padding(size)
+        return free <= num_bytes
+
+
+def read_layout(file: PositionalFile) -> Layout:
+    """Returns where the samples of a tar lie, from the index beside it, or by a scan.
+
+    Raises:
+        CorruptRecordError: the index does not match the tar, or the tar is damaged.
+        StorageError: one of them cannot be read.
+    """
+    path = file.path.with_suffix(".idx")
+    text = _read(path)
+    if text is None or _OLDER.match(text):
+        return Layout(_grouped(scan(file)))
+    try:
+        layout = Layout(_parse(text))
+    except (ValueError, OverflowError) as error:
+        raise CorruptRecordError(path, f"{error}: delete it, then the tar is scanned") from None
+    if not layout.lies_within(file.num_bytes):
+        problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the tar is scanned"
+        raise CorruptRecordError(path, problem)
+    return layout
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+
+
+def _parse(text: bytes) -> list[list[Member]]:
+    first = _FIRST_LINE.match(text)
+    if first is None:
+        raise ValueError("expected 'v1.2' and the number of samples in the first line")
+    lines = text[first.end() :].split(b"\n")
+    if lines.pop() or len(lines) != int(first[1]):
+        raise ValueError(f"expected {int(first[1])} lines of samples, found {len(lines)}")
+    return [_parse_line(line.split()) for line in lines]
+
+
+def _parse_line(words: list[bytes]) -> list[Member]:
+    if not words or len(words) % 4:
+        raise ValueError(f"expected extension, offset, size and name of each file, found {len(words)} words in a line")
+    numbers = map(int, words[1::4]), map(int, words[2::4])
+    return [Member(name, offset, size) for name, offset, size in zip(words[3::4], *numbers, strict=True)]
+
+
+def _grouped(files: Iterable[Member]) -> Iterator[list[Member]]:
+    """Yields the files of each sample: those of one key that follow one another."""
+    sample: list[Member] = []
+    current = ""
+    for member in files:
+        name = member.name.decode(errors="surrogateescape")
+        try:
+            key, _ = split(name)
+        except ValueError:
+            continue  # as webdataset does: files without an extension belong to no sample
+        if _META.match(name):
+            continue
+        if sample and key != current:
+            yield sample
+            sample = []
+        current = key
+        sample.append(member)
+    if sample:
+        yield sample

@@ -1,0 +1,126 @@
+"""A file per field, as WebDataset keeps them: what each is called after the key, and what it holds.
+
+    field                                 extension                    content
+    `image: bytes`                        jpg, png, ... by its magic   the encoded image
+    `label: int64`                        cls                          decimal digits
+    bytes                                 NAME.jpg, ... or NAME.bin    the bytes
+    str                                   NAME.txt                     UTF-8
+    any other number or array             NAME.npy                     NumPy's own format
+    a list of bytes or str, entry 0, 1 .. NAME.000000.jpg, ... .txt    as above
+    an empty list                         NAME.empty                   nothing
+
+The last word of an extension is what webdataset's `.decode()` goes by. Extensions are compared in lower case, as
+webdataset compares them. A field is also read from a file whose extension is the field's bare name; an `image` from any
+image file, a number from decimal digits, as other tools write them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dlio.formats.payloads import npy
+from dlio.formats.payloads._wire import Part
+from dlio.sample import Field, Sample, Schema
+
+Files = Mapping[str, memoryview]
+
+_IMAGE = re.compile(
+    rb"""(?P<jpg>\xff\xd8\xff) | (?P<png>\x89PNG\r\n\x1a\n) | (?P<gif>GIF8[79]a) | (?P<bmp>BM.{4}\0{4})
+    | (?P<webp>RIFF.{4}WEBP) | (?P<tif>II\*\0|MM\0\*) | (?P<jp2>\0\0\0\x0cjP\x20\x20)
+    | (?P<pbm>P[14]\s) | (?P<pgm>P[25]\s) | (?P<ppm>P[36]\s)""",
+    re.DOTALL | re.VERBOSE,
+)
+IMAGE_TYPES = frozenset([*_IMAGE.groupindex, "jpeg", "jpe", "jfif", "tiff", "pnm", "img", "image"])
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
+
+
+def encode(sample: Sample, schema: Schema) -> Iterator[tuple[str, list[Part]]]:
+    """Yields extension and content, in parts, of each of a sample's files, in the schema's order."""
+    for name, kind in schema.fields:
+        value = sample.fields[name]
+        if not kind.is_number and not kind.is_scalar:
+            if not value:
+                yield f"{name}.empty", []
+            for number, item in enumerate(value):
+                yield f"{name}.{number:06d}.{_type(item)}", [_bytes(item)]
+        elif not kind.is_number:
+            yield _text_extension(name, value, schema), [_bytes(value)]
+        elif _is_class(name, schema):
+            yield "cls", [b"%d" % value]
+        else:
+            import numpy as np
+
+            yield f"{name}.npy", npy.encode(np.asarray(value, dtype=kind.dtype))
+
+
+def _text_extension(name: str, value: bytes | str, schema: Schema) -> str:
+    kind = _type(value)
+    return kind if name == "image" and kind in IMAGE_TYPES and kind not in schema else f"{name}.{kind}"
+
+
+def _is_class(name: str, schema: Schema) -> bool:
+    return name == "label" and str(schema[name]) == "int64" and "cls" not in schema
+
+
+def _type(value: bytes | str) -> str:
+    """Returns the last word of the extension for a value of this content."""
+    if isinstance(value, str):
+        return "txt"
+    match = _IMAGE.match(value)
+    return match.lastgroup or "bin" if match else "bin"
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def decode(files: Files, schema: Schema) -> dict[str, Any]:
+    """Returns the fields of a sample, given its files' contents by extension in lower case.
+
+    Raises:
+        ValueError: a field has no file, or more than one, or its file does not hold its type.
+    """
+    return {name: _field(files, name, kind, schema) for name, kind in schema.fields}
+
+
+def _field(files: Files, name: str, kind: Field, schema: Schema) -> Any:
+    own = sorted(extension for extension in files if extension.startswith(f"{name.lower()}."))
+    if not kind.is_number and not kind.is_scalar:
+        return _list(files, name, own, kind)
+    found = own or [extension for extension in files if _is_bare(extension, name, schema)]
+    if len(found) != 1:
+        raise ValueError(f"the sample has the files {sorted(files)}: expected one for the field {name!r}")
+    data = files[found[0]]
+    if not kind.is_number:
+        return _text(data, kind)
+    return kind.convert(npy.decode(data) if bytes(data[:6]) == npy.MAGIC else _decimal(bytes(data)))
+
+
+def _is_bare(extension: str, name: str, schema: Schema) -> bool:
+    """Tells whether a file of another tool, of this extension, holds the field `name`."""
+    if extension == name.lower():
+        return True
+    if name == "image" and extension in IMAGE_TYPES:
+        return extension not in schema
+    return extension == "cls" and _is_class(name, schema)
+
+
+def _list(files: Files, name: str, own: list[str], kind: Field) -> Any:
+    if own == [f"{name.lower()}.empty"]:
+        own = []
+    elif not own:
+        raise ValueError(f"the sample has the files {sorted(files)}: expected some for the field {name!r}")
+    own.sort(key=lambda extension: (len(extension.split(".")[1]), extension))
+    if any(extension.split(".")[1] != f"{number:06d}" for number, extension in enumerate(own)):
+        raise ValueError(f"the list {name!r} has the files {own}: expected the numbers from 000000 on")
+    return kind.convert([_text(files[extension], kind) for extension in own])
+
+
+def _text(data: memoryview, kind: Field) -> bytes | str:
+    return bytes(data).decode() if kind.dtype == "str" else bytes(data)
+
+
+def _decimal(text: bytes) -> int | float:
+    return int(text) if _INTEGER.fullmatch(text.strip()) else float(text)

@@ -1,0 +1,58 @@
+"""NumPy's `.npy`, without its Python objects (numpy `lib/format.py`, versions 1.0 to 3.0).
+
+    \\x93NUMPY | u8 major | u8 minor | u16le or, from version 2.0, u32le length | header, a Python literal | the array
+
+The header is matched, not evaluated, so a damaged or hostile one is an error and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from dlio.formats.payloads._wire import Part
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAGIC = b"\x93NUMPY"
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|=]?[biuf][0-9]{1,2})', 'fortran_order': (True|False), "
+    rb"'shape': \((|[0-9]{1,19},|[0-9]{1,19}(?:, [0-9]{1,19}){1,31},?)\),? ?\} *\n"
+)
+
+
+def encode(array: np.ndarray[Any, Any]) -> list[Part]:
+    """Returns the file of an array of numbers, little-endian, row-major, in parts."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    literal = f"{{'descr': '{little.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}".encode()
+    header = literal + b" " * (-(len(literal) + 11) % 64) + b"\n"  # the array begins at a multiple of 64 bytes
+    return [MAGIC + b"\x01\x00" + len(header).to_bytes(2, "little") + header, little.tobytes()]
+
+
+def decode(data: bytes | memoryview) -> np.ndarray[Any, Any]:
+    """Returns a new array, in this machine's byte order.
+
+    Raises:
+        ValueError: `data` is no `.npy` of numbers, or its size does not match its header.
+    """
+    import numpy as np
+
+    view = memoryview(data)
+    if bytes(view[:6]) != MAGIC or len(view) < 12 or view[6] not in (1, 2, 3):
+        raise ValueError("the file is no .npy")
+    begins = 10 if view[6] == 1 else 12
+    ends = begins + int.from_bytes(view[8:begins], "little")
+    match = _HEADER.fullmatch(view[begins:ends]) if ends <= len(view) else None
+    if match is None:
+        raise ValueError("the .npy has a damaged header, or holds something else than numbers")
+    shape = tuple(int(dim) for dim in match[3].replace(b",", b" ").split())
+    try:
+        dtype = np.dtype(match[1].decode())
+    except TypeError as error:
+        raise ValueError(f"the .npy has an unknown type: {error}") from None
+    if math.prod(shape) * dtype.itemsize != len(view) - ends:
+        raise ValueError(f"the .npy has {len(view) - ends} bytes, expected {list(shape)} of {dtype}")
+    array: np.ndarray[Any, Any] = np.frombuffer(view[ends:], dtype=dtype).astype(dtype.newbyteorder("="))
+    return array.reshape(shape[::-1]).T if match[2] == b"True" else array.reshape(shape)

@@ -1,0 +1,234 @@
+"""RecordIO: MXNet's records of up to 512 MiB, each found again by its magic number, and a text index beside them.
+
+A record is one part or more (dmlc-core `include/dmlc/recordio.h`, `src/recordio.cc`), little-endian:
+
+    u32 0xced7230a | u32 (flag << 29 | length) | data | zeros up to a multiple of 4
+    flag: 0 the whole record, 1 its first part, 2 a middle part, 3 the last part
+
+Data is split wherever it holds the magic number at an offset that is a multiple of 4; those four bytes are left out and
+put back on reading. So the magic number at such an offset of the file always begins a part.
+
+`NAME.idx` has a line `key<TAB>offset` per record, the key being its number, the offset in bytes. A shard without an
+index is scanned when it is opened. An image with labels is MXNet's image record (`payloads/irheader.py`), which keeps
+no key but the record's number; any other schema is `tf.train.Example`. RecordIO has no checksums.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import CorruptRecordError, SchemaError
+from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats._index import read_index
+from dlio.formats._positional import PositionalFile
+from dlio.formats.payloads import example, irheader
+from dlio.formats.payloads._wire import Part
+from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIX = ".rec"
+MAGIC = 0xCED7230A
+_MAGIC_BYTES = struct.pack("<I", MAGIC)
+_HEAD = struct.Struct("<II")
+_LENGTH_BITS = 29
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+
+
+def refuses(schema: Schema) -> str | None:
+    """Returns why RecordIO cannot hold this schema: never, since Example holds every field."""
+    return None
+
+
+class Writer:
+    """Writes a shard and its index."""
+
+    def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
+        self._schema = schema
+        self._is_image_record = irheader.fits(schema)
+        self._num_records = 0
+        self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
+        self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
+
+    def write(self, sample: Sample) -> None:
+        """Appends a sample.
+
+        Raises:
+            SchemaError: its record has 512 MiB or more, or its label is not exact in float32.
+        """
+        parts = self._payload(sample)
+        num_bytes = sum(map(len, parts))
+        if num_bytes >> _LENGTH_BITS:
+            problem = f"its record has {num_bytes} bytes, recordio holds fewer than {1 << _LENGTH_BITS}"
+            largest = max(self._schema, key=lambda name: _size(sample.fields[name]))
+            raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
+        offset = self._records.tell()
+        for piece in frame(parts):
+            self._records.write(piece)
+        self._index.write(b"%d\t%d\n" % (self._num_records, offset))
+        self._num_records += 1
+
+    def _payload(self, sample: Sample) -> list[Part]:
+        if self._is_image_record:
+            return irheader.encode(sample, self._schema, self._num_records)
+        return [b"".join(example.encode(sample, self._schema))]
+
+    def close(self) -> None:
+        """Completes both files."""
+        self._records.close()
+        self._index.close()
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(len, value))
+    return getattr(value, "nbytes", None) or (len(value) if isinstance(value, bytes | str) else 0)
+
+
+def frame(parts: list[Part]) -> Iterator[Part]:
+    """Yields the bytes of one record whose data is `parts`; all but the last have a multiple of 4 bytes."""
+    magics = _magics(parts)
+    if not magics:
+        num_bytes = sum(map(len, parts))
+        yield _head(_WHOLE, num_bytes)
+        yield from parts
+        yield bytes(-num_bytes % 4)
+        return
+    data = memoryview(b"".join(parts))
+    starts = [0, *(magic + 4 for magic in magics)]
+    ends = [*magics, len(data)]
+    flags = [_FIRST, *[_MIDDLE] * (len(magics) - 1), _LAST]
+    for flag, start, end in zip(flags, starts, ends, strict=True):
+        yield _head(flag, end - start)
+        yield data[start:end]
+    yield bytes(-len(data) % 4)
+
+
+def _head(flag: int, num_bytes: int) -> bytes:
+    return _HEAD.pack(MAGIC, flag << _LENGTH_BITS | num_bytes)
+
+
+def _magics(parts: list[Part]) -> list[int]:
+    """Returns the offsets, multiples of 4, at which the data holds the magic number."""
+    import numpy as np
+
+    found: list[int] = []
+    base = 0
+    for part in parts:
+        words = np.frombuffer(part, "<u4", len(part) // 4)
+        found += (np.flatnonzero(words == MAGIC) * 4 + base).tolist()
+        base += len(part)
+    return found
+
+
+class Reader:
+    """Reads a shard by record number."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._decode = irheader.decode if irheader.fits(schema) else example.decode
+        self._file = PositionalFile(path)
+        try:
+            self._bounds = _bounds(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the shard's file and the record's offset in it, in bytes."""
+        return self._file.path, int(self._bounds[:-1][index])
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`."""
+        offset, end = map(int, self._bounds[index : index + 2])
+        try:
+            data = unframe(self._file.read(offset, end - offset, index))
+            return self._decode(data, self._schema)
+        except CorruptRecordError:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def unframe(framed: bytes) -> bytes | memoryview:
+    """Returns the data of one record, given all of its parts and nothing else.
+
+    Raises:
+        ValueError: `framed` is anything else.
+    """
+    view = memoryview(framed)
+    pieces: list[memoryview] = []
+    flag = _MIDDLE
+    offset = 0
+    while offset < len(view):
+        flag, num_bytes = _parse_head(view[offset : offset + _HEAD.size], follows=bool(pieces))
+        offset += _HEAD.size
+        pieces.append(view[offset : offset + num_bytes])
+        offset += num_bytes + -num_bytes % 4
+        if flag in (_WHOLE, _LAST):
+            break
+    if offset != len(view) or flag not in (_WHOLE, _LAST):
+        raise ValueError(f"expected one record in {len(view)} bytes, found parts of {offset} bytes: restore the file")
+    return pieces[0] if len(pieces) == 1 else _MAGIC_BYTES.join(pieces)
+
+
+def _parse_head(head: bytes | memoryview, follows: bool) -> tuple[int, int]:
+    """Returns flag and length, in bytes, of a part; `follows` tells whether it continues a record."""
+    magic, word = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+    if magic != MAGIC:
+        raise ValueError(f"expected a part's magic number {MAGIC:#010x}, found {magic:#010x}: restore the file")
+    flag = word >> _LENGTH_BITS
+    if flag not in ((_MIDDLE, _LAST) if follows else (_WHOLE, _FIRST)):
+        raise ValueError(f"a part with the flag {flag} stands in the wrong place: restore the file")
+    return flag, word & (1 << _LENGTH_BITS) - 1
+
+
+def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
+    """Returns where each record begins and the last one ends, in bytes, int64 of shape (n + 1,)."""
+    import numpy as np
+
+    path = file.path.with_suffix(".idx")
+    index = read_index(path, columns=2)
+    if index is None:
+        return np.array([*scan(file), file.num_bytes], dtype="int64")
+    bounds = np.append(np.sort(index[:, 1]), file.num_bytes)
+    if bounds[0] != 0 or (np.diff(bounds) < _HEAD.size).any() or (bounds[:-1] % 4).any():
+        problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the records are scanned"
+        raise CorruptRecordError(path, problem)
+    return bounds
+
+
+def scan(file: PositionalFile) -> Iterator[int]:
+    """Yields the offset of every record, in bytes, by reading the parts' heads only.
+
+    Raises:
+        CorruptRecordError: a head is none, stands in the wrong place, or goes beyond the end of the file.
+    """
+    offset, number, follows = 0, -1, False
+    while offset < file.num_bytes or follows:
+        number += not follows
+        try:
+            flag, num_bytes = _parse_head(file.read(offset, _HEAD.size, number), follows)
+        except CorruptRecordError:
+            raise
+        except ValueError as error:
+            raise CorruptRecordError(file.path, str(error), record=number, offset=offset) from None
+        end = offset + _HEAD.size + num_bytes + -num_bytes % 4
+        if end > file.num_bytes:
+            problem = f"expected a part of {end - offset} bytes, the file ends at {file.num_bytes}: it is cut off"
+            raise CorruptRecordError(file.path, problem, record=number, offset=offset)
+        if not follows:
+            yield offset
+        follows = flag in (_FIRST, _MIDDLE)
+        offset = end

@@ -1,0 +1,180 @@
+"""WebDataset: a tar with a file per field, and DALI's text index beside it.
+
+The files of a sample follow one another, named `KEY.EXTENSION`, split at the first dot of the base name (webdataset
+`tariterators.py`); `payloads/members.py` says which extension a field has and what its file holds. The tar is plain
+POSIX ustar with mtime 0, owner `bigdata` and mode 0444, so equal samples give equal bytes, and ends with two blocks of
+zeros. Headers have checksums, data has none.
+
+A sample's key becomes a member's name as follows; every reader gets this container key back:
+
+    1. an image's extension is dropped: `cat/1.jpg` is `cat/1`
+    2. dots of the base name, white space and control characters become `_`; so do the folders `.` and `..`
+    3. empty folders and underscores in front are dropped, since absolute paths and `__meta__` mean something else
+    4. a name that ustar cannot hold (100 bytes, or 155 and a slash before them) is cut and gets `-` and the record's
+       number of 8 digits; so does a name that an earlier sample of the shard has taken
+
+`NAME.idx` (NVIDIA DALI `tools/wds2idx.py`) has a line `v1.2 N`, then a line per sample: `extension offset size name`
+of each file, the offset that of its data. Without it, or with its older form without names, the tar is scanned when it
+is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from pathlib import Path
+
+from dlio.errors import CorruptRecordError, SchemaError
+from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats import _tar as tar
+from dlio.formats._positional import PositionalFile
+from dlio.formats._tar_index import Layout, index_line, read_layout, split
+from dlio.formats.payloads import members
+from dlio.formats.payloads._wire import Part
+from dlio.sample import Sample, Schema
+
+SUFFIX = ".tar"
+_MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
+_ILLEGAL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
+_IMAGE_EXTENSION = re.compile(rf"(?<=.)\.(?:{'|'.join(sorted(members.IMAGE_TYPES))})$", re.IGNORECASE)
+
+
+def refuses(schema: Schema) -> str | None:
+    """Returns why WebDataset cannot hold this schema, naming the field, or None if it can."""
+    if not len(schema):
+        return "it has no fields, and a tar keeps a sample by its fields' files"
+    seen: dict[str, str] = {}
+    for name in schema:
+        if len(name) > _MAX_FIELD_NAME:
+            return f"the name of the field {name!r} is longer than {_MAX_FIELD_NAME} letters"
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return f"the fields {other!r} and {name!r} differ only in case, which webdataset does not tell apart"
+    return None
+
+
+def legal_key(key: str) -> bytes:
+    """Returns the key as a tar's members can be named after it, UTF-8, by the rules 1 to 3 above."""
+    parts = [part for part in _ILLEGAL.sub("_", key).split("/") if part]
+    folders = ["_" if part in (".", "..") else part for part in parts[:-1]]
+    base = _IMAGE_EXTENSION.sub("", parts[-1]).replace(".", "_") if parts else ""
+    return ("/".join([*folders, base]).lstrip("_/") or "_").encode()
+
+
+class Writer:
+    """Writes a shard and its index."""
+
+    def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
+        self._schema = schema
+        self._keys: set[bytes] = set()
+        self._lines: list[bytes] = []
+        self._is_open = True
+        self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
+        self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
+
+    def write(self, sample: Sample) -> None:
+        """Appends a sample.
+
+        Raises:
+            SchemaError: a field has 8 GiB or more.
+        """
+        files = [(extension.encode(), parts) for extension, parts in members.encode(sample, self._schema)]
+        for extension, parts in files:
+            if (num_bytes := sum(map(len, parts))) > tar.MAX_MEMBER_BYTES:
+                problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
+                raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
+        prefix, key = self._name(legal_key(sample.key), max(len(extension) for extension, _ in files))
+        written = [self._write_file(prefix, key + b"." + extension, parts) for extension, parts in files]
+        self._lines.append(index_line(written))
+
+    def _name(self, key: bytes, extension_bytes: int) -> tuple[bytes, bytes]:
+        """Returns prefix and name of a new key, short enough for an extension of `extension_bytes`."""
+        room = tar.NAME_BYTES - 1 - extension_bytes
+        name = _fit(key, room)
+        if name is None or key in self._keys:
+            start = _cut(key, room - 9).replace(b".", b"_")
+            tagged = (start + b"-%08d" % number for number in count(len(self._lines)))
+            key = next(candidate for candidate in tagged if candidate not in self._keys)
+            name = b"", key
+        self._keys.add(key)
+        return name
+
+    def _write_file(self, prefix: bytes, name: bytes, parts: list[Part]) -> tar.Member:
+        num_bytes = sum(map(len, parts))
+        self._records.write(tar.header(name, prefix, num_bytes))
+        offset = self._records.tell()
+        for part in parts:
+            self._records.write(part)
+        self._records.write(bytes(tar.padding(num_bytes)))
+        return tar.Member(prefix + b"/" + name if prefix else name, offset, num_bytes)
+
+    def close(self) -> None:
+        """Completes both files."""
+        if self._is_open:
+            self._is_open = False
+            self._records.write(tar.END)
+            self._index.write(b"v1.2 %d\n%b" % (len(self._lines), b"".join(self._lines)))
+        self._records.close()
+        self._index.close()
+
+
+def _fit(key: bytes, room: int) -> tuple[bytes, bytes] | None:
+    """Returns the key as ustar's prefix and a name of at most `room` bytes, None where it is too long."""
+    if len(key) <= room:
+        return b"", key
+    slash = key.rfind(b"/", 0, tar.PREFIX_BYTES + 1)
+    return (key[:slash], key[slash + 1 :]) if slash > 0 and len(key) - slash - 1 <= room else None
+
+
+def _cut(key: bytes, num_bytes: int) -> bytes:
+    return key[:num_bytes].decode(errors="ignore").encode()
+
+
+class Reader:
+    """Reads a shard by record number, checking the header of every file."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._file = PositionalFile(path)
+        try:
+            self._layout: Layout = read_layout(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._layout)
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the shard's file and the offset in it of the record's first header, in bytes."""
+        return self._file.path, self._layout.extent(index)[0]
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`."""
+        begin, end = self._layout.extent(index)
+        view = memoryview(self._file.read(begin, end - begin, index))
+        files: dict[str, memoryview] = {}
+        keys = set()
+        try:
+            for name, at, num_bytes in self._layout.members(index):
+                key, extension = _check(view[at - begin - tar.BLOCK_BYTES : at - begin], name, num_bytes)
+                if extension in files:
+                    raise ValueError(f"the sample has two files {extension!r}")
+                files[extension] = view[at - begin : at - begin + num_bytes]
+                keys.add(key)
+            if len(keys) != 1:
+                raise ValueError(f"files of several samples, {sorted(keys)}, stand under one")
+            return Sample(keys.pop(), members.decode(files, self._schema))
+        except (ValueError, OverflowError) as error:
+            raise CorruptRecordError(self._file.path, str(error), record=index, offset=begin) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def _check(block: memoryview, name: bytes | None, num_bytes: int) -> tuple[str, str]:
+    """Returns key and extension of a file, given its header, and its name where another header holds it."""
+    head = tar.Header.parse(block)
+    if not head.is_regular or head.num_bytes != num_bytes:
+        raise ValueError(f"expected the header of a file of {num_bytes} bytes, found {head}: delete the index")
+    return split((name or head.name).decode(errors="surrogateescape"))
