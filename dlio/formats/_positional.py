@@ -16,8 +16,9 @@ class PositionalFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._descriptor: int | None = None
         try:
-            self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.num_bytes = os.fstat(self._descriptor).st_size
         except OSError as error:
             raise StorageError(error.errno, f"cannot open {path}: {error.strerror}") from error

@@ -1,0 +1,212 @@
+"""Where the records of an LMDB file lie, found by walking its B+tree with plain reads.
+
+LMDB itself maps the file and trusts it: a file cut short, or one flipped bit in a page, ends the process with SIGBUS.
+Here every branch and leaf page is read once and checked against the file's size, and no byte outside of it is touched.
+LMDB keeps no checksum, so a flip inside a value is not seen here.
+
+The file (LMDB 0.9 `mdb.c`, data version 1; 64-bit little-endian) is a row of pages, numbered from 0, whose size is in
+pages 0 and 1, the two meta pages. Of these the one with the higher transaction number is in force.
+
+    page   u64 number | u16 pad | u16 flags | u16 lower, u16 upper, or u32 number of overflow pages
+    meta   page | u32 0xBEEFC0DE | u32 version | u64 address | u64 map size | db of free pages | db of records
+           | u64 last page | u64 transaction
+    db     u32 page size | u16 flags | u16 depth | u64 branch, leaf, overflow pages | u64 entries | u64 root
+    leaf, branch   page | u16 offsets in the page of its nodes, up to byte `lower` | nodes, from byte `upper` on
+    node   u16, u16 low and high half of the value's size | u16 flags | u16 key's size | key | value; in a branch the
+           first three numbers are the child's page; with flag 1 the value is the u64 number of an overflow page
+    overflow   page | value, which goes on over the pages that follow
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import CorruptRecordError
+from dlio.formats._positional import PositionalFile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_PAGE = struct.Struct("<QHHHH")
+_OVERFLOW_PAGE = struct.Struct("<QHHI")
+_META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
+_NODE = struct.Struct("<HHHH")
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
+_KINDS = 0x2F  # the flags that tell a page's kind
+_BIG_VALUE = 1
+_DUPLICATE_KEYS = 4
+_NO_PAGE = 2**64 - 1
+_PAGE_BYTES = frozenset(1 << bits for bits in range(8, 17))
+_MAX_DEPTH = 32  # of LMDB's own cursors
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """All records in the order of their keys.
+
+    Attributes:
+        page_bytes: the file's page size.
+        keys: the records' keys.
+        extents: offset in the file and size of each value in bytes, int64 of shape (n, 2).
+    """
+
+    page_bytes: int
+    keys: list[bytes]
+    extents: np.ndarray[Any, Any]
+
+    def value(self, file: PositionalFile, index: int) -> memoryview:
+        """Returns the value of record `index`.
+
+        Raises:
+            CorruptRecordError: the overflow pages that should hold it are not there.
+            StorageError: the file cannot be read.
+        """
+        offset, num_bytes = map(int, self.extents[index])
+        if offset % self.page_bytes != _PAGE.size:
+            return memoryview(file.read(offset, num_bytes, index))
+        start = offset - _PAGE.size
+        pages = memoryview(file.read(start, _PAGE.size + num_bytes, index))
+        number, _, flags, num_pages = _OVERFLOW_PAGE.unpack_from(pages)
+        expected = start // self.page_bytes
+        if number != expected or flags & _KINDS != _OVERFLOW or num_pages * self.page_bytes < len(pages):
+            problem = f"expected overflow page {expected}, with {num_bytes} bytes, found another"
+            raise _corrupt(file, problem, record=index, offset=start)
+        return pages[_PAGE.size :]
+
+
+def read_entries(file: PositionalFile) -> Entries:
+    """Returns the records of the unnamed database.
+
+    Raises:
+        CorruptRecordError: the file is no LMDB file, is cut off, or its tree is damaged.
+        StorageError: it cannot be read.
+    """
+    import numpy as np
+
+    meta = _meta_in_force(file)
+    keys: list[bytes] = []
+    extents: list[tuple[int, int]] = []
+    for leaf in _leaves(file, meta):
+        for key, offset, num_bytes in _values(file, meta, leaf, len(keys)):
+            keys.append(key)
+            extents.append((offset, num_bytes))
+    if len(keys) != meta.num_entries:
+        raise _corrupt(file, f"expected {meta.num_entries} records in its tree, found {len(keys)}")
+    return Entries(meta.page_bytes, keys, np.array(extents, dtype="int64").reshape(-1, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """The state of the database of records, as a meta page has it."""
+
+    page_bytes: int
+    flags: int
+    depth: int
+    num_leaves: int
+    num_entries: int
+    root: int
+    last_page: int
+    transaction: int
+
+    @property
+    def end(self) -> int:
+        return (self.last_page + 1) * self.page_bytes
+
+
+def _meta_in_force(file: PositionalFile) -> _Meta:
+    first = _meta(file, 0, 0)
+    if first.page_bytes not in _PAGE_BYTES:
+        raise _corrupt(file, f"a page size of {first.page_bytes} bytes is none of LMDB's", offset=0)
+    second = _meta(file, 1, first.page_bytes)
+    meta = max(first, second, key=lambda meta: meta.transaction)
+    # transaction n writes page n mod 2, so the two numbers are neighbours, or both 0 in a new file
+    if abs(first.transaction - second.transaction) > 1 or meta is not (first, second)[meta.transaction & 1]:
+        raise _corrupt(file, f"its meta pages are of transactions {first.transaction} and {second.transaction}")
+    if meta.end > file.num_bytes:
+        raise _corrupt(file, f"expected {meta.end} bytes, found {file.num_bytes}: it is cut off")
+    if meta.flags & _DUPLICATE_KEYS:
+        raise CorruptRecordError(file.path, "its keys have several values each: expected one record for each key")
+    return meta
+
+
+def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
+    page = file.read(offset, _PAGE.size + _META.size)
+    found, _, flags, _, _ = _PAGE.unpack_from(page)
+    magic, version, _, _, page_bytes, *fields = _META.unpack_from(page, _PAGE.size)
+    if found != number or flags & _KINDS != _META_PAGE or (magic, version) != (_MAGIC, _VERSION):
+        raise _corrupt(file, f"page {number} is no meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
+    db_flags, depth, _, num_leaves, _, num_entries, root, last_page, transaction = fields[8:]
+    return _Meta(page_bytes, db_flags, depth, num_leaves, num_entries, root, last_page, transaction)
+
+
+def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
+    """Returns the page numbers of the leaves in order, level by level from the root."""
+    level = [] if meta.root == _NO_PAGE else [meta.root]
+    if meta.depth > _MAX_DEPTH or (meta.depth == 0) != (not level):
+        raise _corrupt(file, f"its tree has the depth {meta.depth} and the root {meta.root}")
+    for _ in range(meta.depth - 1):
+        level = [child for number in level for child in _children(file, meta, number)]
+        if len(set(level)) != len(level):
+            raise _corrupt(file, "a page of its tree is in two places")
+    if len(level) != meta.num_leaves:
+        raise _corrupt(file, f"expected {meta.num_leaves} leaves in its tree, found {len(level)}")
+    return level
+
+
+def _children(file: PositionalFile, meta: _Meta, number: int) -> Iterator[int]:
+    page, nodes = _page(file, meta, number, _BRANCH)
+    for node in nodes:
+        low, middle, high, _ = _NODE.unpack_from(page, node)
+        yield low | middle << 16 | high << 32
+
+
+def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
+    page, nodes = _page(file, meta, number, _LEAF)
+    room = len(page)  # nodes that overlap would let a small file stand for any amount of keys
+    for record, node in enumerate(nodes, first):
+        low, high, flags, key_bytes = _NODE.unpack_from(page, node)
+        start, num_bytes = node + _NODE.size + key_bytes, low | high << 16
+        stop = start + (8 if flags == _BIG_VALUE else num_bytes)
+        room -= stop - node
+        offset = number * meta.page_bytes + start
+        if flags == _BIG_VALUE:
+            offset = int.from_bytes(page[start:stop], "little") * meta.page_bytes + _PAGE.size
+        problem = _problem(flags, stop > len(page) or room < 0, offset + num_bytes > meta.end)
+        if problem:
+            raise _corrupt(file, problem, record=record, offset=number * meta.page_bytes + node)
+        yield page[node + _NODE.size : start], offset, num_bytes
+
+
+def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
+    if flags & ~_BIG_VALUE:
+        return "expected a value, found a named database"
+    if beyond_page:
+        return "the record goes beyond its page"
+    return "the record's value goes beyond the last page" if beyond_file else None
+
+
+def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
+    """Returns a branch or leaf page and the offsets of its nodes."""
+    if number > meta.last_page:
+        raise _corrupt(file, f"its tree leads to page {number}, the last one is {meta.last_page}")
+    offset = number * meta.page_bytes
+    page = file.read(offset, meta.page_bytes)
+    found, _, flags, lower, upper = _PAGE.unpack_from(page)
+    if found != number or flags & _KINDS != kind or not _PAGE.size <= lower <= upper <= len(page):
+        expected = "leaf" if kind == _LEAF else "branch"
+        raise _corrupt(file, f"page {number} is not the {expected} page that is expected here", offset=offset)
+    nodes = struct.unpack_from(f"<{(lower - _PAGE.size) // 2}H", page, _PAGE.size)
+    if nodes and (min(nodes) < upper or max(nodes) > len(page) - _NODE.size):
+        raise _corrupt(file, f"page {number} has a node outside of it", offset=offset)
+    return page, nodes
+
+
+def _corrupt(
+    file: PositionalFile, problem: str, *, record: int | None = None, offset: int | None = None
+) -> CorruptRecordError:
+    return CorruptRecordError(file.path, f"{problem}: restore the file", record=record, offset=offset)

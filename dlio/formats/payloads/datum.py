@@ -1,0 +1,93 @@
+"""Caffe's `Datum`: one image and its class index (caffe `src/caffe/proto/caffe.proto`, `util/io.cpp`).
+
+    1 channels  2 height  3 width  4 data  5 label, int32  6 float_data  7 encoded
+
+    {image: bytes, label: int64}            the encoded file in `data`, `encoded` true, no dimensions
+    {image: uint8[h,w,c], label: int64}     C x H x W in `data`, dimensions set, `encoded` false; with three channels
+                                            RGB becomes BGR, as OpenCV and so Caffe have it; h, w, c fixed or varying
+
+These are the forms of `convert_imageset` with and without `--encoded`. A Datum has room for one whole label only, and
+`float_data` is for features: a vector of labels, like any other schema, is no Datum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import SchemaError
+from dlio.formats.payloads._messages import message
+from dlio.formats.payloads._wire import Part, delimited, varint
+from dlio.sample import Field, Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_DIMENSIONS = ("channels", "height", "width")
+
+
+def holds(schema: Schema) -> bool:
+    """Tells whether samples of this schema are what a Datum is for."""
+    if set(schema) != {"image", "label"} or str(schema["label"]) != "int64":
+        return False
+    image = schema["image"]
+    return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
+
+
+def encode(sample: Sample, schema: Schema) -> list[Part]:
+    """Returns the Datum of a sample, in parts.
+
+    Raises:
+        SchemaError: the label does not fit an int32.
+    """
+    label = sample.fields["label"]
+    if not -(2**31) <= label < 2**31:
+        raise SchemaError(
+            f"sample {sample.key!r}, field 'label': {label} is beyond the int32 of Caffe's Datum; "
+            "hdf5 and tfrecord hold it"
+        )
+    image = sample.fields["image"]
+    encoded = not schema["image"].is_number
+    parts = delimited(4, [image]) if encoded else _planes(image)
+    return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
+
+
+def _planes(image: np.ndarray[Any, Any]) -> list[Part]:
+    planes = image[:, :, ::-1] if image.shape[2] == 3 else image
+    planes = planes.transpose(2, 0, 1)
+    dimensions = b"".join(varint(number << 3) + varint(size) for number, size in enumerate(planes.shape, 1))
+    return [dimensions, *delimited(4, [planes.tobytes()])]
+
+
+def decode(data: bytes | memoryview, schema: Schema) -> Sample:
+    """Returns the sample of a Datum; its key is '', since a Datum has none.
+
+    Raises:
+        ValueError: `data` is no Datum, or not one of this schema.
+        MissingPackageError: protobuf is not installed.
+    """
+    kind = message("Datum")
+    from google.protobuf.message import DecodeError
+
+    try:
+        datum = kind.FromString(bytes(data))
+    except DecodeError as error:
+        raise ValueError(f"the record is no Datum: {error}") from error
+    for name in ("data", "label"):
+        if not datum.HasField(name):
+            raise ValueError(f"the Datum has no field {name!r}")
+    return Sample("", {"image": _image(datum, schema["image"]), "label": datum.label})
+
+
+def _image(datum: Any, kind: Field) -> Any:
+    if datum.encoded == kind.is_number:
+        found = "an encoded image" if datum.encoded else "raw pixels"
+        raise ValueError(f"the Datum holds {found}, the schema says {kind}: read it under the schema it follows")
+    if datum.encoded:
+        return datum.data
+    import numpy as np
+
+    shape = [getattr(datum, name) for name in _DIMENSIONS]
+    if min(shape) < 0 or shape[0] * shape[1] * shape[2] != len(datum.data):
+        raise ValueError(f"the Datum has {len(datum.data)} bytes of pixels, its dimensions C x H x W are {shape}")
+    image = np.frombuffer(datum.data, dtype="uint8").reshape(shape).transpose(1, 2, 0)
+    return kind.convert(np.ascontiguousarray(image[:, :, ::-1] if shape[0] == 3 else image).copy())
