@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio import __version__, formats
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DlioError, UsageError
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DlioError, StorageError, UsageError
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size, parse_size
@@ -213,17 +214,22 @@ def _size(text: str) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors are one line on stderr."""
     args = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
     logging.basicConfig(format="dlio: %(message)s", level=logging.WARNING)
     try:
         code: int = args.function(args)
     except DlioError as error:
         print(f"dlio: {_message(error)}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        return EXIT_DONE
+    except OSError as error:
+        print(f"dlio: {error.filename}: {error.strerror}", file=sys.stderr)
+        return StorageError.exit_code
     except KeyboardInterrupt:
         print("dlio: interrupted; run the same command again to go on", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return EXIT_DONE
     return code
 
 

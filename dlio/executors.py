@@ -9,8 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -100,7 +99,10 @@ def map_bounded(
     failed: list[tuple[BaseException, Task]] = []
     while True:
         while not failed and len(running) < in_flight and (task := next(waiting, None)) is not None:
-            running[executor.submit(function, task)] = task
+            try:
+                running[executor.submit(function, task)] = task
+            except BrokenExecutor as broken:  # a worker died since the last result
+                failed.append((broken, task))
         if not running:
             break
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -115,7 +117,7 @@ def map_bounded(
 
 
 def _reason(failed: list[tuple[BaseException, Any]]) -> BaseException:
-    errors = [error for error, _ in failed if not isinstance(error, BrokenProcessPool)]
+    errors = [error for error, _ in failed if not isinstance(error, BrokenExecutor)]
     if errors:
         return errors[0]
     names = ", ".join(sorted(str(task) for _, task in failed))

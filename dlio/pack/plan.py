@@ -44,7 +44,7 @@ def plan_shards(
     if shard_bytes <= 0 or (num_shards is not None and num_shards <= 0):
         raise UsageError("the size and the number of shards must be positive")
     count = len(num_bytes)
-    order = np.arange(count) if seed is None else np.random.Generator(np.random.PCG64(seed)).permutation(count)
+    order = np.arange(count) if seed is None else shuffled(count, seed)
     ends = np.cumsum(num_bytes[order], dtype="int64")
     shards = num_shards or min(count, max(1, -(-int(ends[-1]) // shard_bytes)))
     if shards > count:
@@ -54,6 +54,21 @@ def plan_shards(
         ShardPlan(f"shard-{number:06d}", order[start:stop], int(num_bytes[order[start:stop]].sum()))
         for number, (start, stop) in enumerate(pairwise(bounds))
     ]
+
+
+def shuffled(count: int, seed: int) -> Array:
+    """Returns the numbers 0 to `count` - 1 shuffled, int64 of shape (count,), the same with every numpy.
+
+    numpy promises its bit generators' streams, but not what `Generator.permutation` makes of them.
+
+    Raises:
+        UsageError: the seed is negative.
+    """
+    import numpy as np
+
+    if seed < 0:
+        raise UsageError(f"the seed {seed} is negative: give a whole number from 0")
+    return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 
 def _bounds(ends: Array, shards: int) -> list[int]:

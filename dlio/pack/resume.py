@@ -113,8 +113,10 @@ class PartialManifest:
         Raises:
             StorageError: the file system refused.
         """
+        line = manifest.dump_line(shard.to_json()).encode()
         with files.storage_errors("write", self._path):
-            self._file.write(manifest.dump_line(shard.to_json()).encode())
+            while line:  # an almost full disk takes a part
+                line = line[self._file.write(line) :]
         files.sync_file(self._path)
 
     def __enter__(self) -> PartialManifest:

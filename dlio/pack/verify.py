@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio import executors, files
@@ -60,18 +59,30 @@ def verify(
         report: called with each shard when it has been checked.
     """
     workers = workers or executors.default_workers()
-    found: dict[int, list[Damage]] = {}
-    check = partial(_check_shard, manifest, decode)
+    found: dict[str, list[Damage]] = {}
+    checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards)
     with executors.processes(min(workers, max(1, len(manifest.shards)))) as pool:
-        for number, damage in executors.map_bounded(pool, check, range(len(manifest.shards)), in_flight=2 * workers):
-            found[number] = damage
-            report(manifest.shards[number])
-    return [damage for number in sorted(found) for damage in found[number]]
+        for shard, damage in executors.map_bounded(pool, check_shard, checks, in_flight=2 * workers):
+            found[shard.name] = damage
+            report(shard)
+    return [damage for shard in manifest.shards for damage in found[shard.name]]
 
 
-def _check_shard(manifest: Manifest, decode: bool, number: int) -> tuple[int, list[Damage]]:
-    shard = manifest.shards[number]
-    return number, [*_damaged_files(manifest.root, shard), *_damaged_records(manifest, shard, decode)]
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """All that a worker needs to check one shard: the manifest without its shards, the shard; picklable."""
+
+    header: Manifest
+    shard: Shard
+    decode: bool
+
+    def __str__(self) -> str:
+        return self.shard.name
+
+
+def check_shard(check: ShardCheck) -> tuple[Shard, list[Damage]]:
+    """Returns the shard and all damage in it."""
+    return check.shard, [*_damaged_files(check.header.root, check.shard), *_damaged_records(check)]
 
 
 def _damaged_files(root: Path, shard: Shard) -> Iterator[Damage]:
@@ -82,18 +93,19 @@ def _damaged_files(root: Path, shard: Shard) -> Iterator[Damage]:
             yield Damage(shard.name, str(root / file.name), str(error))
 
 
-def _damaged_records(manifest: Manifest, shard: Shard, decode: bool) -> Iterator[Damage]:
+def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
+    shard = check.shard
     try:
-        reader = ShardReader(manifest, shard)
+        reader = ShardReader(check.header, shard)
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
     except DlioError as error:
-        yield Damage(shard.name, str(manifest.root / shard.files[0].name), str(error))
+        yield Damage(shard.name, str(check.header.root / shard.files[0].name), str(error))
         return
     try:
         for index in range(len(reader)):
-            yield from _damage(reader, index, decode)
+            yield from _damage(reader, index, check.decode)
     finally:
         reader.close()
 

@@ -12,12 +12,13 @@ called label, class or target; without one, every other column is a label.
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.listing import Listing, image_file_listing, read_image_file
+from dlio.pack.listing import Listing, image_file_listing, is_number, read_image_file
 from dlio.sample import Sample
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
 
 
 def csv_file(
@@ -123,30 +125,28 @@ class _Column:
         for line, text in self.cells:
             if not text.strip():
                 raise SourceError(f"{self.path}, line {line}: the label in column {self.name!r} is missing")
-        if not any(_is_number(text) for _, text in self.cells):
+        if not any(is_number(text) for _, text in self.cells):
             classes = sorted({text for _, text in self.cells})
             index = {name: number for number, name in enumerate(classes)}
             return np.array([index[text] for _, text in self.cells], dtype="int64"), tuple(classes)
-        numbers = self.numbers()
-        whole = (numbers == np.round(numbers)).all() and not any("." in text for _, text in self.cells)
-        return numbers.astype("int64" if whole else "float32"), ()
+        if all(_WHOLE.fullmatch(text) for _, text in self.cells):
+            return np.array([self._whole(*cell) for cell in self.cells], dtype="int64"), ()
+        return self.numbers().astype("float32"), ()
+
+    def _whole(self, line: int, text: str) -> int:
+        if not -(2**63) <= int(text) < 2**63:
+            raise SourceError(f"{self.path}, line {line}: the label {text} in column {self.name!r} is beyond an int64")
+        return int(text)
 
     def numbers(self) -> np.ndarray[Any, Any]:
         """Returns the column as float64."""
         import numpy as np
 
         for line, text in self.cells:
-            if not _is_number(text):
+            if not is_number(text):
                 problem = f"the label {text!r} in column {self.name!r} is no number"
                 raise SourceError(f"{self.path}, line {line}: {problem}")
         return np.array([float(text) for _, text in self.cells])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return abs(float(text)) < float("inf")
-    except ValueError:
-        return False
 
 
 def _stack(columns: list[_Column]) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.listing import Listing, check_keys, read_image_file
+from dlio.pack.listing import Listing, check_keys, file_bytes, read_image_file
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -21,7 +21,7 @@ def image_folder(path: str | Path) -> ImageFolder:
 
 def recognises(path: Path) -> bool:
     """Tells whether `path` is a folder of folders."""
-    return path.is_dir() and any(entry.is_dir() for entry in os.scandir(path))
+    return path.is_dir() and any(entry.is_dir() for entry in _scan(path))
 
 
 def open_source(path: Path, root: Path | None) -> ImageFolder:
@@ -48,7 +48,7 @@ class ImageFolder:
         sizes: list[int] = []
         for label, name in enumerate(classes):
             found = [
-                (entry.path, entry.stat().st_size)
+                (entry.path, file_bytes(entry))
                 for _, entries in sorted(_walk(self.path / name, frozenset()), key=lambda folder: folder[0])
                 for entry in sorted(entries, key=lambda entry: entry.name)
             ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.listing import Listing, image_file_listing, read_image_file
+from dlio.pack.listing import Listing, image_file_listing, is_number, read_image_file
 from dlio.sample import Sample
 
 
@@ -41,7 +41,7 @@ class LstFile:
         keys: list[str] = []
         rows: list[list[float]] = []
         for number, line in enumerate(self._lines(), start=1):
-            columns = line.rstrip("\r\n").split("\t")
+            columns = line.removesuffix("\r").split("\t")
             if len(columns) < 3:
                 problem = f"{len(columns)} columns, expected index, label and path with tabs between"
                 raise SourceError(f"{self.path}, line {number}: {problem}")
@@ -61,17 +61,18 @@ class LstFile:
 
     def _lines(self) -> list[str]:
         try:
-            return self.path.read_text(encoding="utf-8").splitlines()
+            text = self.path.read_bytes().decode()
         except OSError as error:
             raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise SourceError(f"{self.path} is no UTF-8 text: {error}") from error
+        return text.removesuffix("\n").split("\n") if text else []
 
     def _labels(self, columns: list[str], number: int) -> list[float]:
-        try:
-            return [float(column) for column in columns]
-        except ValueError as error:
-            raise SourceError(f"{self.path}, line {number}: a label is no number: {error}") from None
+        for column in columns:
+            if not is_number(column):
+                raise SourceError(f"{self.path}, line {number}: the label {column!r} is no number")
+        return [float(column) for column in columns]
 
     def read(self, listing: Listing, index: int) -> Sample:
         """Returns one image with its label or labels."""
