@@ -1,7 +1,52 @@
-"""Brings a packed data set to where it is read fast; the public function is `stage`."""
+"""Brings a packed data set to where it is read fast; the public function is `stage`.
+
+    plan -> claim -> copy -> publish
+
+A strategy (dlio/stage/strategies) decides which files a node gets. Of the node's processes one claims the copy
+(claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from os import PathLike
+from typing import TYPE_CHECKING
 
-def stage() -> None:
-    """Set below by the real signature."""
+if TYPE_CHECKING:
+    from dlio.manifest import Manifest
+    from dlio.topology import Topology
+
+
+def stage(
+    dataset: str | PathLike[str] | Manifest,
+    dest: str | PathLike[str],
+    *,
+    strategy: str = "replicate",
+    topology: Topology | None = None,
+    allow_shared: bool = False,
+    report: Callable[[int], None] | None = None,
+) -> Manifest:
+    """Returns the manifest of the data set as it lies at `dest`, brought there first where it is not yet.
+
+    Every process of a job may call it: one process of each node copies, the others return when it has finished. What an
+    interrupted run has finished is not copied again. Safe to call from threads.
+
+    Args:
+        dataset: the folder of a packed data set, or its manifest.
+        dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`.
+        strategy: the name of a module of `dlio.stage.strategies`.
+        topology: this process's place in the job; by default what its launcher tells.
+        allow_shared: take a `dest` that other machines see too.
+        report: called with the bytes written since the last call; from several threads, never at the same time.
+
+    Raises:
+        UsageError: an unknown strategy, or a `dest` on a shared file system.
+        ManifestError: there is no data set, or its manifest is damaged.
+        DigestError: a source file is damaged.
+        StorageError: no room, no permission, an input/output error, a source that changes.
+        LauncherError: the launcher's variables contradict each other.
+    """
+    from dlio.stage.run import run
+
+    staged, _ = run(dataset, dest, strategy=strategy, topology=topology, allow_shared=allow_shared, report=report)
+    return staged

@@ -1,0 +1,221 @@
+"""Claims: of all processes that want one piece of work done in one folder, one does it and the others wait.
+
+Claims are numbered files. Claim n + 1 is made, by link(2), only by a process that saw claim n's owner dead or done, and
+of several that try, the system lets one succeed. Nothing is ever taken away from a live owner, no lock is needed (flock
+may answer ENOSYS on shared file systems), and there is no moment between looking and taking.
+
+An owner is a process id with its start time, on a node, in a process-id namespace. Where all that can be compared, a
+dead owner is known at once. Elsewhere, on another node or in another container, its heartbeat tells: the claim's
+modification time, renewed every second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dlio import files
+from dlio.errors import StorageError
+from dlio.topology import node_id
+
+BEAT_SECONDS = 1.0
+PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that can be told from every other one: where it runs, its id, and when it started, in clock ticks."""
+
+    node: str
+    namespace: str
+    pid: int
+    started: int
+
+    @classmethod
+    def current(cls) -> Owner:
+        """Returns this process."""
+        return cls(node_id(), _namespace(), os.getpid(), _start_time(os.getpid()) or 0)
+
+    def is_alive(self) -> bool | None:
+        """Returns whether the process still runs; None where that cannot be known from here."""
+        if (self.node, self.namespace) != (node_id(), _namespace()):
+            return None
+        return _start_time(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One numbered claim file as read.
+
+    Attributes:
+        number: counts up; the highest is in force.
+        owner: who made it.
+        token: a name of its own, for the owner's unfinished files.
+        state: "held", "released" (another may go on), or why the owner failed.
+    """
+
+    number: int
+    owner: Owner
+    token: str
+    state: str = "held"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the owner surely does nothing any more."""
+        return self.state != "held" or self.owner.is_alive() is False
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _start_time(pid: int) -> int | None:
+    """Returns when a process started, in clock ticks since boot; None where it is gone or only a zombie."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    after_name = status.rpartition(")")[2].split()  # the name may hold spaces and brackets, see proc(5)
+    return None if after_name[0] in "ZX" else int(after_name[19])
+
+
+@contextmanager
+def claimed(folder: Path, is_done: Callable[[], bool]) -> Iterator[tuple[Claim, Claim | None] | None]:
+    """Yields this process's claim and the one it succeeds, or None once another process has done the work.
+
+    The body does the work when it gets a claim; leaving it well removes the claims, so `is_done` must hold by then.
+    An exception passes on its message to those who wait; one that is no Exception (an interrupt) leaves the work to
+    the next of them.
+
+    Args:
+        folder: where the claims lie; made by this call, and shared by those who want the same work.
+        is_done: whether the work is done; called often, by processes that wait.
+
+    Raises:
+        StorageError: the folder cannot be written, or the process that this one waited for failed.
+    """
+    succeeded = _wait_for_claim(folder, is_done)
+    if succeeded is None:
+        yield None
+        return
+    mine, previous = succeeded
+    path = folder / str(mine.number)
+    stop = threading.Event()
+    heart = threading.Thread(target=_beat, args=(path, stop), name="dlio-claim", daemon=True)
+    heart.start()
+    try:
+        yield mine, previous
+        _remove(folder)
+    except Exception as error:
+        _rewrite(path, mine, f"failed: {error}")
+        raise
+    except BaseException:
+        _rewrite(path, mine, "released")
+        raise
+    finally:
+        stop.set()
+        heart.join()
+
+
+def _wait_for_claim(folder: Path, is_done: Callable[[], bool]) -> tuple[Claim, Claim | None] | None:
+    """Returns the claim made and the one before it, or None when the work is done."""
+    waited_for: set[str] = set()
+    beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS
+    while not is_done():
+        latest = _latest(folder)
+        if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
+            raise StorageError(f"the process {latest.owner.pid} that staged for this node {latest.state}")
+        if latest is not None and not latest.is_over:
+            waited_for.add(latest.token)
+            last_beat = _modified(folder / str(latest.number))
+            if last_beat != beat:
+                beat, seen_at = last_beat, time.monotonic()
+            if latest.owner.is_alive() or time.monotonic() - seen_at < PRESUMED_DEAD_SECONDS:
+                time.sleep(pause)
+                pause = min(2 * pause, _LAST_POLL_SECONDS)
+                continue
+        mine = _make(folder, latest.number + 1 if latest else 1)
+        if mine is None:
+            continue
+        if is_done():  # finished, and its claims removed, between our look and our claim
+            _remove(folder)
+            return None
+        return mine, latest
+    return None
+
+
+def _beat(path: Path, stop: threading.Event) -> None:
+    while not stop.wait(BEAT_SECONDS):
+        try:
+            os.utime(path)
+        except OSError:
+            return  # the file system is failing; the work itself will say so
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _latest(folder: Path) -> Claim | None:
+    try:
+        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+        return _parse(max(numbers), (folder / str(max(numbers))).read_text()) if numbers else None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read the claims in {folder}: {error.strerror}") from error
+
+
+def _parse(number: int, text: str) -> Claim:
+    try:
+        record = json.loads(text)
+        return Claim(number, Owner(**record["owner"]), str(record["token"]), str(record["state"]))
+    except (ValueError, KeyError, TypeError):  # cut off by a crash of the machine, since when nobody lives
+        return Claim(number, Owner("", "", 0, 0), "unknown", "released")
+
+
+def _make(folder: Path, number: int) -> Claim | None:
+    """Returns this process's claim with that number, or None where another process made it first."""
+    claim = Claim(number, Owner.current(), secrets.token_hex(8))
+    aside = folder / f".{claim.token}"
+    with files.storage_errors("claim", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        aside.write_text(_text(claim))
+        try:
+            os.link(aside, folder / str(number))
+        except (FileExistsError, FileNotFoundError):
+            return None
+        finally:
+            aside.unlink(missing_ok=True)
+    return claim
+
+
+def _text(claim: Claim) -> str:
+    return json.dumps({"owner": asdict(claim.owner), "token": claim.token, "state": claim.state})
+
+
+def _rewrite(path: Path, claim: Claim, state: str) -> None:
+    """Says in the claim how it ended; where even that fails, the owner's death says it."""
+    aside = path.with_name(f".{claim.token}")
+    try:
+        aside.write_text(_text(Claim(claim.number, claim.owner, claim.token, state)))
+        aside.replace(path)
+    except OSError:
+        return
+
+
+def _remove(folder: Path) -> None:
+    """Removes the claims on work that is done."""
+    for path in folder.iterdir():
+        path.unlink(missing_ok=True)

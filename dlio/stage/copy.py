@@ -1,0 +1,177 @@
+"""Copying files: large sequential blocks, several files at a time, digests taken as the bytes pass.
+
+A file grows aside by appending, so that its size is its progress: after a crash its bytes so far are digested again
+where they lie, and only the rest is read from the source.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from dlio import files
+from dlio.errors import DigestError, StorageError
+from dlio.manifest import File
+
+# Eight files at once hide a latency of some ms per read; with 4 MiB blocks that is 32 MiB of buffers.
+THREADS = 8
+BLOCK_BYTES = 4 << 20
+_FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
+
+
+class StoppedError(Exception):
+    """Another file of the same copy failed; never leaves `copy_files`."""
+
+
+class Tally:
+    """Counts bytes over several threads and reports them.
+
+    Attributes:
+        read: bytes read from the source.
+        written: bytes written to the copy, holes included.
+    """
+
+    def __init__(self, report: Callable[[int], None] | None = None) -> None:
+        self.read = 0
+        self.written = 0
+        self.stop = threading.Event()
+        self._report = report
+        self._lock = threading.Lock()
+
+    def count(self, *, read: int, written: int) -> None:
+        """Counts bytes read from the source and written to the copy.
+
+        Raises:
+            StoppedError: the copy has failed elsewhere.
+        """
+        with self._lock:
+            self.read += read
+            self.written += written
+            if self._report:
+                self._report(written)
+        if self.stop.is_set():
+            raise StoppedError
+
+
+def copy_files(source: Path, aside: Path, final: Path, wanted: Sequence[File], tally: Tally) -> None:
+    """Copies `wanted` from the folder `source` to `final`, by way of the folder `aside`; several at once.
+
+    A file gets its final name as soon as it is verified and on the disk; the folders' entries are not synced.
+
+    Raises:
+        DigestError: a file's content is not what its digest says.
+        StorageError: the source cannot be read, or changed meanwhile; the destination cannot be written.
+    """
+    queue, lock = iter(wanted), threading.Lock()
+
+    def work() -> None:
+        buffer = bytearray(BLOCK_BYTES)
+        while (file := _next(queue, lock)) is not None and not tally.stop.is_set():
+            try:
+                _copy_one(source / file.name, aside / file.name, file, buffer, tally)
+                with files.storage_errors("publish", final / file.name):
+                    (final / file.name).parent.mkdir(parents=True, exist_ok=True)
+                    (aside / file.name).replace(final / file.name)
+            except StoppedError:
+                return
+            except BaseException:
+                tally.stop.set()
+                raise
+
+    threads = max(1, min(THREADS, len(wanted)))
+    with ThreadPoolExecutor(threads, thread_name_prefix="dlio-copy") as pool:
+        running = [pool.submit(work) for _ in range(threads)]
+        try:
+            for thread in running:
+                thread.result()
+        finally:
+            tally.stop.set()
+
+
+def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
+    with lock:
+        return next(queue, None)
+
+
+def _copy_one(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+    """Copies one file; what a dead copier left of it is kept if it proves right, else copied once more from the start.
+
+    Raises:
+        DigestError, StorageError: as `copy_files` says.
+    """
+    with files.storage_errors("create", aside):
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        resumed = aside.exists() and aside.stat().st_size > 0
+    if resumed:
+        with suppress(DigestError):
+            return _append(source, aside, file, buffer, tally)
+    return _append(source, aside, file, buffer, tally)
+
+
+def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+    """Brings `aside` from its present size to the whole file.
+
+    Raises:
+        DigestError, StorageError: as `copy_files` says; a file that proves wrong is removed.
+    """
+    algorithm = file.digest.partition(":")[0]
+    digest = files.new_hash(algorithm)
+    with files.storage_errors("write", aside), aside.open("ab+", buffering=0) as target:
+        target.seek(0)
+        for block in _blocks(target, buffer):
+            digest.update(block)
+        for block in read_source(source, target.tell(), file, buffer):
+            digest.update(block)
+            append_block(target, block)
+            tally.count(read=len(block), written=len(block))
+        os.fsync(target.fileno())
+    found = f"{algorithm}:{digest.hexdigest()}"
+    if found != file.digest:
+        aside.unlink()
+        raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
+
+
+def read_source(source: Path, start: int, file: File, buffer: bytearray) -> Iterator[memoryview]:
+    """Yields a source file's bytes from `start` on, in blocks that lie in `buffer` until the next is asked for.
+
+    Raises:
+        StorageError: it cannot be read, is not of the manifest's size, or changed while it was read.
+    """
+    with files.storage_errors("read", source), source.open("rb", buffering=0) as origin:
+        before = os.fstat(origin.fileno())
+        if before.st_size != file.num_bytes:
+            raise StorageError(f"{source} has {before.st_size:,} bytes, not {file.num_bytes:,} as its manifest says")
+        os.posix_fadvise(origin.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        origin.seek(start)
+        forgotten = start
+        for block in _blocks(origin, buffer):
+            yield block
+            if origin.tell() - forgotten >= _FORGET_BYTES:
+                os.posix_fadvise(origin.fileno(), forgotten, origin.tell() - forgotten, os.POSIX_FADV_DONTNEED)
+                forgotten = origin.tell()
+        os.posix_fadvise(origin.fileno(), forgotten, 0, os.POSIX_FADV_DONTNEED)
+        after = os.fstat(origin.fileno())
+    if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        raise StorageError(f"{source} changed while it was copied: stage again when nobody writes to it")
+
+
+def _blocks(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
+    """Yields what is left of a file, in blocks that lie in `buffer`."""
+    view = memoryview(buffer)
+    while count := file.readinto(view):
+        yield view[:count]
+
+
+def append_block(target: FileIO, block: memoryview) -> None:
+    """Appends a block to a file opened for appending; a block of zeros becomes a hole, as in a sparse LMDB file."""
+    if not block[0] and not block[-1] and block.tobytes() == bytes(len(block)):
+        end = target.seek(0, os.SEEK_END) + len(block)
+        os.ftruncate(target.fileno(), end)
+        return
+    while block:
+        block = block[target.write(block) :]

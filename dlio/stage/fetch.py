@@ -1,0 +1,70 @@
+"""Fetching: one process of a node copies files from the source, the others wait for it."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from dlio.errors import StorageError
+from dlio.filesystems import check_room
+from dlio.manifest import File, Manifest
+from dlio.stage.claim import claimed
+from dlio.stage.copy import Tally, copy_files
+from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.job import Job, Outcome
+
+
+def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Outcome:
+    """Returns the data set staged in the folder `copy`, with the files `wanted` in it.
+
+    Args:
+        job: where from and where to.
+        manifest: what the staged folder's manifest says.
+        copy: the staged folder's name.
+        wanted: the files to have there, in the order in which they are copied.
+
+    Raises:
+        ManifestError: a file has a name that is reserved.
+        DigestError: a source file is damaged.
+        StorageError: no room, no permission, an input/output error, or the copier of this node failed.
+    """
+    check_names(manifest)
+    folder = StagedFolder(job.dest, copy)
+    staged = replace(manifest, root=folder.path)
+    if folder.holds(wanted):
+        return Outcome(staged)
+    open_up(job.dest)
+    with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
+        if claim is None:
+            return Outcome(staged)
+        with _residue_removed(folder):
+            aside = folder.begin(job.manifest.root, *claim)
+            missing = [file for file in wanted if not folder.has(file)]
+            begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+            check_room(folder.path, sum(file.num_bytes for file in missing) - begun, len(missing))
+            tally = Tally(job.report)
+            copy_files(job.manifest.root, aside, folder.path, missing, tally)
+            folder.finish(manifest, [file.name for file in wanted], aside)
+    return Outcome(staged, tally.read, tally.written)
+
+
+@contextmanager
+def _residue_removed(folder: StagedFolder) -> Iterator[None]:
+    """Gives back the room of a copy that failed.
+
+    On a full disk all of it goes, since others need the room; else only what is not whole, and the next try goes on
+    with the rest. An interrupt leaves everything as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            folder.remove()
+        else:
+            shutil.rmtree(folder.unfinished, ignore_errors=True)
+        raise
+
+

@@ -1,0 +1,165 @@
+"""The folder of a staged copy, and what lies in it.
+
+    DEST/dlio/                        as open to other users as DEST is
+    DEST/dlio/.claims/<copy>/         who is copying (stage/claim.py)
+    DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
+    DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
+    DEST/dlio/<copy>/...              the data set's files, each verified before it got its name
+    DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
+
+`<copy>` is the data set's content id, followed by the part it holds where that is not the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio import files
+from dlio.errors import ManifestError, StorageError
+from dlio.manifest import NAME, File, Manifest
+from dlio.stage.claim import Claim
+
+CONTROL = ".dlio"
+MARKER = "copy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFolder:
+    """The folder `DEST/dlio/<copy>`; holds paths only, so it may be shared and pickled.
+
+    Attributes:
+        dest: the folder that the user named.
+        copy: the name of the copy.
+    """
+
+    dest: Path
+    copy: str
+
+    @property
+    def path(self) -> Path:
+        """The data set's folder."""
+        return self.dest / "dlio" / self.copy
+
+    @property
+    def claims(self) -> Path:
+        """The folder of the claims on this copy."""
+        return self.dest / "dlio" / ".claims" / self.copy
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that the folder is dlio's."""
+        return self.path / CONTROL / MARKER
+
+    @property
+    def unfinished(self) -> Path:
+        """The folder of all files that are not whole yet."""
+        return self.path / CONTROL / "aside"
+
+    def aside(self, claim: Claim) -> Path:
+        """Returns the folder of the unfinished files of a claim's owner."""
+        return self.unfinished / claim.token
+
+    def has(self, file: File) -> bool:
+        """Returns whether a file is there under its final name, which it only gets once it is whole and verified."""
+        try:
+            return os.stat(self.path / file.name).st_size == file.num_bytes  # noqa: PTH116  half the time of Path.stat
+        except FileNotFoundError:
+            return False
+
+    def holds(self, wanted: Iterable[File]) -> bool:
+        """Returns whether the copy is complete: the manifest, and each of the files `wanted`.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with files.storage_errors("look at", self.path):
+            return (self.path / NAME).exists() and all(map(self.has, wanted))
+
+    def begin(self, source: Path, mine: Claim, previous: Claim | None) -> Path:
+        """Returns the folder for unfinished files, with those that the owner before left, if that one is surely over.
+
+        An owner that only seems dead may wake up and go on writing: its files are given up, not taken over.
+
+        Raises:
+            StorageError: the folder cannot be made, or holds files without being dlio's.
+        """
+        aside = self.aside(mine)
+        with files.storage_errors("create", self.path):
+            strange = not self.marker.exists() and self.path.exists()
+            if strange and any(path.name != CONTROL for path in self.path.iterdir()):
+                raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
+            self.unfinished.mkdir(parents=True, exist_ok=True)
+            if previous and previous.is_over and self.aside(previous).is_dir():
+                self.aside(previous).rename(aside)
+            for other in self.unfinished.iterdir():
+                if other != aside:
+                    shutil.rmtree(other, ignore_errors=True)
+            aside.mkdir(exist_ok=True)
+        if not self.marker.exists():
+            files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": str(source)}).encode())
+            files.publish(aside / MARKER, self.marker)
+        return aside
+
+    def finish(self, manifest: Manifest, names: Iterable[str], aside: Path) -> None:
+        """Makes sure that the files' names are on the disk, then publishes the manifest, by way of `aside`.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        for folder in sorted({(self.path / name).parent for name in names}):
+            files.sync_folder(folder)
+        last = self.path / CONTROL / NAME
+        files.publish(manifest.save(aside), last)
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+        files.publish(last, self.path / NAME)
+
+    def remove(self) -> None:
+        """Removes the copy; the manifest first, so that nobody takes what is left for whole, and the marker last.
+
+        Raises:
+            StorageError: the folder is not dlio's, or cannot be removed.
+        """
+        if not self.path.exists():
+            return
+        if not self.marker.exists():
+            raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
+        with files.storage_errors("remove", self.path):
+            (self.path / NAME).unlink(missing_ok=True)
+            for entry in self.path.iterdir():
+                if entry.name != CONTROL:
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            shutil.rmtree(self.path)
+
+
+def open_up(dest: Path) -> None:
+    """Makes DEST/dlio and its folder of claims, both as open to other users as DEST itself is.
+
+    Raises:
+        StorageError: a folder cannot be made.
+    """
+    with files.storage_errors("create", dest / "dlio"):
+        dest.mkdir(parents=True, exist_ok=True)
+        mode = dest.stat().st_mode & 0o1777
+        for folder in (dest / "dlio", dest / "dlio" / ".claims"):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True)
+                folder.chmod(mode)
+
+
+def check_names(manifest: Manifest) -> None:
+    """Refuses a data set whose files would overwrite the copy's own.
+
+    Raises:
+        ManifestError: a file is named like the manifest, lies in dlio's own folder, or is listed twice.
+    """
+    seen: set[str] = set()
+    for shard in manifest.shards:
+        for file in shard.files:
+            if file.name == NAME or file.name.split("/")[0] == CONTROL or file.name in seen:
+                raise ManifestError(f"{manifest.root / NAME}: the file name {file.name!r} is reserved or listed twice")
+            seen.add(file.name)

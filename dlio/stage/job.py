@@ -1,0 +1,47 @@
+"""What a strategy is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.manifest import File, Manifest
+from dlio.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process's part in bringing a data set to `dest`.
+
+    Attributes:
+        manifest: the data set at its source.
+        dest: the folder named by the user.
+        topology: this process among those of the job.
+        report: called with the number of bytes written since the last call, from several threads, one at a time.
+    """
+
+    manifest: Manifest
+    dest: Path
+    topology: Topology
+    report: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What this process did.
+
+    Attributes:
+        manifest: the staged data set; its `root` is the staged folder.
+        source_bytes: read from the source by this process.
+        copied_bytes: written to the destination by this process.
+    """
+
+    manifest: Manifest
+    source_bytes: int = 0
+    copied_bytes: int = 0
+
+
+def all_files(manifest: Manifest) -> list[File]:
+    """Returns the files of all shards, in order."""
+    return [file for shard in manifest.shards for file in shard.files]

@@ -1,0 +1,83 @@
+"""One run of `stage`: look, carry out a strategy, sum up."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from dlio.errors import UsageError
+from dlio.filesystems import filesystem_of
+from dlio.manifest import Manifest
+from dlio.stage import strategies
+from dlio.stage.job import Job
+from dlio.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one process did; its fields are the JSON that `dlio stage --json` prints.
+
+    Attributes:
+        path: the staged data set.
+        content_id: its content id.
+        strategy: the name of the strategy carried out.
+        node: this machine's host name.
+        source_bytes: read from the source by this process.
+        copied_bytes: written here by this process.
+        seconds: from the call to its end.
+    """
+
+    path: str
+    content_id: str
+    strategy: str
+    node: str
+    source_bytes: int
+    copied_bytes: int
+    seconds: float
+
+
+def strategy_names() -> list[str]:
+    """Returns the names of all strategies, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(strategies.__path__))
+
+
+def run(
+    dataset: str | PathLike[str] | Manifest,
+    dest: str | PathLike[str],
+    *,
+    strategy: str,
+    topology: Topology | None = None,
+    allow_shared: bool = False,
+    report: Callable[[int], None] | None = None,
+) -> tuple[Manifest, Summary]:
+    """Returns the staged manifest and the summary; everything else is as in `dlio.stage`.
+
+    Raises:
+        DlioError: as `dlio.stage` says.
+    """
+    started = time.monotonic()
+    if strategy not in strategy_names():
+        raise UsageError(f"there is no strategy {strategy!r}: choose one of {', '.join(strategy_names())}")
+    manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
+    system = filesystem_of(Path(dest))
+    if system.shared and not allow_shared:
+        raise UsageError(
+            f"{dest} lies on {system}, which other machines see too: give a node-local folder, or allow a shared one"
+        )
+    job = Job(manifest, Path(dest).absolute(), topology or Topology.from_env(), report)
+    outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
+    return outcome.manifest, Summary(
+        path=str(outcome.manifest.root),
+        content_id=manifest.content_id,
+        strategy=strategy,
+        node=socket.gethostname(),
+        source_bytes=outcome.source_bytes,
+        copied_bytes=outcome.copied_bytes,
+        seconds=round(time.monotonic() - started, 3),
+    )

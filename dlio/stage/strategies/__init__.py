@@ -1,0 +1,5 @@
+"""Ways to bring a data set to where it is read; each is a module of this folder, found by its name.
+
+A strategy has one function, `carry_out(job: Job) -> Outcome`. Every process of a job calls it. It copies, or waits for
+the process that does, and returns when this node has what the strategy gives it.
+"""

@@ -1,0 +1,159 @@
+"""Killed at any moment, by whatever means: nothing wrong bears a final name, and the next run goes on from there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.manifest import NAME, Manifest
+from dlio.stage.run import run
+
+from .conftest import Forked, MiB, assert_staged, damaged_files, write_dataset
+
+
+def test_killed_at_200_random_moments(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [200_000 + 1000 * number for number in range(24)])
+    moments = random.Random(1)
+    folder = tmp_path / "local" / "dlio" / source.content_id
+    started = time.monotonic()
+    assert Forked(lambda: dlio.stage(source, tmp_path / "trial")).wait() == 0
+    usual_seconds = time.monotonic() - started
+    finished = 0
+    for _ in range(200):
+        child = Forked(lambda: dlio.stage(source, tmp_path / "local"))
+        time.sleep(moments.uniform(0, 1.5 * usual_seconds))
+        child.kill()
+        assert damaged_files(folder, source) == []
+        if (folder / NAME).exists():
+            assert_staged(dlio.stage(source, tmp_path / "local"), source)
+            finished += 1
+            shutil.rmtree(tmp_path / "local")
+    assert_staged(dlio.stage(source, tmp_path / "local"), source)
+    assert 0 < finished < 200, "the moments lie before and after the end of a copy"
+
+
+def stage_until(source: Manifest, dest: Path, ready: Path, num_bytes: int) -> None:
+    """Stages, and hangs once that much is written."""
+    written = 0
+
+    def hang(count: int) -> None:
+        nonlocal written
+        written += count
+        if written >= num_bytes:
+            ready.touch()
+            time.sleep(1000)
+
+    dlio.stage(source, dest, report=hang)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
+def test_the_next_run_reads_only_what_is_missing(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [40 * MiB])
+    child = Forked(lambda: stage_until(source, tmp_path / "local", tmp_path / "ready", 24 * MiB))
+    wait_for(tmp_path / "ready")
+    child.kill()
+    staged, summary = run(source, tmp_path / "local", strategy="replicate")
+    assert_staged(staged, source)
+    assert summary.source_bytes == 16 * MiB
+
+
+def test_what_a_crash_of_the_machine_left_is_not_believed(tmp_path: Path) -> None:
+    """After a power loss, a file may have its length and not its content."""
+    source = write_dataset(tmp_path / "source", [20 * MiB])
+    child = Forked(lambda: stage_until(source, tmp_path / "local", tmp_path / "ready", 12 * MiB))
+    wait_for(tmp_path / "ready")
+    child.kill()
+    (begun,) = (tmp_path / "local").rglob("shard-*")
+    begun.write_bytes(bytes(12 * MiB))
+    staged, summary = run(source, tmp_path / "local", strategy="replicate")
+    assert_staged(staged, source)
+    assert summary.source_bytes == 28 * MiB
+
+
+def test_a_waiting_process_goes_on_where_the_killed_one_was(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [MiB] * 40)
+    owner = Forked(lambda: stage_until(source, tmp_path / "local", tmp_path / "ready", 20 * MiB))
+    wait_for(tmp_path / "ready")
+
+    def wait_and_finish() -> None:
+        staged, summary = run(source, tmp_path / "local", strategy="replicate")
+        assert_staged(staged, source)
+        assert 12 * MiB <= summary.source_bytes <= 20 * MiB
+
+    heir = Forked(wait_and_finish)
+    time.sleep(0.2)
+    killed_at = time.monotonic()
+    owner.kill()
+    assert heir.wait() == 0
+    assert time.monotonic() - killed_at < 2
+
+
+def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [4 * MiB] * 4)
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dlio.stage(source, tmp_path / "local", report=interrupt)
+    staged, summary = run(source, tmp_path / "local", strategy="replicate")
+    assert_staged(staged, source)
+    assert summary.source_bytes < source.num_bytes
+
+
+STAGE = "import dlio, sys; dlio.stage(sys.argv[1], sys.argv[2])"
+
+
+def traced(source: Manifest, dest: Path, *inject: str) -> subprocess.CompletedProcess[str]:
+    """Stages in a process whose system calls strace tampers with."""
+    if shutil.which("strace") is None or subprocess.run(["strace", "-o/dev/null", "true"]).returncode:
+        pytest.skip("strace cannot trace here")
+    options = [part for rule in inject for part in ("-e", f"inject={rule}")]
+    calls = ",".join(rule.partition(":")[0] for rule in inject)
+    command = ["strace", "-f", "-o", os.devnull, "-e", f"trace={calls}", *options]
+    command += [sys.executable, "-c", STAGE, str(source.root), str(dest)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+KILL_POINTS = [f"{call}:signal=SIGKILL:when={when}" for call in ("rename", "fsync", "link") for when in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("kill", [*KILL_POINTS, "rename:signal=SIGKILL:when=4", "fsync:signal=SIGKILL:when=6"])
+def test_killed_in_a_chosen_system_call(tmp_path: Path, kill: str) -> None:
+    source = write_dataset(tmp_path / "source", [MiB, 2 * MiB, 10])
+    traced(source, tmp_path / "local", kill)
+    folder = tmp_path / "local" / "dlio" / source.content_id
+    assert damaged_files(folder, source) == []
+    assert_staged(dlio.stage(source, tmp_path / "local"), source)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("fsync:error=EIO:when=2", "Input/output error"),
+        ("rename:error=EIO:when=2", "Input/output error"),
+        ("link:error=EPERM", "cannot claim"),
+        ("flock:error=ENOSYS", ""),
+        ("copy_file_range:error=EIO", ""),
+    ],
+)
+def test_a_failing_system_call_is_an_error_and_leaves_nothing_wrong(tmp_path: Path, rule: str, said: str) -> None:
+    source = write_dataset(tmp_path / "source", [MiB, 2 * MiB, 10])
+    done = traced(source, tmp_path / "local", rule)
+    assert (done.returncode != 0) == bool(said)
+    assert said in done.stderr
+    assert "StorageError" in done.stderr or not said
+    assert damaged_files(tmp_path / "local" / "dlio" / source.content_id, source) == []
+    assert_staged(dlio.stage(source, tmp_path / "local"), source)

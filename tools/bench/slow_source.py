@@ -1,0 +1,88 @@
+"""A read-only FUSE view of a folder that imitates a slow, shared or failing source, and counts what is read from it.
+
+    python slow_source.py FOLDER MOUNT [--latency-ms L] [--bandwidth MB/s] [--fail NAME] [--counts FILE]
+
+Every read waits for the latency, then takes its turn at the bandwidth, which all readers share. Reads of files whose
+path holds NAME answer EIO. FILE holds the bytes read so far, as decimal digits. Needs the package mfusepy and libfuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import threading
+import time
+from typing import Any
+
+import mfusepy
+
+
+class SlowSource(mfusepy.Operations):  # type: ignore[misc]
+    """Passes reads through; see the module."""
+
+    use_ns = True
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.free_at = 0.0
+        self.num_read = 0
+        self.counts = os.open(options.counts, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.counts else None
+
+    def path(self, path: str) -> str:
+        return str(self.options.folder) + path
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        status = os.lstat(self.path(path))
+        entry = {name: getattr(status, name) for name in ("st_mode", "st_nlink", "st_size", "st_uid", "st_gid")}
+        return entry | {f"st_{name}time": getattr(status, f"st_{name}time_ns") for name in "amc"}
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        return [".", "..", *(entry.name for entry in os.scandir(self.path(path)))]
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(self.path(path), flags)
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        if self.options.fail and self.options.fail in path:
+            raise mfusepy.FuseOSError(errno.EIO)
+        time.sleep(self.options.latency_ms / 1000)
+        data = os.pread(fh, size, offset)
+        with self.lock:
+            self.num_read += len(data)
+            if self.counts is not None:
+                os.pwrite(self.counts, b"%d" % self.num_read, 0)
+            if self.options.bandwidth:
+                now = time.monotonic()
+                self.free_at = max(now, self.free_at) + len(data) / (self.options.bandwidth * 1e6)
+            turn = self.free_at
+        time.sleep(max(0.0, turn - time.monotonic()))
+        return data
+
+    def release(self, path: str, fh: int) -> int:
+        os.close(fh)
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        status = os.statvfs(self.path(path))
+        return {name: getattr(status, name) for name in ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_frsize")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A slow, counted, read-only view of a folder.")
+    parser.add_argument("folder", type=os.path.abspath)
+    parser.add_argument("mount", type=os.path.abspath)
+    parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--bandwidth", type=float, default=0.0, help="MB/s over all readers")
+    parser.add_argument("--fail", default="", help="answer EIO for paths that hold this")
+    parser.add_argument("--counts", help="a file that keeps the bytes read so far")
+    options = parser.parse_args()
+    mfusepy.FUSE(
+        SlowSource(options), options.mount, foreground=True, nothreads=False, ro=True, allow_other=True,
+        fsname="slowsource", subtype="slowsource",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
