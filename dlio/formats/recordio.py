@@ -153,7 +153,7 @@ class Reader:
             return self._decode(data, self._schema)
         except CorruptRecordError:
             raise
-        except (ValueError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError) as error:  # what flipped bits make of an Example
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
     def close(self) -> None:

@@ -76,5 +76,5 @@ def _label(labels: Any, kind: Field) -> Any:
     if kind.dtype == "int64":
         if not label.is_integer():
             raise ValueError(f"the label is {label}, expected a whole number")
-        return int(label)
+        return kind.convert(int(label))
     return label

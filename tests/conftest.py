@@ -1,0 +1,44 @@
+"""What every test is held to: it leaves no thread and no open file behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_JOIN_SECONDS = 5
+_OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fails a test after which threads run, or files are open, that were not before.
+
+    A module whose framework keeps threads of its own overrides this fixture and says why.
+    """
+    threads = set(threading.enumerate())
+    files = _open_files()
+    yield
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(_JOIN_SECONDS)
+    left = [thread.name for thread in set(threading.enumerate()) - threads]
+    assert not left, f"threads left behind: {left}"
+    if _open_files() - files:
+        gc.collect()
+    assert not _open_files() - files, "files left open"
+
+
+def _open_files() -> set[tuple[str, str]]:
+    """Returns descriptor and path of each open file; pipes, sockets, devices and loaded libraries are not counted."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            path = str(descriptor.readlink())
+        except FileNotFoundError:  # the descriptor of this very listing
+            continue
+        if path.startswith("/") and not path.startswith(_OF_THE_SYSTEM) and "site-packages" not in path:
+            found.add((descriptor.name, path))
+    return found
