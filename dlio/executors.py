@@ -103,6 +103,9 @@ def map_bounded(
                 running[executor.submit(function, task)] = task
             except BrokenExecutor as broken:  # a worker died since the last result
                 failed.append((broken, task))
+                break
+            if any(map(Future.done, running)):  # hand it out before another is run, or waited for
+                break
         if not running:
             break
         for future in wait(running, return_when=FIRST_COMPLETED).done:

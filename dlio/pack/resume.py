@@ -84,12 +84,21 @@ def clear_aside(out: Path) -> None:
     for folder in _entries(out / ASIDE):
         _, _, owner = folder.name.partition(".")
         name, _, pid = owner.rpartition(".")
-        if name == host and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        if name == host and pid.isdigit() and not _is_alive(pid):
             shutil.rmtree(folder, ignore_errors=True)
     for path in _unpublished(out):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # it is not there, or another run is at work in it
         (out / ASIDE).rmdir()
+
+
+def _is_alive(pid: str) -> bool:
+    """Tells whether a process runs; one that has ended and that nobody has waited for yet does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
 class PartialManifest:

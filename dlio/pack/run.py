@@ -18,7 +18,7 @@ from dlio.manifest import Manifest, Shard
 from dlio.pack.listing import Listing, Source
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.resume import PartialManifest, clear_aside, finished_shards
-from dlio.pack.write import ShardTask, write_shard
+from dlio.pack.write import ASIDE, ShardTask, write_shard
 from dlio.sample import Schema
 
 log = logging.getLogger(__name__)
@@ -123,11 +123,14 @@ def run_plan(
         for s in todo
     )
     opened = nullcontext(executor) if executor else executors.open_engine(engine, min(workers, max(1, len(todo))))
-    with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial, opened as pool:
-        for shard in executors.map_bounded(pool, write_shard, tasks, in_flight=2 * workers):
-            partial.append(shard)
-            done[shard.name] = shard
-            report(shard)
+    try:
+        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial, opened as pool:
+            for shard in executors.map_bounded(pool, write_shard, tasks, in_flight=2 * workers):
+                partial.append(shard)
+                done[shard.name] = shard
+                report(shard)
+    finally:
+        clear_aside(out)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
 
@@ -148,5 +151,5 @@ def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
     if not (out / manifest.NAME).exists():
         whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
-    clear_aside(out)
+    shutil.rmtree(out / ASIDE, ignore_errors=True)  # killed workers of other machines too: all shards are there
     return whole

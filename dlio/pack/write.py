@@ -6,12 +6,14 @@ import logging
 import os
 import shutil
 import socket
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio import files, formats, sample_table
 from dlio.errors import SchemaError, SourceError
 from dlio.files import DigestingFile
+from dlio.formats import Writer
 from dlio.manifest import File, Shard
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
@@ -72,32 +74,33 @@ def _write(task: ShardTask, aside: Path) -> Shard:
     created: dict[str, DigestingFile] = {}
 
     def open_file(path: Path) -> DigestingFile:
-        created[str(path.relative_to(aside))] = DigestingFile(path, task.digest)
-        return created[str(path.relative_to(aside))]
+        file = opened.enter_context(closing(DigestingFile(path, task.digest)))
+        created[str(path.relative_to(aside))] = file
+        return file
 
+    with files.storage_errors("write", aside), ExitStack() as opened:
+        writer = formats.load(task.format).Writer(aside / task.name, task.listing.schema, open_file)
+        with closing(writer):
+            table, skipped = _write_samples(task, writer)
+        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(table.to_bytes())
+    return Shard(task.name, len(table), _entries(aside, created, task), tuple(skipped))
+
+
+def _write_samples(task: ShardTask, writer: Writer) -> tuple[SampleTableBuilder, list[tuple[str, str]]]:
+    """Returns the rows of the samples written, and the key of each that was skipped with the reason."""
     table = SampleTableBuilder(task.listing.schema)
     skipped: list[tuple[str, str]] = []
-    container = formats.load(task.format)
-    with files.storage_errors("write", aside):
-        writer = container.Writer(aside / task.name, task.listing.schema, open_file)
+    for index in range(len(task.listing)):
         try:
-            for index in range(len(task.listing)):
-                try:
-                    sample = _sample(task, index)
-                    writer.write(sample)
-                except (SourceError, SchemaError) as error:
-                    if not task.skip_bad:
-                        raise
-                    skipped.append((task.listing.keys[index], str(error)))
-                else:
-                    table.append(sample)
-        finally:
-            writer.close()
-    table_file = open_file(aside / f"{task.name}{sample_table.SUFFIX}")
-    table_file.write(table.to_bytes())
-    table_file.close()
-    entries = _entries(aside, created, task)
-    return Shard(task.name, len(table), entries, tuple(skipped))
+            sample = _sample(task, index)
+            writer.write(sample)
+        except (SourceError, SchemaError) as error:
+            if not task.skip_bad:
+                raise
+            skipped.append((task.listing.keys[index], str(error)))
+        else:
+            table.append(sample)
+    return table, skipped
 
 
 def _sample(task: ShardTask, index: int) -> Sample:

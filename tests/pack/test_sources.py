@@ -62,7 +62,7 @@ class TestImageFolder:
         assert listing.schema.class_names == ("B", "a", "b", "c")
         assert listing.num_bytes.tolist() == [(tree / key).stat().st_size for key in listing.keys]
 
-    @pytest.mark.parametrize("name", [" space", "quo'te\"s", "new\nline", "tab\t", "☃", "e\u0301", "-dash", "%d {}", "a" * 250])
+    @pytest.mark.parametrize("name", [" space", "quo'te\"s", "new\nline", "tab\t", "☃", "e\u0301", "-d", "a" * 250])
     def test_takes_odd_names(self, tmp_path, name):
         make_image_folder(tmp_path, {name: 2})
         (tmp_path / name / f"{name[:240]}.png").write_bytes(image(9))

@@ -1,0 +1,36 @@
+"""Small data sets to pack, and what a folder holds after a pack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlio.manifest import Manifest
+from dlio.shards import ShardPool
+from tests.images import make_image_folder
+
+#: Formats whose shards are the same bytes for the same samples, whatever wrote them.
+BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """A folder of 36 PNGs in the classes cat, dog and owl."""
+    make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
+    return tmp_path / "photos"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Returns every file below `folder`, hidden ones too, by its path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def samples(root: Path) -> list[tuple[str, dict]]:
+    """Returns key and fields of every sample of a packed data set, in order."""
+    pool = ShardPool(Manifest.load(root))
+    try:
+        read = [pool.read(index) for index in range(pool.manifest.num_samples)]
+    finally:
+        pool.close()
+    return [(sample.key, sample.fields) for sample in read]

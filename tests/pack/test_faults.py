@@ -1,0 +1,253 @@
+"""Disks that are full, folders that may not be written, workers and whole runs that are killed: nothing half done."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio import formats
+from dlio.errors import SourceError, StorageError
+from dlio.manifest import NAME, PARTIAL_NAME
+from dlio.pack.sources import image_folder
+from dlio.pack.sources.imagefolder import ImageFolder
+from dlio.pack.write import ASIDE
+from tests.images import make_image_folder
+from tests.pack.conftest import BYTE_IDENTICAL, content, samples
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of limited size")
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")
+
+
+def assert_only_whole_shards(out: Path) -> None:
+    """Only shards that the partial manifest names are visible, and no data set."""
+    assert not (out / NAME).exists()
+    partial = (out / PARTIAL_NAME).read_text().splitlines()[1:] if (out / PARTIAL_NAME).exists() else []
+    named = {file["name"].partition("/")[0] for line in partial for file in json.loads(line)["files"]}
+    assert {path.name for path in out.iterdir()} - {PARTIAL_NAME} == named
+
+
+@contextmanager
+def small_disk(folder: Path, options: str):
+    """A tmpfs on `folder` with limits such as `size=1m` or `nr_inodes=20`."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextmanager
+def unprivileged():
+    """Runs as nobody where the tests run as root, whom modes do not stop."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_tmp():
+    """A folder that nobody may enter and read."""
+    folder = Path(tempfile.mkdtemp(prefix="dlio-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+class TestFullDisk:
+    @needs_root
+    def test_a_lack_of_space_is_foreseen(self, tmp_path):
+        make_image_folder(tmp_path / "in", {"a": 10}, width=200, height=200, kind="BMP")
+        with small_disk(tmp_path / "disk", "size=1m") as disk:
+            with pytest.raises(StorageError, match=r"bytes free, 1,200,540 are needed: choose another folder"):
+                dlio.pack(image_folder(tmp_path / "in"), disk / "out", engine="serial")
+            assert list((disk / "out").iterdir()) == []
+
+    @needs_root
+    @pytest.mark.parametrize("name", formats.names())
+    def test_a_disk_that_fills_up_on_the_way_leaves_whole_shards(self, tmp_path, name):
+        make_image_folder(tmp_path / "in", {"a": 30}, width=100, height=100, kind="BMP")
+        source = image_folder(tmp_path / "in")
+        arguments = {"format": name, "num_shards": 6, "workers": 1}
+        dlio.pack(source, tmp_path / "whole", **arguments)
+        with small_disk(tmp_path / "disk", "size=9m") as disk:  # HDF5 fills up its last chunk, here most of a shard
+
+            def fill(shard):
+                with (disk / "filler").open("ab", buffering=0) as file, pytest.raises(OSError, match="No space"):
+                    while file.write(bytes(4096)):
+                        pass
+
+            with pytest.raises(StorageError, match=r"cannot|died"):
+                dlio.pack(source, disk / "out", report=fill, **arguments)
+            assert_only_whole_shards(disk / "out")
+            (disk / "filler").unlink()
+            dlio.pack(source, disk / "out", **arguments)
+            assert samples(disk / "out") == samples(tmp_path / "whole")
+            if name in BYTE_IDENTICAL:
+                assert content(disk / "out") == content(tmp_path / "whole")
+
+    @needs_root
+    def test_a_lack_of_inodes_says_no_space(self, photos, tmp_path):
+        with small_disk(tmp_path / "disk", "size=8m,nr_inodes=12") as disk:
+            with pytest.raises(StorageError, match="No space left on device: free some space"):
+                dlio.pack(image_folder(photos), disk / "out", num_shards=9, engine="serial")
+            assert_only_whole_shards(disk / "out")
+
+
+class TestPermission:
+    def test_a_folder_that_cannot_be_made(self, open_tmp, photos):
+        shutil.copytree(photos, open_tmp / "in")
+        open_tmp.chmod(0o555)
+        with unprivileged(), pytest.raises(StorageError, match=r"cannot create .*out: Permission denied: check"):
+            dlio.pack(image_folder(open_tmp / "in"), open_tmp / "out", engine="serial")
+        open_tmp.chmod(0o755)
+        assert not (open_tmp / "out").exists()
+
+    def test_a_folder_that_cannot_be_written(self, open_tmp, photos):
+        shutil.copytree(photos, open_tmp / "in")
+        (open_tmp / "out").mkdir(mode=0o555)
+        with unprivileged(), pytest.raises(StorageError, match=r"Permission denied: check the owner"):
+            dlio.pack(image_folder(open_tmp / "in"), open_tmp / "out", engine="serial")
+        assert list((open_tmp / "out").iterdir()) == []
+
+    def test_an_image_that_may_not_be_read(self, open_tmp):
+        make_image_folder(open_tmp / "in", {"a": 3})
+        (open_tmp / "out").mkdir()
+        (open_tmp / "out").chmod(0o777)
+        (open_tmp / "in/a/0001.png").chmod(0)
+        with unprivileged():
+            with pytest.raises(SourceError, match=r"cannot read .*0001\.png: Permission denied"):
+                dlio.pack(image_folder(open_tmp / "in"), open_tmp / "out", engine="serial")
+            manifest = dlio.pack(image_folder(open_tmp / "in"), open_tmp / "out", on_error="skip", engine="serial")
+        assert [key for key, _ in manifest.skipped] == ["a/0001.png"]
+
+    def test_a_class_folder_that_may_not_be_listed(self, open_tmp):
+        make_image_folder(open_tmp / "in", {"a": 3})
+        (open_tmp / "in/a").chmod(0)
+        with unprivileged(), pytest.raises(StorageError, match=r"cannot list .*/in/a: Permission denied"):
+            image_folder(open_tmp / "in").listing()
+        (open_tmp / "in/a").chmod(0o755)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlyFolder(ImageFolder):
+    """An image folder whose reader is killed at one sample, once."""
+
+    deadly: str = ""
+
+    def read(self, listing, index):
+        flag = self.path.with_name("killed")
+        if listing.keys[index] == self.deadly and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ImageFolder.read(self, listing, index)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_worker_ends_the_run_by_name_and_the_next_run_goes_on(photos, tmp_path, workers):
+    source = DeadlyFolder(photos, deadly="dog/0005.png")
+    arguments = {"num_shards": 12, "workers": workers}
+    with pytest.raises(StorageError, match=r"a worker died .* while at work on .*shard-00000\d.*: run the same"):
+        dlio.pack(source, tmp_path / "out", **arguments)
+    assert not (tmp_path / "out" / NAME).exists()
+    dlio.pack(source, tmp_path / "out", **arguments)
+    dlio.pack(image_folder(photos), tmp_path / "whole", **arguments)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def pack_command(source: Path, out: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "dlio", "pack", str(source), str(out), *options]
+
+
+def processes_of(out: Path) -> list[int]:
+    """Returns the processes, workers too, of commands that name `out`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(out).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def assert_no_orphans(out: Path) -> None:
+    deadline = time.monotonic() + 20
+    while processes_of(out) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert processes_of(out) == []
+
+
+@pytest.mark.parametrize("name", BYTE_IDENTICAL)
+def test_killed_at_twenty_moments_and_run_again_nothing_differs(tmp_path, name):
+    make_image_folder(tmp_path / "in", {"a": 150, "b": 150}, width=64, height=64)
+    options = ["--format", name, "--num-shards", "25", "--shuffle", "1", "--workers", "2", "--quiet"]
+    began = time.monotonic()
+    subprocess.run(pack_command(tmp_path / "in", tmp_path / "whole", *options), check=True)
+    seconds = time.monotonic() - began
+    whole = content(tmp_path / "whole")
+    moments = random.Random(name)
+    finished = 0
+    for number in range(20):
+        out = tmp_path / f"out-{number}"
+        with subprocess.Popen(pack_command(tmp_path / "in", out, *options)) as run:
+            time.sleep(seconds * moments.uniform(0.3, 1))
+            run.kill()
+        assert_no_orphans(out)
+        if out.exists() and not (out / NAME).exists():
+            finished += (out / PARTIAL_NAME).exists()
+        subprocess.run(pack_command(tmp_path / "in", out, *options), check=True)
+        assert content(out) == whole
+        shutil.rmtree(out)
+    assert finished, "no kill hit a run between its first and its last shard"
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "fsync:error=EIO:when=3",
+        "fsync:signal=SIGKILL:when=7",
+        "rename:error=EIO:when=5",
+        "rename:signal=SIGKILL:when=2",
+        "rename:signal=SIGKILL:when=6",
+        "write:error=ENOSPC:when=12",
+        "mkdir:error=ENOSPC:when=2",
+    ],
+)
+def test_a_fault_in_a_system_call_leaves_a_run_that_goes_on(photos, tmp_path, fault):
+    options = ["--format", "recordio", "--num-shards", "4", "--engine", "serial"]
+    subprocess.run(pack_command(photos, tmp_path / "whole", *options), check=True, stdout=subprocess.DEVNULL)
+    call = fault.partition(":")[0]
+    watched = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={fault}"]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run(
+        [*watched, *pack_command(photos, tmp_path / "out", *options)], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode in (4, -9, 137)
+    assert "Traceback" not in run.stderr
+    if run.returncode == 4:
+        assert run.stderr.startswith("dlio: cannot ")
+        assert not (tmp_path / "out" / ASIDE).exists()
+    assert not (tmp_path / "out" / NAME).exists()
+    subprocess.run(pack_command(photos, tmp_path / "out", *options), check=True, stdout=subprocess.DEVNULL)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
