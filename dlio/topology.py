@@ -83,7 +83,7 @@ class Topology:
 
 
 def node_id() -> str:
-    """Returns a name for this machine that all its processes share and no other machine has: host name and boot id.
+    """Returns a name for this machine that all its processes share and no other machine has: `<host name>/<boot id>`.
 
     Raises:
         LauncherError: the kernel's boot id cannot be read.
@@ -93,7 +93,7 @@ def node_id() -> str:
         boot = source.read_text().strip()
     except OSError as error:
         raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {error.strerror}") from error
-    return f"{socket.gethostname()}-{boot}"
+    return f"{socket.gethostname()}/{boot}"
 
 
 def _named(name: str) -> Launcher:

@@ -42,13 +42,13 @@ class Owner:
     @classmethod
     def current(cls) -> Owner:
         """Returns this process."""
-        return cls(node_id(), _namespace(), os.getpid(), _start_time(os.getpid()) or 0)
+        return cls(node_id(), _namespace(), os.getpid(), start_time(os.getpid()) or 0)
 
     def is_alive(self) -> bool | None:
         """Returns whether the process still runs; None where that cannot be known from here."""
         if (self.node, self.namespace) != (node_id(), _namespace()):
             return None
-        return _start_time(self.pid) == self.started
+        return start_time(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
 
 
-def _start_time(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """Returns when a process started, in clock ticks since boot; None where it is gone or only a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -123,6 +123,15 @@ def claimed(folder: Path, is_done: Callable[[], bool]) -> Iterator[tuple[Claim, 
     finally:
         stop.set()
         heart.join()
+
+
+def is_in_progress(folder: Path) -> bool:
+    """Returns whether somebody holds a claim in the folder, and may be alive."""
+    latest = _latest(folder)
+    if latest is None or latest.is_over:
+        return False
+    silent = time.time() - _modified(folder / str(latest.number))
+    return latest.owner.is_alive() is True or silent < PRESUMED_DEAD_SECONDS
 
 
 def _wait_for_claim(folder: Path, is_done: Callable[[], bool]) -> tuple[Claim, Claim | None] | None:

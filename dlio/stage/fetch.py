@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dlio.errors import StorageError
-from dlio.filesystems import check_room
 from dlio.manifest import File, Manifest
+from dlio.stage import lease
+from dlio.stage.cache import make_room
 from dlio.stage.claim import claimed
 from dlio.stage.copy import Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, open_up
@@ -34,9 +35,11 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
     check_names(manifest)
     folder = StagedFolder(job.dest, copy)
     staged = replace(manifest, root=folder.path)
-    if folder.holds(wanted):
-        return Outcome(staged)
     open_up(job.dest)
+    lease.take(folder)
+    if folder.holds(wanted):
+        folder.touch()
+        return Outcome(staged)
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
         if claim is None:
             return Outcome(staged)
@@ -44,7 +47,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
             aside = folder.begin(job.manifest.root, *claim)
             missing = [file for file in wanted if not folder.has(file)]
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
-            check_room(folder.path, sum(file.num_bytes for file in missing) - begun, len(missing))
+            make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
             tally = Tally(job.report)
             copy_files(job.manifest.root, aside, folder.path, missing, tally)
             folder.finish(manifest, [file.name for file in wanted], aside)

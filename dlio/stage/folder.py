@@ -1,7 +1,8 @@
 """The folder of a staged copy, and what lies in it.
 
     DEST/dlio/                        as open to other users as DEST is
-    DEST/dlio/.claims/<copy>/         who is copying (stage/claim.py)
+    DEST/dlio/.claims/<copy>/         who is copying (claim.py)
+    DEST/dlio/.leases/<copy>/         which jobs use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
     DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
     DEST/dlio/<copy>/...              the data set's files, each verified before it got its name
@@ -16,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +53,11 @@ class StagedFolder:
         return self.dest / "dlio" / ".claims" / self.copy
 
     @property
+    def leases(self) -> Path:
+        """The folder of the leases on this copy."""
+        return self.dest / "dlio" / ".leases" / self.copy
+
+    @property
     def marker(self) -> Path:
         """The file that says that the folder is dlio's."""
         return self.path / CONTROL / MARKER
@@ -79,6 +86,11 @@ class StagedFolder:
         """
         with files.storage_errors("look at", self.path):
             return (self.path / NAME).exists() and all(map(self.has, wanted))
+
+    def touch(self) -> None:
+        """Notes that the copy is used now; another user's copy keeps its time."""
+        with suppress(OSError):
+            os.utime(self.marker)
 
     def begin(self, source: Path, mine: Claim, previous: Claim | None) -> Path:
         """Returns the folder for unfinished files, with those that the owner before left, if that one is surely over.
@@ -137,7 +149,7 @@ class StagedFolder:
 
 
 def open_up(dest: Path) -> None:
-    """Makes DEST/dlio and its folder of claims, both as open to other users as DEST itself is.
+    """Makes DEST/dlio and its folders of claims and leases, as open to other users as DEST itself is.
 
     Raises:
         StorageError: a folder cannot be made.
@@ -145,7 +157,7 @@ def open_up(dest: Path) -> None:
     with files.storage_errors("create", dest / "dlio"):
         dest.mkdir(parents=True, exist_ok=True)
         mode = dest.stat().st_mode & 0o1777
-        for folder in (dest / "dlio", dest / "dlio" / ".claims"):
+        for folder in (dest / "dlio", dest / "dlio" / ".claims", dest / "dlio" / ".leases"):
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 folder.chmod(mode)

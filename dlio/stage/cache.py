@@ -1,0 +1,146 @@
+"""The node cache: the staged copies below DEST/dlio, shared by jobs and users; what may go, and what is found again.
+
+Only folders with dlio's marker are ever removed, and of these only ones that no job leases and nobody is filling.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dlio import files
+from dlio.errors import StorageError
+from dlio.filesystems import FileSystem, check_room, local_folders
+from dlio.manifest import NAME, Manifest
+from dlio.stage.claim import is_in_progress
+from dlio.stage.folder import StagedFolder
+from dlio.stage.lease import drop, job_name, leases, take
+
+STAGED_VARIABLE = "DLIO_STAGED"
+_REMOVED = ".removed-"
+
+
+def copies(dest: Path) -> list[StagedFolder]:
+    """Returns the copies below `dest/dlio` that bear dlio's marker, the least recently used first."""
+    found = []
+    for path in (dest / "dlio").glob("[!.]*"):
+        folder = StagedFolder(dest, path.name)
+        try:
+            found.append((folder.marker.stat().st_mtime, folder.copy, folder))
+        except OSError:
+            continue  # no marker: not dlio's
+    return [folder for *_, folder in sorted(found)]
+
+
+def is_in_use(folder: StagedFolder) -> bool:
+    """Returns whether a job leases the copy, or a process is filling it."""
+    return any(leases(folder)) or is_in_progress(folder.claims)
+
+
+def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> FileSystem:
+    """Returns the file system of a copy once it takes so much more, having removed unused copies, oldest use first.
+
+    Raises:
+        StorageError: even then it does not; the message says what is needed, what is free, and what is in use.
+    """
+    while True:
+        try:
+            return check_room(folder.path, needed_bytes, needed_files)
+        except StorageError as error:
+            others = [other for other in copies(folder.dest) if other != folder]
+            if not any(remove_unused(other) for other in others):
+                used = "".join(f"; {other.path} is in use" for other in others)
+                raise StorageError(error.errno, f"{error.strerror}{used}") from error
+
+
+def remove_unused(folder: StagedFolder) -> bool:
+    """Removes a copy unless it is in use or another user's; returns whether it has.
+
+    The folder is renamed first and the leases are read again: a job that leased it between the two looks gets it back,
+    and one that comes later finds nothing, and stages anew.
+    """
+    if is_in_use(folder):
+        return False
+    away = StagedFolder(folder.dest, f"{_REMOVED}{secrets.token_hex(8)}")
+    try:
+        folder.path.rename(away.path)
+    except OSError:
+        return False
+    if is_in_use(folder) and not folder.path.exists():
+        away.path.rename(folder.path)
+        return False
+    away.remove()
+    shutil.rmtree(folder.claims, ignore_errors=True)
+    return True
+
+
+def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
+    """Ends this job's leases below `dest` and returns the copies removed: all that nobody else uses.
+
+    Args:
+        dest: the folder given to `stage`; by default every folder that `local_folders` and DLIO_STAGED name.
+        job: the scheduler's job id; by default this job's.
+        keep: end the leases only, and leave the copies for the next job.
+
+    Raises:
+        StorageError: a copy cannot be removed.
+    """
+    removed = []
+    for folder in [Path(dest).absolute()] if dest is not None else _places():
+        for copy in copies(folder):
+            drop(copy, job_name() if job is None else job)
+            if not keep and remove_unused(copy):
+                removed.append(copy.path)
+        if not keep:
+            _sweep(folder / "dlio")
+    return removed
+
+
+def _sweep(cache: Path) -> None:
+    """Removes what interrupted removals left, then the cache's own folders if nothing is left in them."""
+    for leftover in cache.glob(f"{_REMOVED}*"):
+        with files.storage_errors("remove", leftover):
+            shutil.rmtree(leftover)
+    for folder in (*cache.glob(".claims/*"), *cache.glob(".leases/*"), cache / ".claims", cache / ".leases", cache):
+        try:
+            folder.rmdir()
+        except OSError:
+            continue  # in use, or never made
+
+
+def resolve(dataset: str | os.PathLike[str]) -> Path:
+    """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
+
+    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. There, only copies
+    of this user or root count: a world-writable /tmp could hold anybody's.
+
+    Raises:
+        ManifestError: there is no data set at `dataset`.
+        StorageError: it cannot be read.
+    """
+    manifest = Manifest.load(Path(dataset))
+    for dest in _places():
+        for copy in _candidates(dest, manifest.content_id):
+            if dest in _named_places() or copy.path.stat().st_uid in (os.geteuid(), 0):
+                take(copy)
+                if (copy.path / NAME).exists():
+                    return copy.path
+    return Path(dataset)
+
+
+def _candidates(dest: Path, content_id: str) -> Iterator[StagedFolder]:
+    """Yields the complete copies of a data set at `dest`: the whole one first, then those of its parts."""
+    for path in sorted((dest / "dlio").glob(f"{content_id}*")):
+        if (path / NAME).exists():
+            yield StagedFolder(dest, path.name)
+
+
+def _named_places() -> Sequence[Path]:
+    return [Path(name).absolute() for name in os.environ.get(STAGED_VARIABLE, "").split(os.pathsep) if name]
+
+
+def _places() -> list[Path]:
+    return [*_named_places(), *(folder.absolute() for _, folder in local_folders())]

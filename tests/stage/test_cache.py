@@ -1,0 +1,252 @@
+"""The node cache: what is leased stays, what is not may go, oldest first, and a data set is found where it lies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import StorageError
+from dlio.manifest import Manifest
+from dlio.stage.cache import clean, copies, is_in_use, resolve
+from dlio.stage.folder import StagedFolder
+from dlio.stage.lease import Lease, job_name, leases, take
+
+from .conftest import Forked, MiB, assert_staged, write_dataset
+
+
+@pytest.fixture(autouse=True)
+def _job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+
+
+def folder_of(staged: Manifest) -> StagedFolder:
+    return StagedFolder(staged.root.parent.parent, staged.root.name)
+
+
+def three(tmp_path: Path, size: int = 10 * MiB) -> list[Manifest]:
+    return [write_dataset(tmp_path / f"source{seed}", [size], seed=seed) for seed in range(3)]
+
+
+def test_a_job_leases_what_it_stages_until_its_epilogue(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert [lease.job for _, lease in leases(folder_of(staged))] == ["7"]
+    assert clean(tmp_path / "local", job="8") == []
+    assert_staged(staged, dataset)
+    assert clean(tmp_path / "local", job="7") == [staged.root]
+    assert not list((tmp_path / "local").iterdir())
+
+
+def test_an_epilogue_may_keep_the_copies_for_the_next_job(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert clean(tmp_path / "local", keep=True) == []
+    assert not is_in_use(folder_of(staged))
+    assert_staged(staged, dataset)
+
+
+def test_two_jobs_share_a_copy(dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    dlio.stage(dataset, tmp_path / "local")
+    assert clean(tmp_path / "local", job="7") == []
+    assert clean(tmp_path / "local") == [staged.root]
+
+
+def test_a_requeued_job_finds_its_lease(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    dlio.stage(dataset, tmp_path / "local")
+    assert len(list(leases(folder_of(staged)))) == 1
+
+
+def test_outside_a_scheduler_the_lease_ends_with_the_session(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID")
+
+    def session() -> None:
+        os.setsid()
+        staged = dlio.stage(dataset, tmp_path / "local")
+        assert is_in_use(folder_of(staged))
+
+    assert Forked(session).wait() == 0
+    assert len(clean(tmp_path / "local")) == 1
+
+
+def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    ((path, lease),) = leases(folder_of(staged))
+    record = json.loads(path.read_text())
+    record["holder"]["node"] = lease.holder.node.replace("/", "/not")
+    path.write_text(json.dumps(record))
+    assert not is_in_use(folder_of(staged))
+
+
+def test_a_lease_that_nobody_can_look_up_is_over_after_a_week(dataset: Manifest, tmp_path: Path) -> None:
+    ((_, lease),) = leases(folder_of(dlio.stage(dataset, tmp_path / "local")))
+    assert not Lease("7", lease.holder, time.time() - 6 * 86400).is_over()
+    assert Lease("7", lease.holder, time.time() - 8 * 86400).is_over()
+
+
+def test_the_least_recently_used_goes_first(
+    tmp_path: Path, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = three(tmp_path)
+    disk = small_disk("size=25m")
+    for source in (first, second):
+        dlio.stage(source, disk)
+        time.sleep(0.01)
+    dlio.stage(first, disk)  # used again, and so the younger of the two
+    clean(disk, keep=True)
+    assert_staged(dlio.stage(third, disk), third)
+    assert {copy.copy for copy in copies(disk)} == {first.content_id, third.content_id}
+
+
+def test_what_is_in_use_is_not_evicted_and_named(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+    first, second, third = three(tmp_path)
+    disk = small_disk("size=25m")
+    for source in (first, second):
+        dlio.stage(source, disk)
+    with pytest.raises(StorageError, match=f"{first.content_id} is in use") as caught:
+        dlio.stage(third, disk)
+    assert "are needed" in str(caught.value)
+    assert_staged(dlio.stage(first, disk), first)
+
+
+def test_only_what_bears_our_marker_is_ever_removed(dataset: Manifest, tmp_path: Path) -> None:
+    theirs = tmp_path / "local" / "dlio" / "only-copy"
+    theirs.mkdir(parents=True)
+    (theirs / "thesis.tex").write_text("years of work")
+    unmarked = dlio.stage(dataset, tmp_path / "local")
+    (unmarked.root / ".dlio" / "copy.json").unlink()
+    clean(tmp_path / "local")
+    assert (theirs / "thesis.tex").exists()
+    assert unmarked.root.exists()
+    with pytest.raises(StorageError, match="bears no dlio marker"):
+        folder_of(unmarked).remove()
+
+
+def test_a_link_in_a_copy_is_removed_and_not_followed(dataset: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "data").touch()
+    staged = dlio.stage(dataset, tmp_path / "local")
+    (staged.root / "link").symlink_to(tmp_path / "precious")
+    assert clean(tmp_path / "local") == [staged.root]
+    assert (tmp_path / "precious" / "data").exists()
+
+
+def test_a_copy_that_is_being_filled_is_left_alone(dataset: Manifest, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+
+    def hang(_: int) -> None:
+        ready.touch()
+        time.sleep(1000)
+
+    child = Forked(lambda: dlio.stage(dataset, tmp_path / "local", report=hang))
+    while not ready.exists():
+        time.sleep(0.005)
+    assert clean(tmp_path / "local", job="7") == []
+    child.kill()
+    assert len(clean(tmp_path / "local", job="7")) == 1
+    assert not list((tmp_path / "local").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_another_users_copy_is_used_and_not_removed(
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    staged = dlio.stage(dataset, tmp_path / "tmp")
+
+    def other_user() -> None:
+        os.setuid(65534)
+        os.environ["SLURM_JOB_ID"] = "9"
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+        assert clean(tmp_path / "tmp") == []
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+
+    assert Forked(other_user).wait() == 0
+    assert sorted(lease.job for _, lease in leases(folder_of(staged))) == ["7", "9"]
+    (tmp_path / "tmp" / "dlio" / ".leases" / dataset.content_id).chmod(0o755)
+
+    def without_lease() -> None:
+        os.setuid(65534)
+        logging.getLogger("dlio").addHandler(logging.FileHandler("/dev/null"))
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+
+    assert Forked(without_lease).wait() == 0
+
+
+def test_removal_gives_back_a_copy_that_is_leased_in_the_last_moment(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    folder = folder_of(staged)
+    clean(tmp_path / "local", keep=True)
+    rename = Path.rename
+
+    def leased_meanwhile(path: Path, target: Path) -> Path:
+        if path == folder.path:
+            take(folder)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", leased_meanwhile)
+    assert clean(tmp_path / "local", job="none") == []
+    assert_staged(staged, dataset)
+
+
+def test_resolve_finds_the_staged_copy_and_leases_it(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCAL_SCRATCH", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert resolve(dataset.root) == dataset.root
+    staged = dlio.stage(dataset, tmp_path / "local")
+    clean(tmp_path / "local", keep=True)
+    assert resolve(dataset.root) == dataset.root
+    monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "local"))
+    assert resolve(dataset.root) == staged.root
+    assert is_in_use(folder_of(staged))
+    monkeypatch.setenv("LOCAL_SCRATCH", "/nowhere")
+    monkeypatch.setenv("DLIO_STAGED", f"/nowhere:{tmp_path / 'local'}")
+    assert resolve(dataset.root) == staged.root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes another user's files")
+def test_resolve_does_not_trust_anybodys_copy(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    os.chown(staged.root, 65534, 65534)
+    monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "local"))
+    assert resolve(dataset.root) == dataset.root
+    monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
+    assert resolve(dataset.root) == staged.root
+
+
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
+def test_job_names(name: str) -> None:
+    assert job_name({name: "12/3.pbs"}) == "12_3.pbs"
+    assert job_name({}) == ""
+
+
+def test_session_leases_of_a_dead_shell_do_not_block(dataset: Manifest, tmp_path: Path) -> None:
+    code = "import dlio, sys; dlio.stage(sys.argv[1], sys.argv[2])"
+    environ = {name: value for name, value in os.environ.items() if name != "SLURM_JOB_ID"}
+    command = [sys.executable, "-c", code, str(dataset.root), str(tmp_path / "local")]
+    subprocess.run(command, check=True, start_new_session=True, env=environ)
+    (copy,) = copies(tmp_path / "local")
+    assert not is_in_use(copy)
