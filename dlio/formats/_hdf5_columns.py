@@ -1,0 +1,209 @@
+"""The values of one field in HDF5 datasets, laid out as the docstring of `hdf5` tells."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlio.errors import CorruptRecordError
+from dlio.formats._hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading
+from dlio.formats._positional import PositionalFile
+from dlio.sample import Field
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# At most one chunk of each dataset is padding, and is held in memory while writing.
+CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
+SMALL_CHUNK_BYTES = 64 << 10
+
+
+def dataset_names(name: str, kind: Field) -> list[str]:
+    """Returns the names of a field's datasets."""
+    if kind.is_number:
+        return [name]
+    return [name, f"{name}_offsets"] if kind.is_scalar else [name, f"{name}_offsets", f"{name}_lists"]
+
+
+class ColumnWriter:
+    """Appends the values of a field to its datasets."""
+
+    def __init__(self, file: Any, name: str, kind: Field, chunk_bytes: int) -> None:
+        import numpy as np
+
+        self._kind = kind
+        self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
+        shape = tuple(dim for dim in kind.shape if dim is not None) if kind.is_number else ()
+        self._rows = RowWriter(file, name, self._dtype, shape, chunk_bytes)
+        int64 = np.dtype("<i8")
+        self._ends = [RowWriter(file, ends, int64, (), SMALL_CHUNK_BYTES) for ends in dataset_names(name, kind)[1:]]
+        for ends in self._ends:
+            ends.append(struct.pack("<q", 0))
+
+    def append(self, value: Any) -> None:
+        """Appends the value of one sample."""
+        if self._kind.is_number:
+            import numpy as np
+
+            self._rows.append(np.asarray(value, dtype=self._dtype).tobytes())
+        elif self._kind.is_scalar:
+            self._append_item(value)
+        else:
+            for item in value:
+                self._append_item(item)
+            self._ends[1].append(struct.pack("<q", self._ends[0].num_rows - 1))
+
+    def _append_item(self, item: bytes | str) -> None:
+        self._rows.append(item.encode() if isinstance(item, str) else item)
+        self._ends[0].append(struct.pack("<q", self._rows.num_rows))
+
+    def finish(self) -> None:
+        """Completes the datasets."""
+        for rows in [self._rows, *self._ends]:
+            rows.finish()
+
+
+class Column(Protocol):
+    """Reads the values of a field by record number; thread-safe."""
+
+    @property
+    def num_values(self) -> int:
+        """The number of records."""
+
+    def read(self, index: int) -> Any:
+        """Returns the value of record `index` as its field holds it.
+
+        Raises:
+            ValueError: it is not what the field holds.
+            CorruptRecordError, StorageError: it cannot be read.
+        """
+
+    def locate(self, index: int) -> int | None:
+        """Returns where in the file the value begins, in bytes, or None where only HDF5 knows."""
+
+
+def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> Column:
+    """Returns the values of the field `name` in the open h5py.File `library`.
+
+    Raises:
+        CorruptRecordError: its datasets are missing, of another kind, or contradict each other.
+    """
+    values = _dataset(library, file.path, name)
+    if kind.is_number:
+        return _Numbers(open_rows(file, values), kind)
+    if values.dtype.kind in "SO":
+        return _Objects(file.path, values, kind)
+    rows = open_rows(file, values)
+    if rows.dtype != "uint8" or rows.row_shape:
+        raise CorruptRecordError(file.path, f"the dataset {name!r} is no sequence of uint8: it is no field of {kind}")
+    items = _Blob(rows, _offsets(library, file, f"{name}_offsets", rows.num_rows), kind)
+    return items if kind.is_scalar else _Lists(items, _offsets(library, file, f"{name}_lists", items.num_values), kind)
+
+
+def _dataset(library: Any, path: Path, name: str) -> Any:
+    import h5py
+
+    if not isinstance(library.get(name, getlink=True), h5py.HardLink):
+        raise CorruptRecordError(path, f"it has no dataset {name!r} of its own, only {sorted(library)[:100]}")
+    found = library[name]
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise CorruptRecordError(path, f"{name!r} is no dataset whose data are in this file")
+    return found
+
+
+def _offsets(library: Any, file: PositionalFile, name: str, last: int) -> np.ndarray[Any, Any]:
+    """Returns offsets that lead from 0 up to `last`, int64."""
+    import numpy as np
+
+    rows = open_rows(file, _dataset(library, file.path, name))
+    if rows.dtype.kind not in "iu" or rows.row_shape or not rows.num_rows:
+        raise CorruptRecordError(file.path, f"the dataset {name!r} holds no offsets: expected whole numbers")
+    offsets = np.frombuffer(rows.read(0, rows.num_rows), dtype=rows.dtype).astype("int64")
+    wrong = np.flatnonzero((offsets < 0) | (offsets > last) | (np.diff(offsets, prepend=0) < 0))
+    if offsets[0] != 0:
+        wrong = np.array([0])
+    elif offsets[-1] != last and not wrong.size:
+        wrong = np.array([rows.num_rows - 1])
+    if wrong.size:
+        row = int(wrong[0])
+        problem = f"{name} says {offsets[row]} there, expected numbers that rise from 0 to {last}: restore the file"
+        raise CorruptRecordError(file.path, problem, record=max(row - 1, 0), offset=rows.locate(row))
+    return offsets
+
+
+class _Numbers:
+    """A row of numbers for each record."""
+
+    def __init__(self, rows: PlainRows | LibraryRows, kind: Field) -> None:
+        self._rows = rows
+        self._kind = kind
+        self.num_values = rows.num_rows
+
+    def read(self, index: int) -> Any:
+        import numpy as np
+
+        dtype = self._rows.dtype
+        row = np.frombuffer(self._rows.read(index, index + 1, index), dtype=dtype).reshape(self._rows.row_shape)
+        return self._kind.convert(row.astype(dtype.newbyteorder("=")))
+
+    def locate(self, index: int) -> int | None:
+        return self._rows.locate(index)
+
+
+class _Blob:
+    """Bytes or text one after the other, with offsets."""
+
+    def __init__(self, rows: PlainRows | LibraryRows, offsets: np.ndarray[Any, Any], kind: Field) -> None:
+        self._rows = rows
+        self._offsets = offsets
+        self._is_text = kind.dtype == "str"
+        self.num_values = len(offsets) - 1
+
+    def read(self, index: int, record: int | None = None) -> bytes | str:
+        start, stop = map(int, self._offsets[index : index + 2])
+        data = self._rows.read(start, stop, index if record is None else record)
+        return data.decode() if self._is_text else data
+
+    def locate(self, index: int) -> int | None:
+        return self._rows.locate(int(self._offsets[index]))
+
+
+class _Lists:
+    """A list of bytes or text for each record."""
+
+    def __init__(self, items: _Blob, bounds: np.ndarray[Any, Any], kind: Field) -> None:
+        self._items = items
+        self._bounds = bounds
+        self._kind = kind
+        self.num_values = len(bounds) - 1
+
+    def read(self, index: int) -> Any:
+        start, stop = map(int, self._bounds[index : index + 2])
+        return self._kind.convert([self._items.read(item, index) for item in range(start, stop)])
+
+    def locate(self, index: int) -> int | None:
+        return self._items.locate(min(int(self._bounds[index]), self._items.num_values - 1))
+
+
+class _Objects:
+    """Strings, or arrays of varying length, which HDF5 keeps in heaps."""
+
+    def __init__(self, path: Path, values: Any, kind: Field) -> None:
+        import h5py
+
+        element = h5py.check_vlen_dtype(values.dtype)
+        if values.ndim != 1 or not kind.is_scalar or not (element == "uint8" or h5py.check_string_dtype(values.dtype)):
+            raise CorruptRecordError(path, f"the dataset {values.name} holds {values.dtype}: it is no field of {kind}")
+        self._path = path
+        self._values = values
+        self._is_text = kind.dtype == "str"
+        self.num_values = len(values)
+
+    def read(self, index: int) -> bytes | str:
+        with reading(self._path, index):
+            data = bytes(self._values[index])
+        return data.decode() if self._is_text else data
+
+    def locate(self, index: int) -> int | None:
+        return None

@@ -1,0 +1,219 @@
+"""Rows of HDF5 datasets: written as whole chunks, and read by position.
+
+HDF5's own reading takes one lock for the process and copies through a chunk cache. Rows that lie in the file as they
+are (contiguous, or in unfiltered chunks of whole rows) are therefore read with plain reads, from places that HDF5 tells
+once; rows of any other layout are read through h5py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
+from dlio.formats._positional import PositionalFile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_ERRNO = re.compile(r"errno = ([0-9]+)")
+_DEFLATE_RATIO = 1032  # the most that zlib can shrink anything
+
+
+def h5py() -> Any:
+    """Returns the package h5py, which takes no locks if this is what loads it and the user has not set it otherwise.
+
+    Parallel file systems may have no locks; HDF5 heeds the variable only when it is loaded.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+    try:
+        import h5py
+    except ImportError as error:
+        raise missing_package("h5py", "hdf5", "HDF5") from error
+    return h5py
+
+
+def create(path: Path) -> Any:
+    """Returns a new h5py.File without times, so that equal content gives equal bytes.
+
+    In HDF5 1.10's form, which 1.10 and later read, everything but the data carries a checksum.
+    """
+    h5 = h5py()
+    creation = h5.h5p.create(h5.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)
+    access = h5.h5p.create(h5.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5.h5f.LIBVER_V110, h5.h5f.LIBVER_V110)
+    return h5.File(h5.h5f.create(bytes(path), h5.h5f.ACC_TRUNC, fcpl=creation, fapl=access))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns h5py's errors into StorageError."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        number = _ERRNO.search(str(error))  # h5py tells it in the message only
+        reason = os.strerror(int(number[1])) if number else error
+        raise StorageError(number and int(number[1]), f"cannot write {path}: {reason}") from error
+
+
+@contextmanager
+def reading(path: Path, record: int | None = None) -> Iterator[None]:
+    """Turns whatever h5py raises for a damaged file, which may be of any class, into CorruptRecordError."""
+    try:
+        yield
+    except DlioError:
+        raise
+    except Exception as error:
+        raise CorruptRecordError(path, f"HDF5 cannot read it ({error}): restore the file", record=record) from error
+
+
+class RowWriter:
+    """Appends rows to a new dataset; holds back less than a chunk."""
+
+    def __init__(self, file: Any, name: str, dtype: Any, row_shape: tuple[int, ...], chunk_bytes: int) -> None:
+        self._row_bytes = dtype.itemsize * prod(row_shape)
+        self._chunk_rows = max(1, chunk_bytes // self._row_bytes)
+        self._dataset = file.create_dataset(
+            name,
+            shape=(0, *row_shape),
+            maxshape=(None, *row_shape),
+            chunks=(self._chunk_rows, *row_shape),
+            dtype=dtype,
+        )
+        self._pending = bytearray()
+        self._num_chunks = 0
+        self.num_rows = 0
+
+    def append(self, rows: bytes) -> None:
+        """Appends the bytes of whole rows."""
+        self._pending += rows
+        self.num_rows += len(rows) // self._row_bytes
+        chunk_bytes = self._chunk_rows * self._row_bytes
+        while len(self._pending) >= chunk_bytes:
+            self._write_chunk(self._pending[:chunk_bytes])
+            del self._pending[:chunk_bytes]
+
+    def finish(self) -> None:
+        """Writes what is left and cuts the dataset to its rows."""
+        if self._pending:
+            self._write_chunk(self._pending.ljust(self._chunk_rows * self._row_bytes, b"\0"))
+            self._pending.clear()
+        self._dataset.resize(self.num_rows, axis=0)
+
+    def _write_chunk(self, data: bytearray) -> None:
+        start = self._num_chunks * self._chunk_rows
+        self._num_chunks += 1
+        self._dataset.resize(start + self._chunk_rows, axis=0)
+        self._dataset.id.write_direct_chunk((start,) + (0,) * (self._dataset.ndim - 1), data)
+
+
+class PlainRows:
+    """Rows that lie in the file as they are, in one or more runs; thread-safe."""
+
+    def __init__(self, file: PositionalFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
+        """Takes over the layout of `dataset`; `runs` are the first row and the file offset of each run."""
+        self._file = file
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.num_rows: int = dataset.shape[0]
+        self.row_shape: tuple[int, ...] = dataset.shape[1:]
+        self._row_bytes: int = self.dtype.itemsize * prod(self.row_shape)
+        self._starts: list[int] = [start for start, _ in runs] + [self.num_rows]
+        self._offsets: list[int] = [offset for _, offset in runs]
+
+    def locate(self, row: int) -> int | None:
+        """Returns the offset of a row in the file, in bytes."""
+        run = bisect_right(self._starts, row) - 1
+        return self._place(run, row) if run < len(self._offsets) else None
+
+    def read(self, start: int, stop: int, record: int | None = None) -> bytes:
+        """Returns the bytes of the rows from `start` up to `stop`.
+
+        Raises:
+            CorruptRecordError: they go beyond the end of the file; names `record`.
+            StorageError: the file cannot be read.
+        """
+        parts = []
+        run = bisect_right(self._starts, start) - 1
+        while start < stop:
+            end = min(stop, self._starts[run + 1])
+            parts.append(self._file.read(self._place(run, start), (end - start) * self._row_bytes, record))
+            start, run = end, run + 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _place(self, run: int, row: int) -> int:
+        return self._offsets[run] + (row - self._starts[run]) * self._row_bytes
+
+
+class LibraryRows:
+    """Rows that only HDF5 can find or unpack; thread-safe by the lock of h5py."""
+
+    def __init__(self, path: Path, dataset: Any) -> None:
+        self._path = path
+        self._dataset = dataset
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.num_rows: int = dataset.shape[0]
+        self.row_shape: tuple[int, ...] = dataset.shape[1:]
+
+    def locate(self, row: int) -> int | None:
+        """Returns None: such a row has no place of its own."""
+        return None
+
+    def read(self, start: int, stop: int, record: int | None = None) -> bytes:
+        """Returns the bytes of the rows from `start` up to `stop`; raises as PlainRows."""
+        with reading(self._path, record):
+            return bytes(self._dataset[start:stop].tobytes())
+
+
+def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
+    """Returns the rows of a dataset of numbers.
+
+    Raises:
+        CorruptRecordError: it is of another kind, or claims more bytes than the file can hold.
+    """
+    if dataset.dtype.kind not in "biuf" or not dataset.shape:
+        raise CorruptRecordError(file.path, f"the dataset {dataset.name} holds {dataset.dtype}, not rows of numbers")
+    runs = _runs(dataset) if dataset.size else None
+    limit = file.num_bytes * (_DEFLATE_RATIO if runs is None else 1)
+    if dataset.nbytes > limit:
+        problem = f"the dataset {dataset.name} claims {dataset.nbytes} bytes, the file has {file.num_bytes}: restore it"
+        raise CorruptRecordError(file.path, problem)
+    return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
+
+
+def _runs(dataset: Any) -> list[tuple[int, int]] | None:
+    """Returns first row and file offset of each run of rows that lie one after the other, or None without such."""
+    h5d = h5py().h5d
+    layout = dataset.id.get_create_plist()
+    if layout.get_nfilters() or dataset.file.userblock_size:
+        return None
+    if layout.get_layout() == h5d.CONTIGUOUS:
+        offset = dataset.id.get_offset()
+        return None if offset is None else [(0, offset)]
+    if layout.get_layout() != h5d.CHUNKED or dataset.chunks[1:] != dataset.shape[1:]:
+        return None
+    return _joined(dataset)
+
+
+def _joined(dataset: Any) -> list[tuple[int, int]] | None:
+    step, zeros = dataset.chunks[0], (0,) * (dataset.ndim - 1)
+    chunk_bytes = dataset.dtype.itemsize * prod(dataset.chunks)
+    runs: list[tuple[int, int]] = []
+    end = None
+    for row in range(0, len(dataset), step):
+        offset = dataset.id.get_chunk_info_by_coord((row, *zeros)).byte_offset
+        if offset is None:
+            return None
+        if offset != end:
+            runs.append((row, offset))
+        end = offset + chunk_bytes
+    return runs
