@@ -23,6 +23,7 @@ def stage(
     *,
     strategy: str = "replicate",
     topology: Topology | None = None,
+    copies: int = 1,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
 ) -> Manifest:
@@ -36,6 +37,7 @@ def stage(
         dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`.
         strategy: the name of a module of `dlio.stage.strategies`.
         topology: this process's place in the job; by default what its launcher tells.
+        copies: how many nodes hold each shard, for the strategy partition.
         allow_shared: take a `dest` that other machines see too.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
@@ -46,7 +48,10 @@ def stage(
         StorageError: no room, no permission, an input/output error, a source that changes.
         LauncherError: the launcher's variables contradict each other.
     """
+    from dlio.stage.job import Options
     from dlio.stage.run import run
 
-    staged, _ = run(dataset, dest, strategy=strategy, topology=topology, allow_shared=allow_shared, report=report)
-    return staged
+    options = Options(copies)
+    return run(
+        dataset, dest, strategy=strategy, topology=topology, options=options, allow_shared=allow_shared, report=report
+    )[0]

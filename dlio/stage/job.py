@@ -11,6 +11,17 @@ from dlio.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may ask of single strategies.
+
+    Attributes:
+        copies: of each shard, over all nodes (partition).
+    """
+
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One process's part in bringing a data set to `dest`.
 
@@ -18,12 +29,14 @@ class Job:
         manifest: the data set at its source.
         dest: the folder named by the user.
         topology: this process among those of the job.
+        options: what was asked of the strategy.
         report: called with the number of bytes written since the last call, from several threads, one at a time.
     """
 
     manifest: Manifest
     dest: Path
     topology: Topology
+    options: Options = Options()
     report: Callable[[int], None] | None = None
 
 

@@ -15,8 +15,10 @@ from dlio.errors import UsageError
 from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
-from dlio.stage.job import Job
+from dlio.stage.job import Job, Options
 from dlio.topology import Topology
+
+_NO_OPTIONS = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ def run(
     *,
     strategy: str,
     topology: Topology | None = None,
+    options: Options = _NO_OPTIONS,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
 ) -> tuple[Manifest, Summary]:
@@ -70,7 +73,7 @@ def run(
         raise UsageError(
             f"{dest} lies on {system}, which other machines see too: give a node-local folder, or allow a shared one"
         )
-    job = Job(manifest, Path(dest).absolute(), topology or Topology.from_env(), report)
+    job = Job(manifest, Path(dest).absolute(), topology or Topology.from_env(), options, report)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

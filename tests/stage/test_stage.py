@@ -88,7 +88,8 @@ def test_a_missing_staged_file_is_brought_back_alone(dataset: Manifest, tmp_path
 
 def test_the_nodes_begin_at_different_files(dataset: Manifest) -> None:
     from dlio.stage.job import all_files
-    from dlio.stage.strategies.replicate import _share, rotated
+    from dlio.stage.plan import rotated
+    from dlio.stage.strategies.replicate import _share
 
     files = all_files(dataset)
     firsts = [rotated(files, _share(node(rank, 7)))[0] for rank in range(7)]

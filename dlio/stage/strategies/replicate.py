@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import zlib
 
-from dlio.manifest import File
 from dlio.stage.fetch import fetch
 from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.plan import rotated
 from dlio.topology import Topology, node_id
 
 
@@ -21,12 +21,6 @@ def carry_out(job: Job) -> Outcome:
         DlioError: as `dlio.stage.fetch.fetch` says.
     """
     return fetch(job, job.manifest, job.manifest.content_id, rotated(all_files(job.manifest), _share(job.topology)))
-
-
-def rotated(files: list[File], share: float) -> list[File]:
-    """Returns the files beginning at the given share, from 0 up to 1, of their number."""
-    start = int(share * len(files))
-    return files[start:] + files[:start]
 
 
 def _share(topology: Topology) -> float:

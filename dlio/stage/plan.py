@@ -1,0 +1,55 @@
+"""Placement: which node holds which shard. Pure, so a thousand nodes can be planned for on a laptop."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlio.errors import UsageError
+from dlio.manifest import File, Manifest, Shard
+
+
+def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
+    """Returns the node ranks of each shard, so that the nodes hold about the same number of bytes.
+
+    The largest shard goes to the emptiest node, then the next one ("longest processing time first", Graham 1969: the
+    fullest node holds at most 4/3 of the best possible). The first rank of a shard is the node whose part it belongs
+    to; further copies lie on the nodes after it.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    if not 1 <= copies <= num_nodes:
+        raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
+    held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
+    placed: list[tuple[int, ...]] = [()] * len(sizes)
+    rings = [tuple((node + step) % num_nodes for step in range(copies)) for node in range(num_nodes)]
+    for shard in np.argsort(np.negative(np.asarray(sizes, np.int64)), kind="stable").tolist():
+        placed[shard] = rings[held[0] % num_nodes]
+        heapq.heapreplace(held, held[0] + sizes[shard] * num_nodes)
+    return placed
+
+
+def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest:
+    """Returns the manifest with each shard's nodes filled in.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    nodes = place([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
+    shards = (replace(shard, nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
+    return replace(manifest, shards=tuple(shards))
+
+
+def files_on(shards: Sequence[Shard], node_rank: int) -> list[File]:
+    """Returns the files that a partitioned manifest places on a node."""
+    return [file for shard in shards if node_rank in shard.nodes for file in shard.files]
+
+
+def rotated(files: Sequence[File], share: float) -> list[File]:
+    """Returns the files beginning at the given share, from 0 up to 1, of their number."""
+    start = int(share * len(files))
+    return [*files[start:], *files[:start]]

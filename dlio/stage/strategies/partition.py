@@ -1,0 +1,30 @@
+"""Partition: each shard on `copies` of the nodes, balanced by bytes; together the nodes hold the whole data set.
+
+The staged manifest is the same on every node and says where each shard lies, so the loaders give every rank the shards
+of its own node. A part lies in a folder of its own, `<content id>.<node>of<nodes>x<copies>`: it is not the whole.
+"""
+
+from __future__ import annotations
+
+from dlio.errors import UsageError
+from dlio.stage.fetch import fetch
+from dlio.stage.job import Job, Outcome
+from dlio.stage.plan import files_on, partitioned
+
+
+def carry_out(job: Job) -> Outcome:
+    """Returns the data set with this node's part of it.
+
+    Raises:
+        UsageError: the launcher numbers no nodes, or there are fewer nodes than copies.
+        DlioError: as `dlio.stage.fetch.fetch` says.
+    """
+    node, nodes, copies = job.topology.node_rank, job.topology.num_nodes, job.options.copies
+    if node is None or nodes is None:
+        raise UsageError(
+            f"the strategy partition needs the nodes' numbers, and the launcher {job.topology.launcher} tells none: "
+            "start one process per node with srun, or give the topology"
+        )
+    manifest = partitioned(job.manifest, nodes, copies)
+    copy = f"{manifest.content_id}.{node}of{nodes}x{copies}"
+    return fetch(job, manifest, copy, files_on(manifest.shards, node))

@@ -1,0 +1,72 @@
+"""Placement: every shard on as many nodes as asked, and the nodes alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dlio
+from dlio.errors import UsageError
+from dlio.manifest import Manifest
+from dlio.stage.plan import files_on, partitioned, place, rotated
+from dlio.topology import Topology
+
+from .conftest import damaged_files, node
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9), st.data())
+def test_placement(sizes: list[int], num_nodes: int, data: st.DataObject) -> None:
+    copies = data.draw(st.integers(1, num_nodes))
+    placed = place(sizes, num_nodes, copies)
+    assert all(len(set(nodes)) == copies and set(nodes) <= set(range(num_nodes)) for nodes in placed)
+    held = [0] * num_nodes
+    for size, nodes in zip(sizes, placed, strict=True):
+        held[nodes[0]] += size
+    assert max(held) <= sum(sizes) / num_nodes + max(sizes, default=0)
+    assert placed == place(sizes, num_nodes, copies)
+
+
+@pytest.mark.parametrize("copies", [0, 4])
+def test_impossible_numbers_of_copies(copies: int) -> None:
+    with pytest.raises(UsageError, match="give from 1 to 3"):
+        place([1, 2], 3, copies)
+
+
+@given(st.lists(st.integers()), st.floats(0, 1, exclude_max=True))
+def test_rotation_keeps_everything(items: list[int], share: float) -> None:
+    turned = rotated(items, share)  # type: ignore[type-var]
+    assert sorted(turned) == sorted(items)
+    assert any(turned == items[start:] + items[:start] for start in range(max(1, len(items))))
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_partition_leaves_the_whole_data_set_on_the_nodes_together(
+    dataset: Manifest, tmp_path: Path, copies: int
+) -> None:
+    parts = [
+        dlio.stage(dataset, tmp_path / f"node{rank}", strategy="partition", copies=copies, topology=node(rank, 3))
+        for rank in range(3)
+    ]
+    assert parts[0] == parts[1] == parts[2] == Manifest.load(parts[0].root) == partitioned(dataset, 3, copies)
+    assert parts[0].content_id == dataset.content_id
+    for rank, part in enumerate(parts):
+        names = {file.name for file in files_on(part.shards, rank)}
+        assert {path.name for path in part.root.glob("*.bin")} == names
+        assert damaged_files(part.root, part) == []
+    for shard in parts[0].shards:
+        assert sum((part.root / shard.files[0].name).exists() for part in parts) == copies == len(shard.nodes)
+
+
+def test_a_part_is_not_taken_for_the_whole(dataset: Manifest, tmp_path: Path) -> None:
+    part = dlio.stage(dataset, tmp_path, strategy="partition", topology=node(0, 3))
+    whole = dlio.stage(dataset, tmp_path, topology=node(0, 3))
+    assert part.root != whole.root
+    assert {path.name for path in whole.root.glob("*.bin")} == {shard.files[0].name for shard in dataset.shards}
+
+
+def test_partition_needs_numbered_nodes(dataset: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="launcher openmpi tells none"):
+        dlio.stage(dataset, tmp_path, strategy="partition", topology=Topology(1, 4, 1, 2, launcher="openmpi"))
