@@ -4,12 +4,13 @@
 #include <new>
 #include <vector>
 
+#include "pacing.hpp"
 #include "scan.hpp"
 
 namespace dlio {
 namespace {
 
-constexpr std::size_t kPixelBytes = 4;
+constexpr std::size_t kRgbxBytes = 4;
 
 struct Workspace {
   std::vector<std::size_t> begins;
@@ -52,16 +53,16 @@ Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch) {
   std::uint32_t first_column = 0;
   jpeg.trap().run([&] {
     info.out_color_space = JCS_EXT_RGBX;
-    jpeg_start_decompress(&info);
+    start_decompress(info);
     if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
   });
-  const std::size_t stride = info.output_width * kPixelBytes;
+  const std::size_t stride = info.output_width * kRgbxBytes;
   std::uint8_t* const rows = scratch.at_least(stride * box.height);
   jpeg.trap().run([&] {
     if (box.top > 0) skip_rows(info, rows, box.top, partial);
     read_rows(info, rows, stride, box.height);
   });
-  return {rows + (box.left - first_column) * kPixelBytes, stride, box.width, box.height};
+  return {rows + (box.left - first_column) * kRgbxBytes, stride, box.width, box.height};
 }
 
 bool lies_within(const RequestedBox& box, std::uint32_t width, std::uint32_t height) noexcept {
@@ -108,7 +109,7 @@ Image decode(Bytes bytes) {
   if (!image.data) throw std::bad_alloc();
   jpeg.trap().run([&] {
     info.out_color_space = JCS_RGB;
-    jpeg_start_decompress(&info);
+    start_decompress(info);
     read_rows(info, image.data.get(), stride, image.height);
   });
   return image;

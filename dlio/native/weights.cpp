@@ -10,6 +10,7 @@ void Weights::compute(std::uint32_t input, std::uint32_t output) {
   const double support = std::max(scale, 1.0);
   spans_.clear();
   weights_.clear();
+  largest_count_ = 0;
   for (std::uint32_t i = 0; i < output; ++i) {
     const double center = (i + 0.5) * scale;
     const int first = std::max(static_cast<int>(center - support + 0.5), 0);
@@ -23,6 +24,7 @@ void Weights::compute(std::uint32_t input, std::uint32_t output) {
     }
     spans_.push_back({static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(end - first),
                       static_cast<std::uint32_t>(weights_.size())});
+    largest_count_ = std::max(largest_count_, spans_.back().count);
     for (const double weight : triangle_) {
       weights_.push_back(static_cast<std::int32_t>(weight / sum * (1 << kWeightBits) + 0.5));
     }

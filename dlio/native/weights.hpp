@@ -15,6 +15,8 @@ class Weights {
   void compute(std::uint32_t input, std::uint32_t output);
   void reverse();
 
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(spans_.size()); }
+  std::uint32_t largest_count() const noexcept { return largest_count_; }
   std::uint32_t first(std::uint32_t i) const noexcept { return spans_[i].first; }
   std::uint32_t count(std::uint32_t i) const noexcept { return spans_[i].count; }
   const std::int32_t* of(std::uint32_t i) const noexcept { return weights_.data() + spans_[i].offset; }
@@ -28,6 +30,7 @@ class Weights {
   std::vector<Span> spans_;
   std::vector<std::int32_t> weights_;
   std::vector<double> triangle_;
+  std::uint32_t largest_count_ = 0;
 };
 
 }  // namespace dlio

@@ -1,0 +1,87 @@
+#include "columns.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dispatch.hpp"
+
+namespace dlio {
+namespace {
+
+constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
+
+// Two pixels side by side, and one, as numbers.
+constexpr std::size_t kPair = 2 * kPixelBytes;
+using Pair = std::int32_t __attribute__((vector_size(kPair * sizeof(std::int32_t))));
+using Pixel = std::int32_t __attribute__((vector_size(kPixelBytes * sizeof(std::int32_t))));
+
+// Bytes are turned to numbers and back by the row: compilers do that well, and badly for a single pixel.
+DLIO_FOR_AVX2_TOO
+void widen(const std::uint8_t* samples, std::size_t num_samples, std::int32_t* numbers) {
+  for (std::size_t i = 0; i < num_samples; ++i) numbers[i] = samples[i];
+}
+
+DLIO_FOR_AVX2_TOO
+void narrow(const std::int32_t* sums, std::size_t num_samples, std::uint8_t* samples) {
+  for (std::size_t i = 0; i < num_samples; ++i) {
+    samples[i] = static_cast<std::uint8_t>(std::min((sums[i] + kHalf) >> kWeightBits, 255));
+  }
+}
+
+// Writes to `sums` the weighted sums that make up each output pixel of one row.
+DLIO_FOR_AVX2_TOO
+void sum_up(const std::int32_t* row, const Weights& columns, const std::int32_t* weights, std::uint32_t num_pairs,
+            std::int32_t* sums) {
+  const std::uint32_t width = columns.size();
+  for (std::uint32_t x = 0; x < width; ++x) {
+    const std::int32_t* at = row + columns.first(x) * kPixelBytes;
+    Pair sum = {}, pair, weight;
+    for (std::uint32_t i = 0; i < num_pairs; ++i, at += kPair, weights += kPair) {
+      std::memcpy(&pair, at, sizeof pair);
+      std::memcpy(&weight, weights, sizeof weight);
+      sum += pair * weight;
+    }
+    const Pixel pixel = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
+    std::memcpy(sums + x * kPixelBytes, &pixel, sizeof pixel);
+  }
+}
+
+}  // namespace
+
+void ColumnResizer::prepare(std::uint32_t input, std::uint32_t output, bool flip) {
+  weights_.compute(input, output);
+  if (flip) weights_.reverse();
+  input_ = input;
+  spread_weights();
+}
+
+void ColumnResizer::spread_weights() {
+  num_pairs_ = (weights_.largest_count() + 1) / 2;
+  const std::size_t num_samples = std::size_t{weights_.size()} * num_pairs_ * kPair;
+  auto* at = reinterpret_cast<std::int32_t*>(spread_.at_least(num_samples * sizeof(std::int32_t)));
+  std::fill_n(at, num_samples, 0);
+  for (std::uint32_t x = 0; x < weights_.size(); ++x, at += num_pairs_ * kPair) {
+    for (std::uint32_t i = 0; i < weights_.count(x); ++i) {
+      std::fill_n(at + i * kPixelBytes, kPixelBytes, weights_.of(x)[i]);
+    }
+  }
+}
+
+void ColumnResizer::resize(const std::uint8_t* row, std::uint8_t* out) {
+  // The pairs of a pixel at the right edge may reach behind the row, with a weight of 0.
+  const std::size_t num_samples = input_ * kPixelBytes;
+  const std::size_t num_sums = weights_.size() * kPixelBytes;
+  const std::size_t num_numbers = num_samples + num_pairs_ * kPair + num_sums;
+  auto* numbers = reinterpret_cast<std::int32_t*>(numbers_.at_least(num_numbers * sizeof(std::int32_t)));
+  std::int32_t* const sums = numbers + num_numbers - num_sums;
+  widen(row, num_samples, numbers);
+  sum_up(numbers, weights_, reinterpret_cast<const std::int32_t*>(spread_.data()), num_pairs_, sums);
+  narrow(sums, num_sums, out);
+}
+
+void ColumnResizer::trim() noexcept {
+  spread_.trim();
+  numbers_.trim();
+}
+
+}  // namespace dlio

@@ -1,0 +1,10 @@
+// Inner loops compiled twice.
+#pragma once
+
+// The copy is chosen when the module is loaded: AVX2 multiplies 32 bit integers in one instruction, SSE2 does not.
+// Needs glibc's indirect functions, which the sanitizers do not get along with.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(DLIO_SANITIZED)
+#define DLIO_FOR_AVX2_TOO __attribute__((target_clones("avx2", "default")))
+#else
+#define DLIO_FOR_AVX2_TOO
+#endif
