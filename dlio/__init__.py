@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from dlio.manifest import Manifest
     from dlio.pack import sources
     from dlio.sample import Field, Sample, Schema
+    from dlio.stage.cache import clean, resolve
     from dlio.topology import Topology
 
-__all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "pack", "sources", "stage"]
+__all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
 __version__ = "0.1.0"
 
 _LAZY = {
@@ -28,6 +29,8 @@ _LAZY = {
     "Schema": "dlio.sample",
     "Manifest": "dlio.manifest",
     "Topology": "dlio.topology",
+    "clean": "dlio.stage.cache",
+    "resolve": "dlio.stage.cache",
 }
 
 

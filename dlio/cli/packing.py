@@ -1,22 +1,30 @@
-"""The command `dlio`: each verb is a short function over the library function of its name."""
+"""The verbs that make and check packed data sets: pack, info, verify."""
 
 from __future__ import annotations
 
 import argparse
-import io
-import json
-import logging
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlio import __version__, formats
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DlioError, StorageError, UsageError
+from dlio import formats
+from dlio.cli.options import add_verb, count, dataset_argument, size, workers_option
+from dlio.cli.output import print_report, say
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.manifest import Manifest
 from dlio.progress import Progress
-from dlio.sizes import format_size, parse_size
+from dlio.sizes import format_size
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds these verbs to the command line."""
+    _pack_options(add_verb(verbs, pack))
+    dataset_argument(add_verb(verbs, info))
+    check = add_verb(verbs, verify)
+    dataset_argument(check)
+    check.add_argument("--decode", action="store_true", help="decode every image too")
+    workers_option(check)
 
 
 def pack(args: argparse.Namespace) -> int:
@@ -34,8 +42,8 @@ def pack(args: argparse.Namespace) -> int:
         sizes = {"shard_bytes": args.shard_size, "num_shards": args.num_shards}
         plan = make_plan(source, seed=args.shuffle, **what, **sizes)
         for shard in plan.shards:
-            _say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
-        return _report(args, _describe(plan.header) | {"shards": len(plan.shards), "samples": len(plan.listing)})
+            say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
+        return print_report(args, _describe(plan.header) | {"shards": len(plan.shards), "samples": len(plan.listing)})
     with Progress("pack", unit="samples", quiet=args.quiet) as progress:
         manifest = dlio.pack(
             source,
@@ -53,7 +61,7 @@ def pack(args: argparse.Namespace) -> int:
         )
     for key, reason in manifest.skipped:
         print(f"dlio: skipped {key!r}: {reason}", file=sys.stderr)
-    _report(args, _describe(manifest) | {"path": str(args.out)})
+    print_report(args, _describe(manifest) | {"path": str(args.out)})
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 
@@ -69,7 +77,7 @@ def info(args: argparse.Namespace) -> int:
     if not args.json and manifest.class_names:
         names = ", ".join(manifest.class_names[:10])
         report["class_names"] = names + (", ..." if len(manifest.class_names) > 10 else "")
-    return _report(args, report)
+    return print_report(args, report)
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -87,7 +95,7 @@ def verify(args: argparse.Namespace) -> int:
         )
     for item in damage:
         print(f"dlio: damaged: {item}", file=sys.stderr)
-    _report(
+    print_report(
         args,
         {
             "samples": manifest.num_samples,
@@ -112,51 +120,6 @@ def _describe(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _say(args: argparse.Namespace, line: str) -> None:
-    if not (args.quiet or args.json):
-        print(line)
-
-
-def _report(args: argparse.Namespace, report: dict[str, Any]) -> int:
-    """Prints a report: one JSON object with --json, else a line for each entry; returns the exit code for success."""
-    if args.json:
-        print(json.dumps(report))
-    for name, value in report.items():
-        shown = f"{value:,} ({format_size(value)})" if name.endswith("bytes") else value
-        _say(args, f"{name.replace('_', ' '):20} {_line(shown)}")
-    return EXIT_DONE
-
-
-def _line(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {item}" for key, item in value.items() if item is not None)
-    return str(value)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line."""
-    top = argparse.ArgumentParser(prog="dlio", description="Pack, stage and feed small-image data sets.")
-    top.add_argument("--version", action="version", version=f"dlio {__version__}")
-    verbs = top.add_subparsers(metavar="VERB", required=True)
-    _pack_options(_verb(verbs, pack))
-    _dataset_argument(_verb(verbs, info))
-    check = _verb(verbs, verify)
-    _dataset_argument(check)
-    check.add_argument("--decode", action="store_true", help="decode every image too")
-    _workers_option(check)
-    return top
-
-
-def _verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    text = (function.__doc__ or "").strip()
-    first, _, rest = text.partition("\n")
-    verb: argparse.ArgumentParser = verbs.add_parser(function.__name__, help=first, description=f"{first} {rest}")
-    verb.set_defaults(function=function)
-    verb.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    verb.add_argument("--quiet", action="store_true", help="print errors only")
-    return verb
-
-
 def _pack_options(verb: argparse.ArgumentParser) -> None:
     from dlio.executors import ENGINES
     from dlio.pack.plan import DEFAULT_SHARD_BYTES
@@ -167,16 +130,16 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
     verb.add_argument("--root", type=Path, help="the folder that a list's paths start from (default: the list's)")
-    size = verb.add_mutually_exclusive_group()
-    size.add_argument(
+    amount = verb.add_mutually_exclusive_group()
+    amount.add_argument(
         "--shard-size",
-        type=_size,
+        type=size,
         default=DEFAULT_SHARD_BYTES,
         metavar="SIZE",
         help="the size of a shard to aim at (default: 256MiB)",
     )
-    size.add_argument("--num-shards", type=int, metavar="N", help="the number of shards")
-    _workers_option(verb)
+    amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
+    workers_option(verb)
     verb.add_argument("--engine", default="processes", choices=sorted(ENGINES), help="what runs the workers")
     verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
     verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
@@ -188,52 +151,3 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")
-
-
-def _dataset_argument(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("dataset", metavar="DATASET", type=Path, help="the folder that holds manifest.jsonl")
-
-
-def _workers_option(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--workers", type=_count, metavar="N", help="processes to use (default: one a core)")
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers: expected 1 or more")
-    return int(text)
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line and returns its exit code; errors are one line on stderr."""
-    args = parser().parse_args(argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
-    logging.basicConfig(format="dlio: %(message)s", level=logging.WARNING)
-    try:
-        code: int = args.function(args)
-    except DlioError as error:
-        print(f"dlio: {_message(error)}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        return EXIT_DONE
-    except OSError as error:
-        print(f"dlio: {error.filename}: {error.strerror}", file=sys.stderr)
-        return StorageError.exit_code
-    except KeyboardInterrupt:
-        print("dlio: interrupted; run the same command again to go on", file=sys.stderr)
-        return 130
-    return code
-
-
-def _message(error: DlioError) -> str:
-    """Returns the message without the number that the system's errors carry."""
-    strerror = getattr(error, "strerror", None)
-    return str(strerror or error)

@@ -1,0 +1,50 @@
+"""The command `dlio`: each verb is a short function over the library function of its name."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import sys
+
+from dlio import __version__
+from dlio.cli import packing, staging
+from dlio.errors import EXIT_DONE, DlioError, StorageError
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line."""
+    top = argparse.ArgumentParser(prog="dlio", description="Pack, stage and feed small-image data sets.")
+    top.add_argument("--version", action="version", version=f"dlio {__version__}")
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+    packing.add_verbs(verbs)
+    staging.add_verbs(verbs)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; errors are one line on stderr."""
+    args = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
+    logging.basicConfig(format="dlio: %(message)s", level=logging.WARNING)
+    try:
+        code: int = args.function(args)
+    except DlioError as error:
+        print(f"dlio: {_message(error)}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        return EXIT_DONE
+    except OSError as error:
+        print(f"dlio: {error.filename}: {error.strerror}", file=sys.stderr)
+        return StorageError.exit_code
+    except KeyboardInterrupt:
+        print("dlio: interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    return code
+
+
+def _message(error: DlioError) -> str:
+    """Returns the message without the number that the system's errors carry."""
+    strerror = getattr(error, "strerror", None)
+    return str(strerror or error)

@@ -1,0 +1,32 @@
+"""What verbs print: lines for people, or one JSON object with --json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from dlio.errors import EXIT_DONE
+from dlio.sizes import format_size
+
+
+def say(args: argparse.Namespace, line: str) -> None:
+    """Prints a line for people, unless --quiet or --json asks for none."""
+    if not (args.quiet or args.json):
+        print(line)
+
+
+def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:
+    """Prints a report: one JSON object with --json, else a line for each entry; returns the exit code for success."""
+    if args.json:
+        print(json.dumps(report))
+    for name, value in report.items():
+        shown = f"{value:,} ({format_size(value)})" if name.endswith("bytes") else value
+        say(args, f"{name.replace('_', ' '):20} {_line(shown)}")
+    return EXIT_DONE
+
+
+def _line(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {item}" for key, item in value.items() if item is not None)
+    return str(value)
