@@ -14,6 +14,7 @@ ways:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -153,6 +154,9 @@ class RankSteps:
         indices = [lane.indices(positions % len(lane)) for lane in self._lanes]
         valid = [positions < len(lane) for lane in self._lanes]
         return Step(np.concatenate(indices), np.concatenate(valid))
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self[step] for step in range(len(self)))
 
     def consumed(self, steps: int) -> int:
         """Returns how many positions of every lane are consumed after `steps` batches."""

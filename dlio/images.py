@@ -1,0 +1,186 @@
+"""Transforms of images: each plans, for a batch of image sizes, which box of each image to take and whether to flip it.
+
+A transform is plain data and its plan is pure; `dlio.decoders` carries it out while it decodes, so that only the box is
+decoded and resized. Pixels stay uint8; normalise on the device, where it costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.errors import UsageError
+from dlio.keyed import Keys, uniform
+
+Sizes = npt.NDArray[np.int64]
+
+_NUM_TRIES = 10
+_EVALUATION_SCALE = 256 / 224  # what ImageNet is evaluated with: shorter edge 256, centre 224
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """What to take of each image of a batch.
+
+    Attributes:
+        boxes: left, top, width, height in the image's pixels; int32 of shape (n, 4).
+        flips: whether to mirror left and right afterwards; bool of shape (n,).
+    """
+
+    boxes: npt.NDArray[np.int32]
+    flips: npt.NDArray[np.bool_]
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """Plans boxes; immutable, picklable, safe for several threads. Any class with these two members will do."""
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns the windows of n images.
+
+        Args:
+            sizes: height and width of each, at least 1; int64 of shape (n, 2).
+            keys: a random key for each, uint64 of shape (n,); equal keys and sizes give equal windows.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RandomResizedCrop:
+    """A random box, resized: torchvision's transform of this name on PIL images, and its horizontal flip.
+
+    Attributes:
+        size: height and width of the result; one number for a square.
+        scale: the smallest and largest share of the image's area.
+        ratio: the smallest and largest width over height of the box.
+        flip: mirror half of the images.
+
+    Raises:
+        UsageError: a size below 1, or bounds out of order.
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        _height_width(self.size)
+        for name, (low, high) in {"scale": self.scale, "ratio": self.ratio}.items():
+            if not 0 < low <= high:
+                raise UsageError(f"{name}=({low}, {high}): expected 0 < low <= high")
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return _height_width(self.size)
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns random windows, distributed as torchvision's: ten tries, then the largest central box that fits."""
+        numbers = uniform(keys, 2 * _NUM_TRIES + 3)
+        tries = numbers[:, : 2 * _NUM_TRIES].reshape(-1, _NUM_TRIES, 2)
+        heights, widths = self._try(sizes, tries)
+        fits = (widths > 0) & (widths <= sizes[:, 1:]) & (heights > 0) & (heights <= sizes[:, :1])
+        rows, first = np.arange(len(sizes)), np.argmax(fits, axis=1)
+        shapes = np.stack([heights[rows, first], widths[rows, first]], axis=1)
+        left_over = sizes - shapes
+        corners = np.floor(numbers[:, -3:-1] * (left_over + 1))
+        failed = ~fits.any(axis=1)
+        shapes[failed] = self._fallback(sizes[failed])
+        corners[failed] = (sizes[failed] - shapes[failed]) // 2
+        return Windows(_boxes(corners, shapes), (numbers[:, -1] < 0.5) & self.flip)
+
+    def _try(self, sizes: Sizes, numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], ...]:
+        """Returns heights and widths of the boxes tried: float64 of shape (n, tries), whole numbers."""
+        low, high = self.scale
+        areas = sizes.prod(axis=1, keepdims=True) * (low + (high - low) * numbers[:, :, 0])
+        low, high = np.log(self.ratio)
+        ratios = np.exp(low + (high - low) * numbers[:, :, 1])
+        return np.rint(np.sqrt(areas / ratios)), np.rint(np.sqrt(areas * ratios))
+
+    def _fallback(self, sizes: Sizes) -> npt.NDArray[np.float64]:
+        """Returns height and width of the largest boxes within the bounds of the ratio: float64 of shape (n, 2)."""
+        heights, widths = sizes.T.astype(np.float64)
+        low, high = self.ratio
+        ratios = widths / heights
+        heights = np.where(ratios < low, np.maximum(1, np.rint(widths / low)), heights)
+        widths = np.where(ratios > high, np.maximum(1, np.rint(heights * high)), widths)
+        return np.stack([np.minimum(heights, sizes[:, 0]), widths], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CenterCrop:
+    """The centre for evaluation: torchvision's `Resize(resize)` and `CenterCrop(size)` in one step.
+
+    Attributes:
+        size: height and width of the result.
+        resize: what the shorter edge of the image is resized to before; 8/7 of `size` if not given, 256 for 224.
+
+    Raises:
+        UsageError: a size below 1, or a shorter edge that the result would not fit in.
+    """
+
+    size: int
+    resize: int | None = None
+
+    def __post_init__(self) -> None:
+        _height_width(self.size)
+        if self.resize is not None and self.resize < self.size:
+            raise UsageError(f"resize={self.resize}: expected at least the size, {self.size}")
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return self.size, self.size
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns the central squares, to the nearest pixel; the keys play no part."""
+        resize = self.resize or round(self.size * _EVALUATION_SCALE)
+        sides = np.maximum(1, np.rint(sizes.min(axis=1, keepdims=True) * (self.size / resize)))
+        shapes = np.broadcast_to(sides, sizes.shape)
+        return Windows(_boxes(np.rint((sizes - shapes) / 2), shapes), np.zeros(len(sizes), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """The whole image, stretched to one size: torchvision's `Resize((height, width))`.
+
+    Attributes:
+        size: height and width of the result; one number for a square.
+
+    Raises:
+        UsageError: a size below 1.
+    """
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _height_width(self.size)
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return _height_width(self.size)
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns windows over the whole images; the keys play no part."""
+        return Windows(_boxes(np.zeros_like(sizes), sizes), np.zeros(len(sizes), dtype=np.bool_))
+
+
+def _height_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise UsageError(f"a size of {height} x {width} pixels: expected at least 1 x 1")
+    return height, width
+
+
+def _boxes(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Returns left, top, width, height from (top, left) and (height, width): int32 of shape (n, 4)."""
+    top_left, height_width = np.asarray(corners), np.asarray(shapes)
+    return np.concatenate([top_left[:, ::-1], height_width[:, ::-1]], axis=1).astype(np.int32)

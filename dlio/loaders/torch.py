@@ -1,0 +1,31 @@
+"""PyTorch: `PackedDataset`, a map-style dataset for any DataLoader, and `DataLoader`, whose workers are threads.
+
+    from dlio.images import RandomResizedCrop
+    from dlio.loaders.torch import DataLoader, PackedDataset
+
+    train = PackedDataset("packed", transform=RandomResizedCrop(224, flip=True))
+    loader = DataLoader(train, batch_size=256, shuffle=True, num_workers=8, drop_last=True, seed=0)
+    for epoch in range(90):
+        for images, labels in loader:       # uint8 (256, 3, 224, 224), int64 (256,)
+            images = images.to(device, non_blocking=True).float().div_(255)
+
+In a job of several ranks this is all: each rank gets its part of every global batch, as many batches as every other
+rank, and each pass over the loader is the next epoch. `batch_size` is that of one rank. A DistributedSampler is for
+torch's own DataLoader, which takes a PackedDataset as it takes any other dataset.
+"""
+
+from __future__ import annotations
+
+from dlio.errors import missing_package
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise missing_package("torch", "torch", "dlio.loaders.torch") from error
+
+from dlio.loaders.order import Window
+from dlio.loaders.share import End
+from dlio.loaders.torch_dataset import PackedDataset
+from dlio.loaders.torch_loader import DataLoader
+
+__all__ = ["DataLoader", "End", "PackedDataset", "Window"]

@@ -1,0 +1,270 @@
+"""DataLoader: torch's, with threads for workers, an order for any number of ranks, and a state to go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.utils.data
+from torch.utils.data import DistributedSampler, Sampler
+from torch.utils.data._utils.pin_memory import pin_memory as pinned
+
+from dlio.errors import UsageError
+from dlio.loaders.ahead import Work
+from dlio.loaders.dataset import paired
+from dlio.loaders.loader import ArrayBatches, Loader, parts_of, place_from_env
+from dlio.loaders.order import Shuffle
+from dlio.loaders.share import End, Step
+from dlio.loaders.torch_dataset import PackedDataset, tensors
+from dlio.manifest import Manifest
+
+_PREFETCH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatches:
+    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
+
+    Attributes:
+        dataset: gives the samples.
+    """
+
+    dataset: PackedDataset
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set."""
+        return self.dataset.manifest
+
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one list, in parts."""
+        items: list[Any] = [None] * len(step.indices)
+
+        def fill(rows: slice) -> None:
+            items[rows] = self.dataset.items(step.indices[rows], key)
+
+        return Work((items, step.valid), tuple(partial(fill, rows) for rows in parts_of(step)))
+
+    def close(self) -> None:
+        """Closes all files."""
+        self.dataset.packed.close()
+
+
+class RankSampler(DistributedSampler[int]):
+    """Yields this rank's sample numbers of the next epoch.
+
+    It is a DistributedSampler so that trainers which would replace any other sampler leave the order to dlio.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[int]:
+        steps = self._loader.steps(self.epoch)
+        return (index for step in steps for index in step.indices.tolist())
+
+    def __len__(self) -> int:
+        return sum(len(step.indices) for step in self._loader.steps(self.epoch))
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """The next epoch."""
+        return self._loader.next_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one."""
+        self._loader.set_epoch(epoch)
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """Yields batches as torch's DataLoader does: (images, labels) as tensors, or a dict of fields.
+
+    Each iteration is the next epoch. Without `sampler` and `batch_sampler` the order is dlio's and each rank gets its
+    part of it: `rank` and `world_size` as given, or else torch.distributed's once it is initialised, or else what the
+    launcher tells. An exception in a thread is raised where its batch is reached; leaving the loop, or the garbage
+    collection of the iterator, ends the threads.
+
+    Used by one thread. Safe across fork between iterations.
+    """
+
+    _is_accelerate_prepared = True  # Accelerate would shard again what is this rank's part already
+
+    def __init__(
+        self,
+        dataset: PackedDataset,
+        batch_size: int | None = 1,
+        shuffle: Shuffle | None = None,
+        sampler: Sampler[int] | Iterable[int] | None = None,
+        batch_sampler: Sampler[list[int]] | Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        lanes: int = 1,
+        end: End | str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        """Takes torch's arguments, by position too, and its own by name.
+
+        Args:
+            dataset: what to read.
+            batch_size: samples of one rank's batch.
+            shuffle: False, True or `Window(w)`.
+            sampler, batch_sampler: an order of one's own, taken as it is on every rank.
+            num_workers: threads; 0 decodes in the consumer's.
+            collate_fn: gets a list of samples; without one the threads write straight into the batch.
+            pin_memory: put tensors into pinned memory, where there is an accelerator.
+            drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated where
+                ranks would differ.
+            timeout: seconds to wait for a batch at most; 0 waits as long as it takes.
+            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as torch
+                checks them; threads need none of them.
+            generator: gives the seed where `seed` is not given.
+            prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
+            seed: of order and transform, the same on every rank; 0 by default.
+            lanes: see `dlio.loaders.order`.
+            end: `drop`, `pad` or `mask` in the place of `drop_last`; `mask` adds a bool tensor to each batch that is
+                False for samples that were repeated.
+            rank, world_size: which process of how many.
+
+        Raises:
+            ValueError: as torch's DataLoader.
+            UsageError: numbers that cannot be shared out evenly, or no PackedDataset.
+        """
+        if not isinstance(dataset, PackedDataset):
+            raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
+        if (rank is None) != (world_size is None):
+            raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
+        own_order = sampler is None and batch_sampler is None
+        if collate_fn is None and dataset.makes_images:
+            raise UsageError(
+                "images of any size make no batch: give the PackedDataset a transform, or a collate_fn here"
+            )
+        if batch_size is None and own_order:
+            raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")
+        self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
+        self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
+        self.end = End(end) if end is not None else End.DROP if drop_last else End.PAD
+        self._by_item = not dataset.makes_arrays or collate_fn is not None
+        mask = self.end is End.MASK
+        self._loader = Loader(
+            ItemBatches(dataset) if self._by_item else ArrayBatches(dataset.packed, mask=mask),
+            batch_size or 1,
+            shuffle=shuffle or False,
+            seed=self.seed,
+            lanes=lanes,
+            end=self.end,
+            place=self._place,
+            num_threads=max(0, num_workers),
+            prefetch=prefetch_factor or _PREFETCH,
+            timeout=timeout or None,
+        )
+        super().__init__(
+            dataset,
+            batch_size,
+            None if own_order else bool(shuffle),
+            RankSampler(self._loader) if own_order else sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+
+    def check_worker_number_rationality(self) -> None:
+        """Says nothing: torch warns of more processes than cores, and no process is started here."""
+
+    def _place(self) -> tuple[int, int]:
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return place_from_env()
+
+    @property
+    def _own_order(self) -> bool:
+        return isinstance(self.sampler, RankSampler)
+
+    def __len__(self) -> int:
+        """Returns the number of batches of an epoch; the same on every rank where the order is dlio's."""
+        return len(self._loader) if self._own_order else super().__len__()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        """Starts the next epoch, or goes on where `load_state_dict` says.
+
+        Raises:
+            UsageError: the ranks' batches would not come out even, or images without a transform make no batch.
+            CorruptRecordError, StorageError: when the batch that needs the record is reached.
+            TimeoutError: a batch took longer than `timeout`.
+        """
+        if self._own_order:
+            return map(self._convert, self._loader)
+        steps = (Step(np.atleast_1d(indices), np.ones(np.size(indices), np.bool_)) for indices in self._index_sampler)
+        epoch = self._loader.next_epoch
+        self._loader.set_epoch(epoch + 1)
+        return map(self._convert, self._loader.run(steps, epoch))
+
+    def _convert(self, made: Any) -> Any:
+        if self._by_item:
+            items, valid = made
+            batch = self.collate_fn(items)
+            batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
+        else:
+            batch = paired(tensors(made), self._loader.source.manifest.schema)
+        if self.pin_memory and torch.cuda.is_available():
+            batch = pinned(batch)  # type: ignore[no-untyped-call]
+        return batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one; a position that was loaded in this very epoch is kept."""
+        self._loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Returns where the run stands, as five scalars; the same on every rank, and for any number of them.
+
+        Raises:
+            UsageError: the order is not dlio's.
+        """
+        self._require_own_order()
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration go on where `state_dict` was taken, with any number of ranks and any batch size.
+
+        Raises:
+            UsageError: the state is of another data set, order or seed, or the order is not dlio's.
+        """
+        self._require_own_order()
+        self._loader.load_state_dict(state)
+
+    def _require_own_order(self) -> None:
+        if not self._own_order:
+            raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
+
+    def close(self) -> None:
+        """Ends iterations that are under way and closes all files; the loader can be used again."""
+        self._loader.close()

@@ -1,0 +1,41 @@
+"""Packs samples of any schema without a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlio import formats, sample_table
+from dlio.files import digest_file
+from dlio.manifest import File, Manifest, Shard
+from dlio.sample import Sample, Schema
+from dlio.sample_table import SampleTableBuilder
+
+
+def pack_samples(
+    folder: Path, schema: Schema, samples: Sequence[Sample], *, num_shards: int, name: str = "tfrecord"
+) -> Manifest:
+    """Writes `samples` into `num_shards` shards in `folder` and returns their manifest, saved."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = []
+    for number in range(num_shards):
+        rows = samples[number * len(samples) // num_shards : (number + 1) * len(samples) // num_shards]
+        shards.append(_write_shard(folder / f"shard-{number:05}", schema, rows, name))
+    manifest = Manifest(name, schema, tuple(shards), {"num_shards": num_shards}, folder)
+    manifest.save(folder)
+    return manifest
+
+
+def _write_shard(stem: Path, schema: Schema, samples: Sequence[Sample], name: str) -> Shard:
+    container = formats.load(name)
+    writer, table = container.Writer(stem, schema), SampleTableBuilder(schema)
+    for sample in samples:
+        checked = schema.check(sample)
+        writer.write(checked)
+        table.append(checked)
+    writer.close()
+    stem.with_name(stem.name + sample_table.SUFFIX).write_bytes(table.to_bytes())
+    records = stem.with_name(stem.name + container.SUFFIX)
+    paths = sorted(stem.parent.glob(stem.name + ".*"), key=lambda path: (path != records, path.name))
+    files = [File(path.name, path.stat().st_size, digest_file(path)) for path in paths]
+    return Shard(stem.name, len(samples), tuple(files))
