@@ -116,16 +116,17 @@ class Field:
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Tells whether whole numbers keep their value in `dtype`, and fractions stay fractions."""
+    """Tells whether whole numbers keep their value in `dtype`, and fractions stay fractions within its range."""
     import numpy as np
 
     if array.dtype.kind == "f":
-        return bool(dtype.kind == "f")
+        with np.errstate(over="ignore"):
+            return bool(dtype.kind == "f" and (np.isinf(array.astype(dtype)) == np.isinf(array)).all())
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return bool((array.astype(dtype).astype("float64") == array.astype("float64")).all())
     if dtype.kind == "b":
-        return bool(array.dtype.kind == "b")
+        return bool(((array == 0) | (array == 1)).all())
     limits = np.iinfo(dtype)
     return int(array.min()) >= limits.min and int(array.max()) <= limits.max
 

@@ -17,7 +17,7 @@ from dlio.manifest import Manifest, Shard
 from dlio.sample import Sample, crc32c
 from dlio.sample_table import SampleTable
 
-MAX_OPEN_SHARDS = 64  # bounds descriptors and LMDB environments; a window shuffle needs far fewer
+MAX_OPEN_SHARDS = 64  # bounds descriptors and memory for indexes; a window shuffle needs far fewer
 
 
 class ShardReader:

@@ -111,7 +111,7 @@ def _parse(data: bytes | memoryview) -> dict[str, Any]:
 
     try:
         example = kind.FromString(bytes(data))
-    except (DecodeError, UnicodeDecodeError) as error:
+    except (DecodeError, UnicodeDecodeError, TypeError) as error:
         raise ValueError(f"the record is no tf.train.Example: {error}") from error
     return {entry.key: entry.value for entry in example.features.feature}
 
@@ -136,8 +136,8 @@ def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
     if kind.dtype in _RAW and feature.bytes_list.value:
         flat = np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
     else:
-        numbers = feature.float_list.value if dtype.kind == "f" else feature.int64_list.value
-        flat = np.array(numbers, dtype=dtype)
+        stored = ("float32", feature.float_list) if dtype.kind == "f" else ("int64", feature.int64_list)
+        flat = np.array(stored[1].value, dtype=stored[0])  # the field's own type comes later, checked
     if not kind.shape:
         return _only(flat, name).item()
     return flat.reshape(_shape(features, name, kind))
