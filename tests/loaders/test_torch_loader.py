@@ -1,0 +1,285 @@
+"""dlio's DataLoader in the place of torch's: its arguments, errors and batches; two real ranks; states."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import DistributedSampler, SequentialSampler
+
+from dlio.errors import UsageError
+from dlio.images import RandomResizedCrop, Resize
+from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
+from dlio.manifest import Manifest
+from dlio.sample import Sample, Schema
+from tests.loaders.packing import pack_samples
+
+NUM_PHOTOS = 41
+
+
+def numbers(batches: Any) -> list[int]:
+    """Returns which photo each image was made of."""
+    return [int(number) for batch in batches for number in batch[0][:, 0, 0, 0]]
+
+
+def test_it_takes_all_that_torchs_takes_by_position_and_name() -> None:
+    theirs = list(inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values())
+    ours = inspect.signature(DataLoader.__init__).parameters
+    assert [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD] == [
+        p.name for p in ours.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    for parameter in theirs:
+        assert ours[parameter.name].default == parameter.default
+
+
+def test_every_argument_is_kept_as_an_attribute(packed: Manifest) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(8)), 4, seed=3, lanes=1)
+    for name in list(inspect.signature(DataLoader.__init__).parameters)[1:]:
+        assert hasattr(loader, name), name
+    assert (loader.batch_size, loader.seed, loader.end) == (4, 3, End.PAD)
+    assert isinstance(loader, torch.utils.data.DataLoader) and isinstance(loader.sampler, DistributedSampler)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": -1},
+        {"timeout": -1},
+        {"prefetch_factor": 2},
+        {"persistent_workers": True},
+        {"sampler": SequentialSampler([1]), "shuffle": True},
+        {"batch_sampler": [[1]], "batch_size": 2},
+        {"batch_sampler": [[1]], "shuffle": True},
+        {"batch_sampler": [[1]], "sampler": SequentialSampler([1])},
+        {"batch_sampler": [[1]], "drop_last": True},
+        {"batch_size": 0},
+    ],
+    ids=str,
+)
+def test_it_refuses_what_torch_refuses(packed: Manifest, options: dict[str, Any]) -> None:
+    dataset = PackedDataset(packed, Resize(8))
+    for loader_class in (torch.utils.data.DataLoader, DataLoader):
+        with pytest.raises(ValueError):
+            loader_class(dataset, **options)
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"]
+)
+def test_what_torch_forbids_to_change_cannot_be_changed(packed: Manifest, name: str) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(8)), batch_size=4)
+    with pytest.raises(ValueError, match="should not be set after"):
+        setattr(loader, name, None)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_are_torchs(packed: Manifest, num_workers: int, drop_last: bool) -> None:
+    dataset = PackedDataset(packed, transform=Resize(16))
+    theirs = list(torch.utils.data.DataLoader(dataset, batch_size=4, drop_last=drop_last))
+    loader = DataLoader(dataset, batch_size=4, drop_last=drop_last, num_workers=num_workers)
+    ours = list(loader)
+    assert len(loader) == len(ours) == len(theirs)
+    for (images, labels), (their_images, their_labels) in zip(ours, theirs, strict=True):
+        assert images.dtype == their_images.dtype and labels.dtype == their_labels.dtype
+        assert torch.equal(images, their_images) and torch.equal(labels, their_labels)
+    loader.close()
+
+
+def test_dicts_are_torchs(tmp_path: Path) -> None:
+    schema = Schema.of({"name": "str", "pose": "float32[3]", "id": "int64"})
+    rows = [{"name": f"n{i}", "pose": np.full(3, i, "float32"), "id": i} for i in range(6)]
+    dataset = PackedDataset(pack_samples(tmp_path, schema, [Sample(r["name"], r) for r in rows], num_shards=2))
+    theirs = next(iter(torch.utils.data.DataLoader(dataset, batch_size=3)))
+    ours = next(iter(DataLoader(dataset, batch_size=3)))
+    assert ours.keys() == theirs.keys() and ours["name"] == theirs["name"]
+    for name in ("pose", "id"):
+        assert ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name])
+    dataset.packed.close()
+
+
+@pytest.mark.parametrize("shuffle", [True, Window(2)], ids=str)
+def test_epochs_follow_each_other_by_themselves(packed: Manifest, shuffle: Any) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(16)), batch_size=8, shuffle=shuffle, num_workers=2)
+    epochs = [numbers(loader) for _ in range(3)]
+    assert all(sorted(epoch) == list(range(NUM_PHOTOS)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    loader.sampler.set_epoch(1)
+    assert list(loader.sampler) == epochs[1] and len(loader.sampler) == NUM_PHOTOS
+    assert numbers(loader) == epochs[1]
+    loader.close()
+
+
+def test_masked_batches_tell_what_is_repeated(packed: Manifest) -> None:
+    seen = []
+    for rank in range(3):
+        loader = DataLoader(PackedDataset(packed, Resize(16)), 4, True, end="mask", rank=rank, world_size=3)
+        for images, labels, valid in loader:
+            assert valid.dtype == torch.bool and len(valid) == len(labels)
+            seen += images[valid][:, 0, 0, 0].tolist()
+        loader.close()
+    assert sorted(seen) == list(range(NUM_PHOTOS))
+
+
+def test_lanes_keep_ranks_to_their_own_shards(packed: Manifest) -> None:
+    shards_of_rank = []
+    for rank in range(2):
+        loader = DataLoader(PackedDataset(packed, Resize(16)), 4, True, lanes=2, rank=rank, world_size=2)
+        shards_of_rank.append({packed.locate(number)[0] for number in numbers(loader)})
+        loader.close()
+    assert not shards_of_rank[0] & shards_of_rank[1]
+    assert shards_of_rank[0] | shards_of_rank[1] == set(range(7))
+
+
+def test_collate_fn_and_plain_callables_get_samples(packed: Manifest) -> None:
+    raw = PackedDataset(packed)
+    loader = DataLoader(raw, batch_size=4, num_workers=2, collate_fn=lambda items: [image.size for image, _ in items])
+    assert next(iter(loader)) == [(24, 20), (24, 21), (24, 22), (24, 23)]
+    loader.close()
+    dataset = PackedDataset(packed, transform=lambda image: image.size[1], target_transform=lambda label: label + 5)
+    loader = DataLoader(dataset, batch_size=4, num_workers=2, end="mask")
+    (heights, labels), valid = next(iter(loader))
+    assert heights.tolist() == [20, 21, 22, 23] and labels.tolist() == [5] * 4 and valid.all()
+    loader.close()
+
+
+def test_collate_fn_gets_the_same_boxes_on_any_number_of_threads(packed: Manifest) -> None:
+    dataset = PackedDataset(packed, RandomResizedCrop(16, flip=True))
+    images = []
+    for num_workers in (0, 3):
+        loader = DataLoader(dataset, 41, num_workers=num_workers, collate_fn=torch.utils.data.default_collate)
+        images.append(next(iter(loader))[0])
+    images.append(next(iter(DataLoader(dataset, 41)))[0])
+    assert torch.equal(images[0], images[1]) and torch.equal(images[0], images[2])
+    dataset.packed.close()
+
+
+def test_an_order_of_ones_own_is_taken_as_it_is(packed: Manifest) -> None:
+    dataset = PackedDataset(packed, Resize(16))
+    by_sampler = DataLoader(dataset, 2, sampler=[9, 8, 7, 7, 3], num_workers=2, rank=1, world_size=3)
+    assert numbers(by_sampler) == [9, 8, 7, 7, 3] and len(by_sampler) == 3
+    by_batches = DataLoader(dataset, batch_sampler=[[4, 5, 6], [1]], num_workers=2)
+    assert [len(labels) for _, labels in by_batches] == [3, 1] and len(by_batches) == 2
+    for use in (by_batches.state_dict, lambda: by_batches.load_state_dict({})):
+        with pytest.raises(UsageError, match="no state"):
+            use()
+    dataset.packed.close()
+
+
+def test_what_makes_no_batch_is_refused(packed: Manifest) -> None:
+    transformed = PackedDataset(packed, Resize(8))
+    with pytest.raises(UsageError, match="give the PackedDataset a transform"):
+        DataLoader(PackedDataset(packed), 4)
+    with pytest.raises(UsageError, match="not list"):
+        DataLoader([1, 2, 3], 4)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="batch_size=None"):
+        DataLoader(transformed, None)
+    with pytest.raises(UsageError, match="both or neither"):
+        DataLoader(transformed, 4, rank=1)
+
+
+def test_seed_comes_from_the_generator_where_there_is_no_seed(packed: Manifest) -> None:
+    dataset = PackedDataset(packed, Resize(16))
+    by_generator = DataLoader(dataset, 8, True, generator=torch.Generator().manual_seed(11))
+    assert (
+        numbers(by_generator) == numbers(DataLoader(dataset, 8, True, seed=11)) != numbers(DataLoader(dataset, 8, True))
+    )
+    dataset.packed.close()
+
+
+def test_leaving_the_loop_ends_the_threads(packed: Manifest) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(16)), 4, num_workers=4)
+    for _ in loader:
+        break
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("dlio")]
+    assert numbers(loader) == list(range(NUM_PHOTOS))
+    loader.close()
+
+
+RANK_SCRIPT = """
+import json, sys
+import torch, torch.distributed as dist
+from dlio.images import Resize
+from dlio.loaders.torch import DataLoader, PackedDataset
+
+dist.init_process_group("gloo")
+dataset = PackedDataset(sys.argv[1], transform=Resize(16))
+loader = DataLoader(dataset, shuffle=True, num_workers=2, **json.loads(sys.argv[2]))
+weight = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+for epoch in range(2):
+    seen = []
+    for images, labels, *rest in loader:
+        weight(images[:, :1, 0, 0].float()).mean().backward()  # hangs if ranks take unequal steps
+        valid = rest[0] if rest else torch.ones(len(labels), dtype=torch.bool)
+        seen.append(images[valid][:, 0, 0, 0].tolist())
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, seen)
+    if dist.get_rank() == 0:
+        print(json.dumps(gathered), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def run_ranks(tmp_path: Path, packed: Manifest, world_size: int, options: dict[str, Any]) -> list[Any]:
+    """Runs real ranks with gloo and returns, for each epoch, the samples of each rank's batches."""
+    script = tmp_path / "rank.py"
+    script.write_text(RANK_SCRIPT)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script, packed.root, json.dumps(options)],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0] * world_size
+    return [json.loads(line) for line in outputs[0].splitlines()]
+
+
+@pytest.mark.parametrize(
+    "options", [{"end": "mask"}, {"drop_last": True}, {"end": "mask", "lanes": 2, "batch_size": 2}], ids=str
+)
+def test_two_real_ranks_take_equal_steps_and_see_every_sample_once(
+    packed: Manifest, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    options = {"batch_size": 3} | options
+    epochs = run_ranks(tmp_path, packed, 2, options)
+    assert len(epochs) == 2 and epochs[0] != epochs[1]
+    for epoch in epochs:
+        assert len(epoch[0]) == len(epoch[1])
+        seen = [number for rank in epoch for batch in rank for number in batch]
+        assert sorted(seen) == (list(range(NUM_PHOTOS)) if "end" in options else sorted(set(seen)))
+        assert len(seen) == (36 if options.get("drop_last") else NUM_PHOTOS)
+
+
+def test_state_is_elastic(packed: Manifest) -> None:
+    dataset = PackedDataset(packed, Resize(16))
+    straight = numbers(DataLoader(dataset, 6, True, drop_last=True))
+    first = [DataLoader(dataset, 3, True, drop_last=True, rank=rank, world_size=2) for rank in range(2)]
+    iterators = [iter(loader) for loader in first]
+    seen = {n for _ in range(2) for batches in iterators for n in numbers([next(batches)])}
+    states = [loader.state_dict() for loader in first]
+    assert states[0] == states[1]
+    assert json.loads(json.dumps(states[0])) == states[0]
+    resumed = DataLoader(dataset, 6, True, drop_last=True)
+    resumed.load_state_dict(states[0])
+    assert seen == set(straight[:12]) and numbers(resumed) == straight[12:]
+    for loader in first:
+        loader.close()
