@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,8 @@ class Writer:
 
     def close(self) -> None:
         """Completes both files."""
-        self._records.close()
-        self._index.close()
+        with closing(self._index):
+            self._records.close()
 
 
 def _size(value: Any) -> int:

@@ -21,6 +21,7 @@ is opened.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -109,12 +110,11 @@ class Writer:
 
     def close(self) -> None:
         """Completes both files."""
-        if self._is_open:
-            self._is_open = False
-            self._records.write(tar.END)
-            self._index.write(b"v1.2 %d\n%b" % (len(self._lines), b"".join(self._lines)))
-        self._records.close()
-        self._index.close()
+        with closing(self._index), closing(self._records):
+            if self._is_open:
+                self._is_open = False
+                self._records.write(tar.END)
+                self._index.write(b"v1.2 %d\n%b" % (len(self._lines), b"".join(self._lines)))
 
 
 def _fit(key: bytes, room: int) -> tuple[bytes, bytes] | None:

@@ -7,6 +7,7 @@ import random
 import runpy
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -258,3 +259,36 @@ def test_a_watched_file_gets_every_byte(each_container, make, tmp_path):
         writer.write(sample)
     writer.close()
     assert all(path.read_bytes() == content for path, content in passed.items())
+
+
+def test_a_full_disk_is_raised_and_both_files_are_closed(each_container, tmp_path):
+    """A file that refuses every byte from some point on is closed all the same, and so is the one beside it."""
+    opened = []
+
+    class Full(SimpleNamespace):
+        def write(self, data, /):
+            if self.room < len(data):
+                raise StorageError(28, f"cannot write {self.path}: no space")
+            self.room -= len(data)
+            return self.file.write(data)
+
+        def tell(self):
+            return self.file.tell()
+
+        def close(self):
+            self.file.close()
+
+    def open_full(path):
+        opened.append(Full(path=path, file=formats.open_plain(path), room=1000))
+        return opened[-1]
+
+    writer = each_container.module.Writer(tmp_path / "shard", IMAGE_CLASSIFICATION, open_full)
+    if not opened:
+        writer.close()
+        pytest.skip(f"{each_container.name} has a library write its file")
+    with pytest.raises(StorageError, match="no space"):
+        for sample in _labelled(["a", "b", "c"] * 50):
+            writer.write(sample)
+    with suppress(StorageError):
+        writer.close()
+    assert [file.file.closed for file in opened] == [True] * len(opened)
