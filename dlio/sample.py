@@ -126,7 +126,7 @@ def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
         with np.errstate(over="ignore"):
             return bool((array.astype(dtype).astype("float64") == array.astype("float64")).all())
     if dtype.kind == "b":
-        return bool(((array == 0) | (array == 1)).all())
+        return bool(array.dtype.kind == "b")
     limits = np.iinfo(dtype)
     return int(array.min()) >= limits.min and int(array.max()) <= limits.max
 

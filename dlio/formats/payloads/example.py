@@ -129,18 +129,25 @@ def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
 
 
 def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
+    flat = _numbers(features[name], name, kind)
+    return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
+
+
+def _numbers(feature: Any, name: str, kind: Field) -> Any:
+    """Returns a feature's numbers as they are stored; `Field.convert` casts them to the field's type, and checks."""
     import numpy as np
 
-    feature = features[name]
     dtype = np.dtype(kind.dtype)
     if kind.dtype in _RAW and feature.bytes_list.value:
-        flat = np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
-    else:
-        stored = ("float32", feature.float_list) if dtype.kind == "f" else ("int64", feature.int64_list)
-        flat = np.array(stored[1].value, dtype=stored[0])  # the field's own type comes later, checked
-    if not kind.shape:
-        return _only(flat, name).item()
-    return flat.reshape(_shape(features, name, kind))
+        return np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
+    if dtype.kind == "f":
+        return np.array(feature.float_list.value, dtype="float32")
+    numbers = np.array(feature.int64_list.value, dtype="int64")
+    if dtype.kind != "b":
+        return numbers
+    if not np.isin(numbers, (0, 1)).all():
+        raise ValueError(f"the feature {name!r} holds numbers, expected 0 and 1")
+    return numbers.astype(bool)
 
 
 def _shape(features: dict[str, Any], name: str, kind: Field) -> list[int]:
