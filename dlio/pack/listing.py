@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dlio.errors import SourceError
+from dlio.pack.keys import Keys
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Listing:
     """
 
     schema: Schema
-    keys: list[str]
+    keys: Keys
     num_bytes: Array
     columns: Mapping[str, Array]
     image_fields: tuple[str, ...] = ("image",)
@@ -43,8 +45,7 @@ class Listing:
     def take(self, indices: Array) -> Listing:
         """Returns the samples numbered `indices`, an array of whole numbers, in that order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
-        keys = [self.keys[index] for index in indices.tolist()]
-        return Listing(self.schema, keys, self.num_bytes[indices], columns, self.image_fields)
+        return Listing(self.schema, self.keys.take(indices), self.num_bytes[indices], columns, self.image_fields)
 
 
 class Source(Protocol):
@@ -66,23 +67,24 @@ class Source(Protocol):
             StorageError: it cannot be read.
         """
 
-    def read(self, listing: Listing, index: int) -> Sample:
-        """Returns the sample in row `index` of a listing, which may be a part of what `listing` has returned.
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Opens what is needed to read the samples of `listing`, a part of what `listing()` has returned.
 
-        Raises:
-            SourceError: it cannot be read or is not what it should be; names the path.
+        The context gives a function that returns the sample in row `index`; called by one thread. It raises SourceError
+        where a sample cannot be read or is not what it should be, naming the path.
         """
 
 
-def read_image_file(root: Path, listing: Listing, index: int) -> Sample:
-    """Returns the sample of an image file whose path below `root` is its key, and whose label is in the listing.
+@contextmanager
+def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    """Gives what reads image files whose paths below `root` are their keys, and whose labels are in the listing."""
 
-    Raises:
-        SourceError: the file cannot be read.
-    """
-    key = listing.keys[index]
-    fields: dict[str, Any] = {name: values[index] for name, values in listing.columns.items()}
-    return Sample(key, {"image": read_file(path_below(root, key))} | fields)
+    def read(index: int) -> Sample:
+        key = listing.keys[index]
+        fields: dict[str, Any] = {name: values[index] for name, values in listing.columns.items()}
+        return Sample(key, {"image": read_file(path_below(root, key))} | fields)
+
+    yield read
 
 
 def path_below(root: Path, key: str) -> str:
@@ -116,21 +118,21 @@ def _read_all(descriptor: int, num_bytes: int) -> bytes:
     return data
 
 
-def image_file_listing(root: Path, keys: list[str], labels: Array, class_names: tuple[str, ...]) -> Listing:
-    """Returns the listing of image files at `root / key`; labels are int64 or float32, of shape (n, ...).
+def image_file_listing(root: Path, names: Iterable[str], labels: Array, class_names: tuple[str, ...]) -> Listing:
+    """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...).
 
     Raises:
-        SourceError: a key is no name of a sample; see `check_keys`.
+        SourceError: a name is no key; see `Keys`.
     """
     import numpy as np
 
-    check_keys(keys)
+    keys = Keys.of(names)
+    keys.check_distinct()
     sizes = np.fromiter((file_bytes(path_below(root, key)) for key in keys), dtype="int64", count=len(keys))
     if labels.dtype == "int64" and labels.ndim == 1:
         schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
     else:
-        label = Field("float32", labels.shape[1:])
-        schema = Schema((("image", Field("bytes")), ("label", label)), class_names)
+        schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
         labels = labels.astype("float32")
     return Listing(schema, keys, sizes, {"label": labels})
 
@@ -141,27 +143,6 @@ def file_bytes(path: str | os.DirEntry[str]) -> int:
         return os.stat(path).st_size  # noqa: PTH116  Path.stat takes four times as long
     except OSError:
         return 0
-
-
-def check_keys(keys: list[str]) -> None:
-    """Makes sure that keys can name samples.
-
-    Raises:
-        SourceError: one is empty, occurs twice, is no UTF-8, or has a zero byte.
-    """
-    seen: set[str] = set()
-    for number, key in enumerate(keys):
-        if not key:
-            raise SourceError(f"entry {number} has an empty path: give every sample a path")
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            raise SourceError(f"the name {key!r} is no UTF-8: rename the file") from None
-        if "\0" in key:
-            raise SourceError(f"the name {key!r} has a zero byte: no file can have this name, correct the list")
-        if key in seen:
-            raise SourceError(f"{key!r} is listed twice: keys name samples, remove one of the two")
-        seen.add(key)
 
 
 def is_number(text: str) -> bool:

@@ -90,21 +90,22 @@ def _write_samples(task: ShardTask, writer: Writer) -> tuple[SampleTableBuilder,
     """Returns the rows of the samples written, and the key of each that was skipped with the reason."""
     table = SampleTableBuilder(task.listing.schema)
     skipped: list[tuple[str, str]] = []
-    for index in range(len(task.listing)):
-        try:
-            sample = _sample(task, index)
-            writer.write(sample)
-        except (SourceError, SchemaError) as error:
-            if not task.skip_bad:
-                raise
-            skipped.append((task.listing.keys[index], str(error)))
-        else:
-            table.append(sample)
+    with task.source.reader(task.listing) as read:
+        for index in range(len(task.listing)):
+            try:
+                sample = _checked(task, read(index))
+                writer.write(sample)
+            except (SourceError, SchemaError) as error:
+                if not task.skip_bad:
+                    raise
+                skipped.append((task.listing.keys[index], str(error)))
+            else:
+                table.append(sample)
     return table, skipped
 
 
-def _sample(task: ShardTask, index: int) -> Sample:
-    sample = task.listing.schema.check(task.source.read(task.listing, index))
+def _checked(task: ShardTask, sample: Sample) -> Sample:
+    sample = task.listing.schema.check(sample)
     infos = []
     for name in task.listing.image_fields:
         value = sample.fields[name]

@@ -154,12 +154,18 @@ class DeadlyFolder(ImageFolder):
 
     deadly: str = ""
 
-    def read(self, listing, index):
+    @contextmanager
+    def reader(self, listing):
         flag = self.path.with_name("killed")
-        if listing.keys[index] == self.deadly and not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return ImageFolder.read(self, listing, index)
+        with ImageFolder.reader(self, listing) as read:
+
+            def read_or_die(index):
+                if listing.keys[index] == self.deadly and not flag.exists():
+                    flag.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return read(index)
+
+            yield read_or_die
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.listing import Listing, image_file_listing, is_number, read_image_file
+from dlio.pack.listing import Listing, image_file_listing, image_file_reader, is_number
 from dlio.sample import Sample
 
 if TYPE_CHECKING:
@@ -105,9 +107,9 @@ class CsvFile:
                 raise SourceError(f"{self.path}, line {line}: {len(row)} columns, the header has {len(header)}")
         return [name.strip() for name in header], rows
 
-    def read(self, listing: Listing, index: int) -> Sample:
-        """Returns one image with its label or labels."""
-        return read_image_file(self.root, listing, index)
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives what reads one image with its label or labels."""
+        return image_file_reader(self.root, listing)
 
 
 @dataclass(frozen=True, slots=True)

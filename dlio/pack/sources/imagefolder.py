@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.listing import Listing, check_keys, file_bytes, read_image_file
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing, file_bytes, image_file_reader
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -43,27 +46,29 @@ class ImageFolder:
         classes = sorted(entry.name for entry in _scan(self.path) if entry.is_dir())
         if not classes:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
-        keys: list[str] = []
-        labels: list[int] = []
-        sizes: list[int] = []
-        for label, name in enumerate(classes):
-            found = [
-                (entry.path, file_bytes(entry))
-                for _, entries in sorted(_walk(self.path / name, frozenset()), key=lambda folder: folder[0])
-                for entry in sorted(entries, key=lambda entry: entry.name)
-            ]
-            if not found:
-                raise SourceError(f"{self.path / name} has no images ({' '.join(EXTENSIONS)}): remove the folder")
-            keys += [os.path.relpath(path, self.path) for path, _ in found]
-            sizes += [size for _, size in found]
-            labels += [label] * len(found)
-        check_keys([*classes, *keys])
+        labels, sizes = array("q"), array("q")
+        keys = Keys.of(self._names(classes, labels, sizes))
+        keys.check_distinct()
+        columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
-        return Listing(schema, keys, np.array(sizes, dtype="int64"), {"label": np.array(labels, dtype="int64")})
+        return Listing(schema, keys, np.frombuffer(sizes, dtype="int64"), columns)
 
-    def read(self, listing: Listing, index: int) -> Sample:
-        """Returns one image with its class index."""
-        return read_image_file(self.path, listing, index)
+    def _names(self, classes: list[str], labels: array[int], sizes: array[int]) -> Iterator[str]:
+        """Yields the path of each image below the folder, having added its label and size to theirs."""
+        for label, name in enumerate(classes):
+            before = len(labels)
+            for folder, entries in sorted(_walk(self.path / name, frozenset()), key=lambda found: found[0]):
+                below = os.path.relpath(folder, self.path)
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    labels.append(label)
+                    sizes.append(file_bytes(entry))
+                    yield f"{below}/{entry.name}"
+            if len(labels) == before:
+                raise SourceError(f"{self.path / name} has no images ({' '.join(EXTENSIONS)}): remove the folder")
+
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives what reads one image with its class index."""
+        return image_file_reader(self.path, listing)
 
 
 def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.listing import Listing, image_file_listing, is_number, read_image_file
+from dlio.pack.listing import Listing, image_file_listing, image_file_reader, is_number
 from dlio.sample import Sample
 
 
@@ -74,6 +76,6 @@ class LstFile:
                 raise SourceError(f"{self.path}, line {number}: the label {column!r} is no number")
         return [float(column) for column in columns]
 
-    def read(self, listing: Listing, index: int) -> Sample:
-        """Returns one image with its label or labels."""
-        return read_image_file(self.root, listing, index)
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives what reads one image with its label or labels."""
+        return image_file_reader(self.root, listing)

@@ -1,0 +1,111 @@
+"""Keys: the names of millions of samples in two arrays, at the size of their text and 8 bytes each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from dlio.errors import SourceError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+class Keys(Sequence[str]):
+    """An immutable sequence of keys; picklable, safe to share between threads.
+
+    A list of 10 million paths takes about 1.1 GB, this about 0.4 GB.
+    """
+
+    __slots__ = ("_offsets", "_text")
+
+    def __init__(self, text: bytes | bytearray, offsets: Array) -> None:
+        """Keeps `text`, the keys in UTF-8 one after the other, and int64 `offsets` of shape (n + 1,) into it."""
+        self._text = text
+        self._offsets = offsets
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Keys:
+        """Returns the keys `names`, taken one by one.
+
+        Raises:
+            SourceError: one is empty, is no UTF-8, or has a zero byte.
+        """
+        import numpy as np
+
+        text, offsets = bytearray(), array("q", [0])
+        for name in names:
+            try:
+                text += name.encode()
+            except UnicodeEncodeError:
+                raise SourceError(f"the name {name!r} is no UTF-8: rename the file") from None
+            if len(text) == offsets[-1]:
+                raise SourceError(f"entry {len(offsets) - 1} has an empty path: give every sample a path")
+            offsets.append(len(text))
+        keys = cls(text, np.frombuffer(offsets, dtype="int64"))
+        if (zero := text.find(b"\0")) >= 0:
+            key = keys[int(np.searchsorted(keys._offsets, zero, side="right")) - 1]
+            raise SourceError(f"the name {key!r} has a zero byte: no file can have this name, correct the list")
+        return keys
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        start, stop = self._offsets[index % len(self)], self._offsets[index % len(self) + 1]
+        return self._text[start:stop].decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (text.decode() for text in self._texts())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Keys):
+            return self._text == other._text and bool((self._offsets == other._offsets).all())
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _texts(self) -> Iterator[bytes | bytearray]:
+        for number in range(len(self)):
+            yield self._text[self._offsets[number] : self._offsets[number + 1]]
+
+    def take(self, indices: Array) -> Keys:
+        """Returns the keys numbered `indices`, an array of whole numbers, in that order."""
+        import numpy as np
+
+        starts, stops = self._offsets[indices], self._offsets[indices + 1]
+        pieces = zip(starts.tolist(), stops.tolist(), strict=True)
+        text = b"".join([self._text[start:stop] for start, stop in pieces])
+        return Keys(text, np.concatenate([[0], np.cumsum(stops - starts)]))
+
+    def update(self, running: Any) -> None:
+        """Adds the keys to a running digest, each followed by its place."""
+        running.update(self._text)
+        running.update(self._offsets.tobytes())
+
+    def check_distinct(self) -> None:
+        """Makes sure that no key occurs twice, by a 64-bit digest of each: 8 bytes a key.
+
+        Raises:
+            SourceError: one does.
+        """
+        import numpy as np
+        import xxhash
+
+        digests = np.fromiter(map(xxhash.xxh3_64_intdigest, self._texts()), dtype="uint64", count=len(self))
+        order = np.argsort(digests, kind="stable")
+        equal = np.flatnonzero(digests[order][1:] == digests[order][:-1])
+        for one, two in zip(order[equal].tolist(), order[equal + 1].tolist(), strict=True):
+            if self[one] == self[two]:
+                raise SourceError(f"{self[one]!r} is listed twice: keys name samples, remove one of the two")
