@@ -10,6 +10,7 @@ import sys
 from dlio import __version__
 from dlio.cli import packing, staging
 from dlio.errors import EXIT_DONE, DlioError, StorageError
+from dlio.executors import ReportedElsewhereError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,17 +32,23 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = args.function(args)
     except DlioError as error:
-        print(f"dlio: {_message(error)}", file=sys.stderr)
+        _complain(error, _message(error))
         return error.exit_code
     except BrokenPipeError:
         return EXIT_DONE
     except OSError as error:
-        print(f"dlio: {error.filename}: {error.strerror}", file=sys.stderr)
+        _complain(error, f"{error.filename}: {error.strerror}")
         return StorageError.exit_code
-    except KeyboardInterrupt:
-        print("dlio: interrupted; run the same command again to go on", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _complain(error, "interrupted; run the same command again to go on")
         return 130
     return code
+
+
+def _complain(error: BaseException, message: str) -> None:
+    """Prints an error, unless another process of the same job does."""
+    if not isinstance(error.__cause__, ReportedElsewhereError):
+        print(f"dlio: {message}", file=sys.stderr)
 
 
 def _message(error: DlioError) -> str:

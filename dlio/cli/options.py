@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from dlio import executors
 from dlio.errors import UsageError
+from dlio.executors import Pool
 from dlio.sizes import parse_size
 
 
@@ -30,6 +33,20 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
 def workers_option(verb: argparse.ArgumentParser) -> None:
     """Adds --workers."""
     verb.add_argument("--workers", type=count, metavar="N", help="processes to use (default: one a core)")
+
+
+def engine_options(verb: argparse.ArgumentParser) -> None:
+    """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
+    verb.add_argument("--workers", type=count, metavar="N", help="workers to use (default: one a core)")
+    verb.add_argument("--engine", default="processes", choices=executors.names(), help="what runs the workers")
+    verb.add_argument("--engine-address", metavar="A", help="a running dask or ray cluster (default: a local one)")
+
+
+def open_pool(args: argparse.Namespace) -> AbstractContextManager[Pool | None]:
+    """Returns the context of the engine asked for; a dry run needs no workers, but an MPI job one rank that plans."""
+    if args.dry_run and args.engine != "mpi":
+        return executors.open_engine("serial")
+    return executors.open_engine(args.engine, args.workers, args.engine_address)
 
 
 def count(text: str) -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dlio import formats
-from dlio.cli.options import add_verb, count, dataset_argument, size, workers_option
+from dlio.cli.options import add_verb, count, dataset_argument, engine_options, open_pool, size, workers_option
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
+from dlio.executors import Pool
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
@@ -32,37 +33,53 @@ def pack(args: argparse.Namespace) -> int:
 
     The same command run again goes on where the last one stopped.
     """
-    import dlio
+    with open_pool(args) as pool:
+        if args.dry_run:
+            return EXIT_DONE if pool is None else _print_plan(args)
+        manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
+    return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
+
+
+def _print_plan(args: argparse.Namespace) -> int:
     from dlio.pack.run import make_plan
     from dlio.pack.sources import open_source
 
-    source = open_source(args.src, name=args.source, root=args.root)
-    what: dict[str, Any] = {"format": args.format, "label_offset": args.label_offset}
-    if args.dry_run:
-        sizes = {"shard_bytes": args.shard_size, "num_shards": args.num_shards}
-        plan = make_plan(source, seed=args.shuffle, **what, **sizes)
-        for shard in plan.shards:
-            say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
-        return print_report(args, _describe(plan.header) | {"shards": len(plan.shards), "samples": len(plan.listing)})
+    plan = make_plan(
+        open_source(args.src, name=args.source, root=args.root),
+        format=args.format,
+        label_offset=args.label_offset,
+        seed=args.shuffle,
+        shard_bytes=args.shard_size,
+        num_shards=args.num_shards,
+    )
+    for shard in plan.shards:
+        say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
+    return print_report(args, _describe(plan.header) | {"shards": len(plan.shards), "samples": len(plan.listing)})
+
+
+def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
+    import dlio
+    from dlio.pack.sources import open_source
+
     with Progress("pack", unit="samples", quiet=args.quiet) as progress:
         manifest = dlio.pack(
-            source,
+            open_source(args.src, name=args.source, root=args.root),
             args.out,
-            **what,
+            format=args.format,
+            label_offset=args.label_offset,
             shard_size=args.shard_size,
             num_shards=args.num_shards,
             shuffle=args.shuffle,
             on_error=args.on_error,
             overwrite=args.overwrite,
-            workers=args.workers,
-            engine=args.engine,
+            engine=pool,
             started=progress.start,
             report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes),
         )
     for key, reason in manifest.skipped:
         print(f"dlio: skipped {key!r}: {reason}", file=sys.stderr)
     print_report(args, _describe(manifest) | {"path": str(args.out)})
-    return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
+    return manifest
 
 
 def info(args: argparse.Namespace) -> int:
@@ -121,7 +138,6 @@ def _describe(manifest: Manifest) -> dict[str, Any]:
 
 
 def _pack_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.executors import ENGINES
     from dlio.pack.plan import DEFAULT_SHARD_BYTES
     from dlio.pack.sources import names
 
@@ -139,8 +155,7 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
         help="the size of a shard to aim at (default: 256MiB)",
     )
     amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
-    workers_option(verb)
-    verb.add_argument("--engine", default="processes", choices=sorted(ENGINES), help="what runs the workers")
+    engine_options(verb)
     verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
     verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
     verb.add_argument(

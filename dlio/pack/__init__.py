@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from dlio.executors import Pool
     from dlio.manifest import Manifest, Shard
     from dlio.pack.listing import Source
 
@@ -24,8 +25,7 @@ def pack(
     on_error: Literal["raise", "skip"] = "raise",
     overwrite: bool = False,
     workers: int | None = None,
-    engine: str = "processes",
-    executor: Executor | None = None,
+    engine: str | Pool | None = "processes",
     digest: str = "xxh3-128",
     started: Callable[[int], None] = lambda num_samples: None,
     report: Callable[[Shard], None] = lambda shard: None,
@@ -45,9 +45,9 @@ def pack(
         label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
         on_error: `skip` leaves bad samples out and lists them in the manifest.
         overwrite: replaces another data set in `out`; only files that its manifest names are removed.
-        workers: the number of processes; by default one for each core that may be used.
-        engine: what runs the workers: processes or serial.
-        executor: runs the workers instead of an engine; it stays open.
+        workers: the number of workers; by default as many as the engine finds room for.
+        engine: what runs the workers: the name of an engine in `dlio.executors`, or what such an engine's `open` has
+            yielded, which stays open. Under mpi every rank makes this call, and all return when the first is done.
         digest: the algorithm of the files' digests: xxh3-128, or blake3 where somebody may forge them.
         started: called once with the number of samples when they are listed.
         report: called with each shard when it is on the disk, those of an earlier run first.
@@ -58,26 +58,23 @@ def pack(
         StorageError: space, permission, input/output, or a worker that died; what is done is kept.
         UsageError: arguments that contradict each other, or `out` holds something else.
     """
-    from dlio import executors, files
-    from dlio.pack.resume import remove_packed
+    from dlio import files
+    from dlio.executors import open_engine
+    from dlio.manifest import Manifest
+    from dlio.pack.resume import clear_aside, remove_packed
     from dlio.pack.run import make_plan, run_plan
 
     files.new_hash(digest)
-    workers = workers or executors.default_workers()
-    plan = make_plan(
-        source, format=format, label_offset=label_offset, seed=shuffle, shard_bytes=shard_size, num_shards=num_shards
-    )
-    started(len(plan.listing))
     out = Path(out)
-    if overwrite:
-        remove_packed(out)
-    return run_plan(
-        plan,
-        out,
-        executor=executor,
-        workers=workers,
-        engine=engine,
-        skip_bad=on_error == "skip",
-        digest=digest,
-        report=report,
-    )
+    sizes = {"shard_bytes": shard_size, "num_shards": num_shards}
+    try:
+        with open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine) as pool:
+            if pool is None:  # this rank has worked for the first, which is done
+                return Manifest.load(out)
+            plan = make_plan(source, format=format, label_offset=label_offset, seed=shuffle, **sizes)
+            started(len(plan.listing))
+            if overwrite:
+                remove_packed(out)
+            return run_plan(plan, out, pool=pool, skip_bad=on_error == "skip", digest=digest, report=report)
+    finally:
+        clear_aside(out)

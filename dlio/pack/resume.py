@@ -81,7 +81,7 @@ def remove_packed(out: Path) -> None:
 def clear_aside(out: Path) -> None:
     """Removes what killed workers of this machine have left unfinished; a pack that still runs keeps its own."""
     host = socket.gethostname()
-    for folder in _entries(out / ASIDE):
+    for folder in (out / ASIDE).glob("*"):
         _, _, owner = folder.name.partition(".")
         name, _, pid = owner.rpartition(".")
         if name == host and pid.isdigit() and not _is_alive(pid):

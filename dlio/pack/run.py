@@ -6,14 +6,13 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlio import executors, files, formats, manifest
+from dlio import files, formats, manifest
 from dlio.errors import SourceError, StorageError, UsageError
+from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
 from dlio.pack.listing import Listing, Source
 from dlio.pack.plan import ShardPlan, plan_shards
@@ -98,9 +97,7 @@ def run_plan(
     plan: PackPlan,
     out: Path,
     *,
-    executor: Executor | None,
-    workers: int,
-    engine: str,
+    pool: Pool,
     skip_bad: bool,
     digest: str,
     report: Callable[[Shard], None],
@@ -122,15 +119,11 @@ def run_plan(
         ShardTask(s.name, plan.source, plan.listing.take(s.indices), plan.header.format, out, skip_bad, digest)
         for s in todo
     )
-    opened = nullcontext(executor) if executor else executors.open_engine(engine, min(workers, max(1, len(todo))))
-    try:
-        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial, opened as pool:
-            for shard in executors.map_bounded(pool, write_shard, tasks, in_flight=2 * workers):
-                partial.append(shard)
-                done[shard.name] = shard
-                report(shard)
-    finally:
-        clear_aside(out)
+    with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
+        for shard in map_bounded(pool, write_shard, tasks):
+            partial.append(shard)
+            done[shard.name] = shard
+            report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
 

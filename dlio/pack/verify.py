@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio import executors, files
+from dlio import files
 from dlio.errors import CorruptRecordError, DlioError, SourceError
+from dlio.executors import default_workers, map_bounded, processes
 from dlio.manifest import Manifest, Shard
 from dlio.pack.inspect import decode_image
 from dlio.sample import Sample
@@ -58,11 +59,10 @@ def verify(
         workers: the number of processes; by default one for each core that may be used.
         report: called with each shard when it has been checked.
     """
-    workers = workers or executors.default_workers()
     found: dict[str, list[Damage]] = {}
     checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards)
-    with executors.processes(min(workers, max(1, len(manifest.shards)))) as pool:
-        for shard, damage in executors.map_bounded(pool, check_shard, checks, in_flight=2 * workers):
+    with processes.open(min(workers or default_workers(), max(1, len(manifest.shards))), None) as pool:
+        for shard, damage in map_bounded(pool, check_shard, checks):
             found[shard.name] = damage
             report(shard)
     return [damage for shard in manifest.shards for damage in found[shard.name]]

@@ -12,6 +12,7 @@ import pytest
 
 from dlio import executors
 from dlio.errors import SourceError, StorageError, UsageError
+from dlio.executors import Pool, map_bounded, processes, serial
 
 
 def square(number: int) -> int:
@@ -36,23 +37,23 @@ def process_of(_: int) -> int:
 
 
 @pytest.fixture(params=["serial", "processes"])
-def engine(request):
-    with executors.open_engine(request.param, 2) as executor:
-        yield executor
+def pool(request):
+    with executors.open_engine(request.param, 2) as pool:
+        yield pool
 
 
-def test_every_task_gives_its_result(engine):
-    assert sorted(executors.map_bounded(engine, square, range(50), in_flight=4)) == [n * n for n in range(50)]
+def test_every_task_gives_its_result(pool):
+    assert sorted(map_bounded(pool, square, range(50))) == [n * n for n in range(50)]
 
 
-def test_no_tasks_give_no_results(engine):
-    assert list(executors.map_bounded(engine, square, [], in_flight=4)) == []
+def test_no_tasks_give_no_results(pool):
+    assert list(map_bounded(pool, square, [])) == []
 
 
-def test_an_error_comes_after_the_results_of_what_was_running(engine):
+def test_an_error_comes_after_the_results_of_what_was_running(pool):
     results = []
     with pytest.raises(SourceError, match="three"):
-        for result in executors.map_bounded(engine, fail_on_three, range(100), in_flight=4):
+        for result in map_bounded(pool, fail_on_three, range(100)):
             results.append(result)  # noqa: PERF402  what came before the error is kept
     assert set(results) >= {0, 1, 2}
     assert len(results) < 10
@@ -60,15 +61,15 @@ def test_an_error_comes_after_the_results_of_what_was_running(engine):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dead_worker_is_an_error_that_names_its_task(workers):
-    with executors.processes(workers) as pool, pytest.raises(StorageError, match=r"a worker died.* at work on .*3"):
-        list(executors.map_bounded(pool, die_on_three, range(100), in_flight=workers))
+    with processes.open(workers, None) as pool, pytest.raises(StorageError, match=r"a worker died.* at work on .*3"):
+        list(map_bounded(pool, die_on_three, range(100)))
 
 
 def test_a_pool_that_is_broken_already_is_an_error_too():
-    with executors.processes(1) as pool:
+    with processes.open(1, None) as pool:
         for _ in range(2):
             with pytest.raises(StorageError, match="a worker died"):
-                list(executors.map_bounded(pool, die_on_three, [3, 4, 5], in_flight=2))
+                list(map_bounded(pool, die_on_three, [3, 4, 5]))
 
 
 def test_tasks_are_taken_as_they_are_needed():
@@ -89,38 +90,38 @@ def test_tasks_are_taken_as_they_are_needed():
             running.discard(number)
         return number
 
-    with ThreadPoolExecutor(8) as pool:
-        results = executors.map_bounded(pool, work, tasks(), in_flight=3)
+    with ThreadPoolExecutor(2) as threads:
+        results = map_bounded(Pool(threads, 2), work, tasks())
         first = next(results)
-        assert len(taken) <= 4
+        assert len(taken) <= 5
         assert sorted([first, *results]) == list(range(40))
 
 
 def test_a_serial_engine_runs_nothing_ahead():
     done = []
-    with executors.serial(2) as pool:
-        for number in executors.map_bounded(pool, lambda n: done.append(n) or n, range(5), in_flight=4):
+    with serial.open(2, None) as pool:
+        for number in map_bounded(pool, lambda n: done.append(n) or n, range(5)):
             assert done == list(range(number + 1))
 
 
 def test_processes_are_other_processes():
-    with executors.processes(2) as pool:
-        found = set(executors.map_bounded(pool, process_of, range(8), in_flight=8))
+    with processes.open(2, None) as pool:
+        found = set(map_bounded(pool, process_of, range(8)))
     assert len(found) == 2
     assert os.getpid() not in found
 
 
 def test_an_interrupt_is_left_to_the_parent():
-    with executors.processes(1) as pool:
-        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+    with processes.open(1, None) as pool:
+        assert pool.executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 
 def test_workers_end_with_a_parent_that_is_killed():
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
-        with executors.processes(2) as pool:
-            workers = set(executors.map_bounded(pool, process_of, range(8), in_flight=8))
+        with processes.open(2, None) as pool:
+            workers = set(map_bounded(pool, process_of, range(8)))
             os.write(writing, " ".join(map(str, workers)).encode())
             time.sleep(60)
     workers = os.read(reading, 1000).decode().split()
@@ -144,7 +145,7 @@ def _runs(process: str) -> bool:
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(UsageError, match="'steam' is no engine: expected one of processes, serial"):
+    with pytest.raises(UsageError, match="'steam' is no engine: expected one of .*processes, .*serial"):
         executors.open_engine("steam", 1)
 
 

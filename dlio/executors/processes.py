@@ -1,0 +1,43 @@
+"""Processes on this machine, forked, that end with their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+from dlio.executors import Pool, default_workers, refuse_address
+
+_PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
+    """Yields `workers` processes, by default one for each core that this process may use.
+
+    They are forked, so a script needs no `if __name__ == "__main__"`, and end with their parent, however that ends.
+
+    Raises:
+        UsageError: an address is given.
+    """
+    refuse_address("processes", address)
+    workers = workers or default_workers()
+    executor = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("fork"), initializer=_follow_parent, initargs=(os.getpid(),)
+    )
+    try:
+        yield Pool(executor, workers)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _follow_parent(parent: int) -> None:
+    """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)

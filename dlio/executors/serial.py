@@ -1,0 +1,31 @@
+"""No workers: each task runs when it is submitted, in the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from dlio.executors import Pool, refuse_address
+
+
+@contextmanager
+def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
+    """Yields one worker, this very process, whatever `workers` is.
+
+    Raises:
+        UsageError: an address is given.
+    """
+    refuse_address("serial", address)
+    yield Pool(_SerialExecutor(), 1)
+
+
+class _SerialExecutor(Executor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
