@@ -66,8 +66,9 @@ def say(text: str) -> None:
 def run(*command: object) -> None:
     """Prints a command and runs it, with the environment's own programs first."""
     say("\n$ " + " ".join(map(str, command)))
+    quiet = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # no start-up chatter
     try:
-        subprocess.run([BIN / str(command[0]), *map(str, command[1:])], check=True)
+        subprocess.run([BIN / str(command[0]), *map(str, command[1:])], check=True, env=os.environ | quiet)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -32,7 +31,6 @@ def torch_processes(path: str) -> Iterable[Any]:
 
 def dlio_tensorflow(path: str) -> Iterable[Any]:
     """dlio.loaders.tensorflow.dataset: a tf.data.Dataset."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from dlio.loaders.tensorflow import dataset
 
     return dataset(path, batch_size=BATCH_SIZE, transform=TRANSFORM, shuffle=True, seed=0)
