@@ -93,7 +93,7 @@ class Shard:
         if not entries:
             raise ValueError("a shard without files")
         return cls(
-            str(line["shard"]), _count(line["samples"]), entries, skipped, nodes, _count(line.get("crop_ready", 0))
+            _inside(line["shard"]), _count(line["samples"]), entries, skipped, nodes, _count(line.get("crop_ready", 0))
         )
 
 
@@ -239,17 +239,24 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
         head = json.loads(first)
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
-        schema = Schema.of(head["schema"], tuple(head["class_names"]), _signed(head["label_offset"]))
+        schema = Schema.of(head["schema"], _texts(head["class_names"]), _signed(head["label_offset"]))
         shards = []
         for number, line in numbered:  # noqa: B007  `number` is used by the error below
             shards.append(Shard.from_json(json.loads(line)))
-        return Manifest(str(head["format"]), schema, tuple(shards), head["origin"], path.parent)
+        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent)
     except StopIteration:
         raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, DataError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
         raise ManifestError(f"{path}, line {number}: {_reason(error)}: restore the file or pack it anew") from error
+
+
+def _texts(values: Iterable[object]) -> tuple[str, ...]:
+    texts = tuple(value for value in values if isinstance(value, str))
+    if isinstance(values, str) or len(texts) != len(tuple(values)):
+        raise ValueError(f"expected a list of names, found {values!r}")
+    return texts
 
 
 def _signed(value: object) -> int:

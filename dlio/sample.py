@@ -14,6 +14,7 @@ is short for `[?]`. `bytes` and `str` take one dimension at most: a list.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -246,19 +247,23 @@ def crc32c(sample: Sample, schema: Schema) -> int:
     """Returns the CRC-32C of a sample's values, uint32, the same in whatever format it is stored.
 
     The checksum runs over the fields in the schema's order: bytes as they are, text as UTF-8, numbers as the
-    little-endian bytes of their dtype; entries of a list and arrays whose shape varies follow one another.
+    little-endian bytes of their dtype, entries of a list one after another. Then follow, as little-endian uint64, what
+    the values alone do not tell: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
     """
     crc = 0
+    sizes: list[int] = []
     for name, kind in schema.fields:
         value = sample.fields[name]
         if kind.is_number:
             crc = extend_crc(_number_bytes(value, kind), crc)
-        elif kind.is_scalar:
-            crc = extend_crc(value if kind.dtype == "bytes" else value.encode(), crc)
-        else:
-            for item in value:
-                crc = extend_crc(item if kind.dtype == "bytes" else item.encode(), crc)
-    return crc
+            sizes += value.shape if None in kind.shape else ()
+            continue
+        sizes += () if kind.is_scalar else (len(value),)
+        for item in [value] if kind.is_scalar else value:
+            data = item if kind.dtype == "bytes" else item.encode()
+            crc = extend_crc(data, crc)
+            sizes.append(len(data))
+    return extend_crc(struct.pack(f"<{len(sizes)}Q", *sizes), crc)
 
 
 def _number_bytes(value: Any, kind: Field) -> bytes:

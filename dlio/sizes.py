@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from dlio.errors import UsageError
 
@@ -19,7 +20,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no size: expected a number with an optional unit, such as 256MiB")
-    return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
+    return int(Fraction(match[1]) * (1 << _UNITS[match[2].lower()]))
 
 
 def format_size(num_bytes: float) -> str:

@@ -220,3 +220,25 @@ def test_a_failed_save_leaves_nothing(tmp_path):
     with pytest.raises(StorageError, match=r"manifest\.jsonl"):
         _manifest().save(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == [manifests.NAME]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ('"origin":{}', '"origin":null'),
+        ('"origin":{}', '"origin":[1]'),
+        ('"class_names":[]', '"class_names":[1]'),
+        ('"class_names":[]', '"class_names":"ab"'),
+        ('"shard":"a"', '"shard":"../../a"'),
+        ('"origin":{}', '"origin":' + "[" * 100_000),
+    ],
+    ids=lambda damage: damage[1][:30],
+)
+def test_a_manifest_with_the_wrong_kind_of_value_is_refused(tmp_path, damage):
+    shard = Shard("a", 1, (File("a.tfrecord", 1, "xxh3-128:0"),))
+    path = Manifest("tfrecord", IMAGE_CLASSIFICATION, (shard,)).save(tmp_path)
+    text = path.read_text()
+    assert damage[0] in text
+    path.write_text(text.replace(*damage))
+    with pytest.raises(ManifestError, match=r"manifest\.jsonl, line [12]"):
+        Manifest.load(tmp_path)

@@ -149,9 +149,24 @@ def test_the_checksum_runs_over_values_in_the_schemas_order():
     schema = Schema.of({"image": "bytes", "label": "int64", "name": "str", "box": "float32[2]"})
     box = np.array([0.5, -1], dtype=">f4")
     values = schema.check(Sample("k", {"box": box, "name": "é", "label": -2, "image": b"abc"}))
-    expected = b"abc" + struct.pack("<q", -2) + "é".encode() + struct.pack("<2f", 0.5, -1)
+    expected = b"abc" + struct.pack("<q", -2) + "é".encode() + struct.pack("<2f", 0.5, -1) + struct.pack("<2Q", 3, 2)
     assert crc32c(values, schema) == crc_of_bytes(expected)
-    assert crc32c(Sample("k", {"image": b"123456789"}), Schema.of({"image": "bytes"})) == 0xE3069283
+
+
+def test_the_checksum_tells_where_values_end():
+    schema = Schema.of({"first": "bytes", "second": "bytes[]", "third": "uint8[?,?]"})
+
+    def checksum(first, second, shape):
+        return crc32c(Sample("", {"first": first, "second": second, "third": np.zeros(shape, "uint8")}), schema)
+
+    sums = [
+        checksum(b"ab", [b"c", b"d"], (2, 3)),
+        checksum(b"a", [b"bc", b"d"], (2, 3)),
+        checksum(b"ab", [b"cd"], (2, 3)),
+        checksum(b"ab", [b"c", b"d", b""], (2, 3)),
+        checksum(b"ab", [b"c", b"d"], (3, 2)),
+    ]
+    assert len(set(sums)) == len(sums)
 
 
 @given(st.binary(min_size=1, max_size=64), st.integers(0, 511))

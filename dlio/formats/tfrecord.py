@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +72,8 @@ class Writer:
 
     def close(self) -> None:
         """Completes both files."""
-        self._records.close()
-        self._index.close()
+        with closing(self._index):
+            self._records.close()
 
 
 class Reader:
