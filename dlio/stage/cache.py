@@ -104,7 +104,8 @@ def _sweep(cache: Path) -> None:
     for leftover in cache.glob(f"{_REMOVED}*"):
         with files.storage_errors("remove", leftover):
             shutil.rmtree(leftover)
-    for folder in (*cache.glob(".claims/*"), *cache.glob(".leases/*"), cache / ".claims", cache / ".leases", cache):
+    below = (folder for pattern in (".claims/*/*", ".claims/*", ".leases/*") for folder in cache.glob(pattern))
+    for folder in (*below, cache / ".claims", cache / ".leases", cache):
         try:
             folder.rmdir()
         except OSError:

@@ -126,7 +126,9 @@ def claimed(folder: Path, is_done: Callable[[], bool]) -> Iterator[tuple[Claim, 
 
 
 def is_in_progress(folder: Path) -> bool:
-    """Returns whether somebody holds a claim in the folder, and may be alive."""
+    """Returns whether somebody holds a claim in the folder or in a folder below it, and may be alive."""
+    if any(is_in_progress(below) for below in folder.glob("*/")):
+        return True
     latest = _latest(folder)
     if latest is None or latest.is_over:
         return False
@@ -227,4 +229,5 @@ def _rewrite(path: Path, claim: Claim, state: str) -> None:
 def _remove(folder: Path) -> None:
     """Removes the claims on work that is done."""
     for path in folder.iterdir():
-        path.unlink(missing_ok=True)
+        if not path.is_dir():
+            path.unlink(missing_ok=True)

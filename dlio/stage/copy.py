@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -58,8 +59,23 @@ class Tally:
             raise StoppedError
 
 
-def copy_files(source: Path, aside: Path, final: Path, wanted: Sequence[File], tally: Tally) -> None:
-    """Copies `wanted` from the folder `source` to `final`, by way of the folder `aside`; several at once.
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """Where files are copied to.
+
+    Attributes:
+        aside: the folder where they grow.
+        final: the folder where they get their names.
+        create: makes a file aside before its first byte, where a plain one will not do.
+    """
+
+    aside: Path
+    final: Path
+    create: Callable[[Path, File], None] | None = None
+
+
+def copy_files(source: Path, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
+    """Copies `wanted` from the folder `source`, several at once.
 
     A file gets its final name as soon as it is verified and on the disk; the folders' entries are not synced.
 
@@ -73,10 +89,15 @@ def copy_files(source: Path, aside: Path, final: Path, wanted: Sequence[File], t
         buffer = bytearray(BLOCK_BYTES)
         while (file := _next(queue, lock)) is not None and not tally.stop.is_set():
             try:
-                _copy_one(source / file.name, aside / file.name, file, buffer, tally)
-                with files.storage_errors("publish", final / file.name):
-                    (final / file.name).parent.mkdir(parents=True, exist_ok=True)
-                    (aside / file.name).replace(final / file.name)
+                aside, final = target.aside / file.name, target.final / file.name
+                with files.storage_errors("create", aside):
+                    aside.parent.mkdir(parents=True, exist_ok=True)
+                if target.create and not aside.exists():
+                    target.create(aside, file)
+                _copy_one(source / file.name, aside, file, buffer, tally)
+                with files.storage_errors("publish", final):
+                    final.parent.mkdir(parents=True, exist_ok=True)
+                    aside.replace(final)
             except StoppedError:
                 return
             except BaseException:
@@ -89,8 +110,9 @@ def copy_files(source: Path, aside: Path, final: Path, wanted: Sequence[File], t
         try:
             for thread in running:
                 thread.result()
-        finally:
+        except BaseException:
             tally.stop.set()
+            raise
 
 
 def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
@@ -104,10 +126,7 @@ def _copy_one(source: Path, aside: Path, file: File, buffer: bytearray, tally: T
     Raises:
         DigestError, StorageError: as `copy_files` says.
     """
-    with files.storage_errors("create", aside):
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        resumed = aside.exists() and aside.stat().st_size > 0
-    if resumed:
+    if aside.exists() and aside.stat().st_size > 0:
         with suppress(DigestError):
             return _append(source, aside, file, buffer, tally)
     return _append(source, aside, file, buffer, tally)
@@ -117,7 +136,7 @@ def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tal
     """Brings `aside` from its present size to the whole file.
 
     Raises:
-        DigestError, StorageError: as `copy_files` says; a file that proves wrong is removed.
+        DigestError, StorageError: as `copy_files` says; a file that proves wrong is emptied.
     """
     algorithm = file.digest.partition(":")[0]
     digest = files.new_hash(algorithm)
@@ -132,7 +151,7 @@ def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tal
         os.fsync(target.fileno())
     found = f"{algorithm}:{digest.hexdigest()}"
     if found != file.digest:
-        aside.unlink()
+        os.truncate(aside, 0)  # not unlinked: it may have a layout
         raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
 
 

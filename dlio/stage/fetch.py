@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
 from dlio.stage import lease
 from dlio.stage.cache import make_room
-from dlio.stage.claim import claimed
-from dlio.stage.copy import Tally, copy_files
+from dlio.stage.claim import Claim, claimed
+from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome
 
@@ -43,28 +44,53 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
         if claim is None:
             return Outcome(staged)
-        with _residue_removed(folder):
-            aside = folder.begin(job.manifest.root, *claim)
-            missing = [file for file in wanted if not folder.has(file)]
-            begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
-            make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
-            tally = Tally(job.report)
-            copy_files(job.manifest.root, aside, folder.path, missing, tally)
-            folder.finish(manifest, [file.name for file in wanted], aside)
+        tally = Tally(job.report)
+        fill(job, folder, wanted, claim, tally)
+        folder.finish(manifest, [file.name for file in wanted])
     return Outcome(staged, tally.read, tally.written)
+
+
+def fill(
+    job: Job,
+    folder: StagedFolder,
+    wanted: Sequence[File],
+    claim: tuple[Claim, Claim | None],
+    tally: Tally,
+    create: Callable[[Path, File], None] | None = None,
+) -> None:
+    """Copies what is missing of `wanted` into a folder claimed for it; the manifest is left to the caller.
+
+    Args:
+        job: where from.
+        folder: where to.
+        wanted: the files, in the order in which they are copied.
+        claim: this process's claim, and the one before it.
+        tally: counts the bytes.
+        create: makes a file before its first byte is written, where a plain one will not do.
+
+    Raises:
+        DigestError, StorageError: as `fetch` says.
+    """
+    with _residue_removed(folder):
+        aside = folder.begin(job.manifest.root, *claim)
+        missing = [file for file in wanted if not folder.has(file)]
+        begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+        make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
+        copy_files(job.manifest.root, Copying(aside, folder.path, create), missing, tally)
 
 
 @contextmanager
 def _residue_removed(folder: StagedFolder) -> Iterator[None]:
     """Gives back the room of a copy that failed.
 
-    On a full disk all of it goes, since others need the room; else only what is not whole, and the next try goes on
-    with the rest. An interrupt leaves everything as it is.
+    On a full disk all of it goes, since others need the room, unless other nodes fill the same folder; else only what
+    is not whole, and the next try goes on with the rest. An interrupt leaves everything as it is.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        full = isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full and not folder.share:
             folder.remove()
         else:
             shutil.rmtree(folder.unfinished, ignore_errors=True)

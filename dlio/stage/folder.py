@@ -37,10 +37,12 @@ class StagedFolder:
     Attributes:
         dest: the folder that the user named.
         copy: the name of the copy.
+        share: the name of the part that one node of several brings into the same folder; "" where one brings all.
     """
 
     dest: Path
     copy: str
+    share: str = ""
 
     @property
     def path(self) -> Path:
@@ -49,8 +51,8 @@ class StagedFolder:
 
     @property
     def claims(self) -> Path:
-        """The folder of the claims on this copy."""
-        return self.dest / "dlio" / ".claims" / self.copy
+        """The folder of the claims on this copy, or on a share of it."""
+        return self.dest / "dlio" / ".claims" / self.copy / self.share
 
     @property
     def leases(self) -> Path:
@@ -65,7 +67,7 @@ class StagedFolder:
     @property
     def unfinished(self) -> Path:
         """The folder of all files that are not whole yet."""
-        return self.path / CONTROL / "aside"
+        return self.path / CONTROL / "aside" / self.share
 
     def aside(self, claim: Claim) -> Path:
         """Returns the folder of the unfinished files of a claim's owner."""
@@ -84,8 +86,16 @@ class StagedFolder:
         Raises:
             StorageError: the folder cannot be read.
         """
+        return self.has_manifest() and all(map(self.has, wanted))
+
+    def has_manifest(self) -> bool:
+        """Returns whether the manifest is there, which comes last.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
         with files.storage_errors("look at", self.path):
-            return (self.path / NAME).exists() and all(map(self.has, wanted))
+            return (self.path / NAME).exists()
 
     def touch(self) -> None:
         """Notes that the copy is used now; another user's copy keeps its time."""
@@ -117,8 +127,8 @@ class StagedFolder:
             files.publish(aside / MARKER, self.marker)
         return aside
 
-    def finish(self, manifest: Manifest, names: Iterable[str], aside: Path) -> None:
-        """Makes sure that the files' names are on the disk, then publishes the manifest, by way of `aside`.
+    def finish(self, manifest: Manifest, names: Iterable[str]) -> None:
+        """Makes sure that the files' names are on the disk, then publishes the manifest.
 
         Raises:
             StorageError: the file system refused.
@@ -126,7 +136,9 @@ class StagedFolder:
         for folder in sorted({(self.path / name).parent for name in names}):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
-        files.publish(manifest.save(aside), last)
+        with files.storage_errors("create", self.unfinished):
+            self.unfinished.mkdir(parents=True, exist_ok=True)
+        files.publish(manifest.save(self.unfinished), last)
         shutil.rmtree(self.unfinished, ignore_errors=True)
         files.publish(last, self.path / NAME)
 

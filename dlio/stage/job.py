@@ -16,9 +16,17 @@ class Options:
 
     Attributes:
         copies: of each shard, over all nodes (partition).
+        stripe_count: over how many storage targets each file goes; 0 for the policy of `striping` (stripe).
+        stripe_size: bytes on one target before the next one's turn; 0 for the policy (stripe).
+        pool: the pool of storage targets; "" for all (stripe).
+        ost_per_rank: place file k on target k mod the number of targets, instead of leaving it to the server (stripe).
     """
 
     copies: int = 1
+    stripe_count: int = 0
+    stripe_size: int = 0
+    pool: str = ""
+    ost_per_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,10 @@ def run(
         raise UsageError(f"there is no strategy {strategy!r}: choose one of {', '.join(strategy_names())}")
     manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
     system = filesystem_of(Path(dest))
-    if system.shared and not allow_shared:
+    if system.shared and not allow_shared and strategy != "stripe":
         raise UsageError(
-            f"{dest} lies on {system}, which other machines see too: give a node-local folder, or allow a shared one"
+            f"{dest} lies on {system}, which other machines see too: "
+            "give a node-local folder, choose the strategy stripe, or allow a shared one"
         )
     job = Job(manifest, Path(dest).absolute(), topology or Topology.from_env(), options, report)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)

@@ -1,0 +1,167 @@
+"""How long staging takes and what it needs, predicted for a machine that need not be there; pure.
+
+With S bytes, N nodes, r copies, the rates of `Machine` and blocks of C bytes:
+
+    replicate   max(N S / source, S / client, S / local)                     every node reads all
+    broadcast   max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network
+                                                                             each byte read once, then passed on
+    partition   max(r S / source, r S / (N client), r S / (N local))         each node reads its part
+    stripe      2 max(S / source, S / (N client))                            read and written at the shared file system
+
+The second is the lower bound for all nodes getting all bytes, plus the time to fill the pipeline. Queues, stragglers
+and other users are not in it: on real machines the medians of staging logs lie at one to two times these figures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from dlio.errors import StorageError
+from dlio.sizes import format_size
+
+BLOCK_BYTES = 4 << 20
+# A tmpfs is memory: the training needs the other half.
+MEMORY_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What staging runs on; rates are in bytes per second.
+
+    The default rates are those of a middling cluster: a shared file system of 5 GB/s, of which one node gets 2, an
+    InfiniBand network of 10, and an NVMe disk of 2.
+
+    Attributes:
+        num_nodes: nodes in the job.
+        free_bytes: room on each node's local storage.
+        in_memory: whether that storage is memory.
+        can_exchange: whether the nodes can pass blocks on to each other (MPI).
+        source: what the shared file system gives to all nodes together.
+        client: what it gives to one node.
+        network: what a node sends while it receives as much.
+        local: what a node's local storage writes.
+    """
+
+    num_nodes: int
+    free_bytes: int
+    in_memory: bool = False
+    can_exchange: bool = True
+    source: float = 5e9
+    client: float = 2e9
+    network: float = 10e9
+    local: float = 2e9
+
+    @property
+    def room(self) -> int:
+        """What a data set may take of each node's local storage, in bytes."""
+        return int(self.free_bytes * MEMORY_SHARE) if self.in_memory else self.free_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One way to stage, with what it costs.
+
+    Attributes:
+        strategy: its name.
+        copies: of each shard over all nodes.
+        bytes_per_node: that land on each node.
+        source_bytes: read from the source, by all nodes together.
+        seconds: predicted.
+        why: one sentence.
+    """
+
+    strategy: str
+    copies: int
+    bytes_per_node: int
+    source_bytes: int
+    seconds: float
+    why: str = ""
+
+
+def replicate(num_bytes: int, machine: Machine) -> Decision:
+    """Returns the cost of every node reading all."""
+    n = machine.num_nodes
+    seconds = max(n * num_bytes / machine.source, num_bytes / machine.client, num_bytes / machine.local)
+    return Decision("replicate", n, num_bytes, n * num_bytes, seconds)
+
+
+def broadcast(num_bytes: int, machine: Machine) -> Decision:
+    """Returns the cost of reading each byte once and passing it on."""
+    n = machine.num_nodes
+    reading = max(num_bytes / machine.source, num_bytes / (n * machine.client))
+    passing = num_bytes * (n - 1) / (n * machine.network)
+    fill = n * BLOCK_BYTES / machine.network
+    return Decision("broadcast", n, num_bytes, num_bytes, max(reading, passing, num_bytes / machine.local) + fill)
+
+
+def partition(num_bytes: int, machine: Machine, copies: int = 1) -> Decision:
+    """Returns the cost of each shard going to `copies` of the nodes."""
+    n, total = machine.num_nodes, copies * num_bytes
+    seconds = max(total / machine.source, total / (n * machine.client), total / (n * machine.local))
+    return Decision("partition", copies, -(-total // n), total, seconds)
+
+
+def stripe(num_bytes: int, machine: Machine) -> Decision:
+    """Returns the cost of copying within the shared file system, all nodes together."""
+    seconds = 2 * max(num_bytes / machine.source, num_bytes / (machine.num_nodes * machine.client))
+    return Decision("stripe", 1, 0, num_bytes, seconds)
+
+
+def all_ways(num_bytes: int, machine: Machine, copies: int = 1) -> list[Decision]:
+    """Returns what each strategy costs, whether it fits or not."""
+    return [
+        replicate(num_bytes, machine),
+        broadcast(num_bytes, machine),
+        partition(num_bytes, machine, copies),
+        stripe(num_bytes, machine),
+    ]
+
+
+def epochs_until_it_pays(staging: float, epoch_shared: float, epoch_local: float) -> float:
+    """Returns after how many epochs staging has paid for itself; infinite where local reading is no faster.
+
+    Args:
+        staging: seconds that staging takes.
+        epoch_shared: seconds of an epoch read from the shared file system.
+        epoch_local: seconds of an epoch read from local storage.
+    """
+    gain = epoch_shared - epoch_local
+    return staging / gain if gain > 0 else float("inf")
+
+
+def choose(num_bytes: int, largest_shard: int, machine: Machine) -> Decision:
+    """Returns the strategy that `auto` takes: everything everywhere if it fits, else parts with as many copies as fit.
+
+    Args:
+        num_bytes: the data set's size.
+        largest_shard: its largest shard's size, in bytes: a node's part exceeds the mean by less than that.
+        machine: what it runs on.
+
+    Raises:
+        StorageError: it fits in no way.
+    """
+    n, room = machine.num_nodes, machine.room
+    fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of each node"
+    if num_bytes <= room:
+        whole = [replicate(num_bytes, machine)]
+        if n > 1 and machine.can_exchange:
+            whole.append(broadcast(num_bytes, machine))
+        best = min(whole, key=lambda decision: decision.seconds)
+        reason = "each byte is read once and passed on" if best.strategy == "broadcast" else "each node reads all"
+        return _because(best, f"{fitting}, and {reason}")
+    copies = int((room - largest_shard) * n // num_bytes)
+    if copies >= 1 and n > 1:
+        return _because(
+            partition(num_bytes, machine, min(copies, n - 1)),
+            f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node, parts of them do",
+        )
+    raise StorageError(
+        f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each"
+        f"{' (half of a file system in memory)' if machine.in_memory else ''}. "
+        "Take more nodes or another folder, or read from the shared file system (strategy stripe)"
+    )
+
+
+def _because(decision: Decision, why: str) -> Decision:
+    return dataclasses.replace(decision, why=why)

@@ -1,0 +1,112 @@
+"""Stripe: the nodes together copy the data set into a folder of the shared file system, laid out for being read.
+
+Each node copies its share. Then it goes round the other shares: a share whose node works is waited for, one whose node
+died or never came is done here. So the copy is complete when the first node comes back, whoever was lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from dlio.errors import StorageError
+from dlio.filesystems import filesystem_of
+from dlio.manifest import File
+from dlio.stage import striping
+from dlio.stage.claim import claimed
+from dlio.stage.copy import Tally
+from dlio.stage.fetch import fill
+from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.plan import files_on, partitioned
+from dlio.stage.striping import Layout
+
+_log = logging.getLogger(__name__)
+
+Creator = Callable[[Path, File], None]
+
+
+def carry_out(job: Job) -> Outcome:
+    """Returns the data set in a folder that all nodes see.
+
+    Raises:
+        DlioError: as `dlio.stage.fetch.fetch` says, or a layout is refused.
+    """
+    check_names(job.manifest)
+    whole = StagedFolder(job.dest, job.manifest.content_id)
+    staged = replace(job.manifest, root=whole.path)
+    if whole.holds(all_files(job.manifest)):
+        return Outcome(staged)
+    open_up(job.dest)
+    layouts = _layouts(job)
+    create = _creator(job, layouts)
+    node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
+    shares = partitioned(job.manifest, nodes).shards
+    tally = Tally(job.report)
+    for step in range(nodes):
+        share = (node + step) % nodes
+        _copy_share(job, replace(whole, share=f"{share}of{nodes}"), files_on(shares, share), tally, create)
+    _check_layouts(whole.path, layouts)
+    with claimed(whole.claims / "manifest", whole.has_manifest) as claim:
+        if claim is not None:
+            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+    return Outcome(staged, tally.read, tally.written)
+
+
+def _copy_share(job: Job, folder: StagedFolder, wanted: list[File], tally: Tally, create: Creator | None) -> None:
+    """Brings one share, or waits for the node that does."""
+    with claimed(folder.claims, lambda: all(map(folder.has, wanted))) as claim:
+        if claim is not None:
+            fill(job, folder, wanted, claim, tally, create)
+
+
+def _layouts(job: Job) -> dict[str, Layout]:
+    """Returns the layout of each file, by name; empty where the files are not to be laid out one by one."""
+    options, files = job.options, all_files(job.manifest)
+    asked = options.stripe_count or options.stripe_size or options.pool or options.ost_per_rank
+    if not striping.is_lustre(job.dest):
+        system = filesystem_of(job.dest)
+        if asked and system.type != "beegfs":
+            raise StorageError(f"{job.dest} lies on {system}, where stripes cannot be chosen: ask for none")
+        return {}
+    if striping.has_site_layout(job.dest) and not asked:
+        _log.info("%s has a progressive layout of its site: files are left to it", job.dest)
+        return {}
+    targets = striping.targets(job.dest)
+    return {
+        file.name: Layout(
+            1 if options.ost_per_rank else options.stripe_count or _count(file, len(files), len(targets)),
+            options.stripe_size or striping.STRIPE_BYTES,
+            targets[number % len(targets)] if options.ost_per_rank else None,
+            options.pool,
+        )
+        for number, file in enumerate(files)
+    }
+
+
+def _count(file: File, num_files: int, num_targets: int) -> int:
+    return striping.stripe_count(file.num_bytes, num_files, num_targets)
+
+
+def _creator(job: Job, layouts: dict[str, Layout]) -> Creator | None:
+    """Returns what makes an unfinished file before its first byte, or None where a plain file will do."""
+    if layouts:
+        return lambda path, file: striping.create(path, layouts[file.name])
+    system = filesystem_of(job.dest)
+    if system.type != "beegfs":
+        _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
+        return None
+    layout = Layout(job.options.stripe_count or 4, job.options.stripe_size or striping.STRIPE_BYTES)
+    return lambda path, file: striping.stripe_beegfs(path.parent, layout)
+
+
+def _check_layouts(root: Path, layouts: dict[str, Layout]) -> None:
+    """Raises StorageError where a file that was to be placed on a certain target lies elsewhere."""
+    for name, wanted in layouts.items():
+        if wanted.first is None:
+            continue
+        found = striping.layout_of(root / name)
+        if (found.count, found.size, found.first) != (wanted.count, wanted.size, wanted.first):
+            raise StorageError(f"{root / name} was laid out as {found}, not {wanted}: stage without --ost-per-rank")

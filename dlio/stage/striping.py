@@ -1,0 +1,159 @@
+"""How files are striped over storage targets: the policy, and the commands of Lustre and BeeGFS that set it.
+
+A Lustre layout is fixed when a file is created and stays with it through a rename. So the unfinished file is made by
+`lfs setstripe` before its first byte. The policy:
+
+    one file          up to 1 / 10 / 100 GB, and above: over 1 / 8 / 24 / 72 targets (NERSC's figures)
+    few files         fewer than targets: each over targets/files of them, so that all are in use
+    many files        each on one target, which balances best and costs the least metadata
+
+Stripes are 4 MiB. The server chooses the targets, unless files are to be placed one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.errors import StorageError, UsageError
+
+GB = 10**9
+STRIPE_UNIT = 64 << 10  # Lustre takes no other multiples
+STRIPE_BYTES = 4 << 20
+_ONE_FILE = ((GB, 1), (10 * GB, 8), (100 * GB, 24), (1 << 63, 72))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one file is striped.
+
+    Attributes:
+        count: the number of targets.
+        size: bytes on one target before the next one's turn.
+        first: the first target's index; None where the server chooses.
+        pool: the pool of targets; "" for all.
+    """
+
+    count: int
+    size: int = STRIPE_BYTES
+    first: int | None = None
+    pool: str = ""
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.size < STRIPE_UNIT or self.size % STRIPE_UNIT:
+            raise UsageError(
+                f"stripes of {self.size:,} bytes over {self.count} targets: give a multiple of 64 KiB, and 1 or more"
+            )
+
+
+def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
+    """Returns over how many targets to stripe each of `num_files` files of `num_bytes`."""
+    if num_files == 1:
+        wanted = next(count for limit, count in _ONE_FILE if num_bytes <= limit)
+    else:
+        wanted = -(-num_targets // max(1, num_files))
+    return max(1, min(wanted, num_targets, -(-num_bytes // STRIPE_BYTES)))
+
+
+def is_lustre(folder: Path) -> bool:
+    """Returns whether `lfs` is installed and takes a folder for one on Lustre."""
+    return shutil.which("lfs") is not None and _lfs("getstripe", "-d", str(folder)).returncode == 0
+
+
+def has_site_layout(folder: Path) -> bool:
+    """Returns whether a folder on Lustre has a composite (progressive) default layout: a rule of the site's own."""
+    return "lcm_layout_gen" in _lfs("getstripe", "-d", str(folder)).stdout
+
+
+def targets(folder: Path) -> list[int]:
+    """Returns the indices of the active storage targets of the Lustre file system that holds a folder.
+
+    Raises:
+        StorageError: `lfs osts` fails.
+    """
+    done = _checked(_lfs("osts", str(folder)), f"list the storage targets of {folder}")
+    return [int(index) for index in re.findall(r"^(\d+): \S+ ACTIVE\s*$", done.stdout, re.MULTILINE)]
+
+
+def create(path: Path, layout: Layout) -> None:
+    """Makes an empty file with a layout.
+
+    Raises:
+        StorageError: `lfs setstripe` refuses.
+    """
+    options = ["-c", str(layout.count), "-S", str(layout.size)]
+    options += ["-i", str(layout.first)] if layout.first is not None else []
+    options += ["-p", layout.pool] if layout.pool else []
+    _checked(_lfs("setstripe", *options, str(path)), f"lay out {path}")
+
+
+def layout_of(path: Path) -> Layout:
+    """Returns the layout of a plain striped file, from its attribute `lustre.lov` or else from `lfs getstripe`.
+
+    Raises:
+        StorageError: it is on no Lustre, or has a composite layout.
+    """
+    try:
+        return parse_lov(os.getxattr(path, "lustre.lov"))
+    except OSError:
+        done = _checked(_lfs("getstripe", "-y", str(path)), f"read the layout of {path}")
+    found = dict(re.findall(r"^(lmm_\w+): +(\S+)\s*$", done.stdout, re.MULTILINE))
+    try:
+        count, size, first = (int(found[f"lmm_stripe_{name}"]) for name in ("count", "size", "offset"))
+    except (KeyError, ValueError) as error:
+        raise StorageError(f"{path} has a layout that is not plain: {done.stdout[:200]!r}") from error
+    return Layout(count, size, first, found.get("lmm_pool", ""))
+
+
+def parse_lov(attribute: bytes) -> Layout:
+    """Returns the layout in the attribute `lustre.lov`: struct lov_user_md_v1 or _v3 of lustre_user.h.
+
+    Magic, pattern, object id (16 bytes), stripe size, stripe count, generation; a pool's name in v3; then 24 bytes for
+    each object, of which the last four are the target's index.
+
+    Raises:
+        OSError: it is of another kind, or cut off.
+    """
+    try:
+        magic, size, count = struct.unpack_from("=I20xIH", attribute)
+        start = {0x0BD10BD0: 32, 0x0BD30BD0: 48}[magic]
+        (first,) = struct.unpack_from("=I", attribute, start + 20)
+    except (struct.error, KeyError) as error:
+        raise OSError("not a plain layout") from error
+    pool = attribute[32:start].split(b"\0")[0].decode()
+    return Layout(count, size, first, pool)
+
+
+def stripe_beegfs(folder: Path, layout: Layout) -> None:
+    """Sets the pattern of new files in a folder on BeeGFS, by the command of version 8 or 7.
+
+    Raises:
+        StorageError: there is no such command, or it refuses.
+    """
+    if shutil.which("beegfs"):
+        command = ["beegfs", "entry", "set", f"--num-targets={layout.count}", f"--chunk-size={layout.size >> 20}MiB"]
+    elif shutil.which("beegfs-ctl"):
+        command = ["beegfs-ctl", "--setpattern", f"--numtargets={layout.count}", f"--chunksize={layout.size >> 20}M"]
+    else:
+        raise StorageError(f"{folder} is on BeeGFS, and neither beegfs nor beegfs-ctl is there to stripe its files")
+    _checked(_run([*command, str(folder)]), f"stripe {folder}")
+
+
+def _lfs(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return _run(["lfs", *arguments])
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+def _checked(done: subprocess.CompletedProcess[str], what: str) -> subprocess.CompletedProcess[str]:
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise StorageError(f"cannot {what}: {' '.join(done.args)} said {said!r}")
+    return done
