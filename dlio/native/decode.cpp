@@ -4,7 +4,7 @@
 #include <new>
 #include <vector>
 
-#include "pacing.hpp"
+#include "intervals.hpp"
 #include "scan.hpp"
 
 namespace dlio {
@@ -14,7 +14,7 @@ constexpr std::size_t kRgbxBytes = 4;
 
 struct Workspace {
   std::vector<std::size_t> begins;
-  std::vector<std::uint8_t> window;
+  Window window;
   Scratch pixels;
 
   static Workspace& of_this_thread() {
@@ -47,13 +47,14 @@ std::uint32_t narrow_columns(jpeg_decompress_struct& jpeg, const Box& box) {
 
 // Decodes the box, which lies in the image, to memory of this thread. A progressive image is decoded whole: its
 // decoder may smooth over block borders, and its time goes into the scans anyway.
-Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch) {
+template <class Start>
+Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch, Start start) {
   jpeg_decompress_struct& info = jpeg.info();
   const bool partial = !info.progressive_mode && !info.arith_code;
   std::uint32_t first_column = 0;
   jpeg.trap().run([&] {
     info.out_color_space = JCS_EXT_RGBX;
-    start_decompress(info);
+    start(info);
     if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
   });
   const std::size_t stride = info.output_width * kRgbxBytes;
@@ -76,25 +77,36 @@ Box checked(const RequestedBox& box, std::uint32_t width, std::uint32_t height) 
           static_cast<std::uint32_t>(box.width), static_cast<std::uint32_t>(box.height)};
 }
 
-void decode_opened(OpenJpeg& jpeg, const Box& box, bool flip, const Target& target, Scratch& scratch) {
-  jpeg.require_rgb_or_grey();
-  resize(decode_pixels(jpeg, box, scratch), flip, target);
-  scratch.trim();
+void decode_whole(Bytes jpeg, const RequestedBox& requested, bool flip, const Target& target, Workspace& work) {
+  OpenJpeg open(jpeg);
+  const Box box = checked(requested, open.info().image_width, open.info().image_height);
+  open.require_rgb_or_grey();
+  const auto start = [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); };
+  resize(decode_pixels(open, box, work.pixels, start), flip, target);
 }
 
-void decode_or_throw(Bytes jpeg, const RequestedBox& requested, bool flip, const Target& target) {
+void decode_window(Bytes jpeg, const Frame& frame, const RequestedBox& requested, bool flip, const Target& target,
+                   Workspace& work) {
+  const Box box = checked(requested, frame.width, frame.height);
+  const Box region = covering_intervals(frame, box);
+  cut_window(jpeg, frame, work.begins, region, work.window);
+  OpenJpeg open(work.window.jpeg());
+  open.require_rgb_or_grey();
+  const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
+  const auto start = [&work](jpeg_decompress_struct& info) { start_decompress(info, work.window); };
+  resize(decode_pixels(open, inside, work.pixels, start), flip, target);
+}
+
+void decode_or_throw(Bytes jpeg, const RequestedBox& box, bool flip, const Target& target) {
   Workspace& work = Workspace::of_this_thread();
   const std::optional<Frame> frame = parse_frame(jpeg);
-  if (!is_crop_ready(jpeg, frame, work.begins)) {
-    OpenJpeg whole(jpeg);
-    const Box box = checked(requested, whole.info().image_width, whole.info().image_height);
-    return decode_opened(whole, box, flip, target, work.pixels);
+  if (is_crop_ready(jpeg, frame, work.begins)) {
+    decode_window(jpeg, *frame, box, flip, target, work);
+  } else {
+    decode_whole(jpeg, box, flip, target, work);
   }
-  const Box box = checked(requested, frame->width, frame->height);
-  const Box window = covering_intervals(*frame, box);
-  cut_window(jpeg, *frame, work.begins, window, work.window);
-  OpenJpeg part({work.window.data(), work.window.size()});
-  decode_opened(part, {box.left - window.left, box.top - window.top, box.width, box.height}, flip, target, work.pixels);
+  work.pixels.trim();
+  work.window.bytes.trim();
 }
 
 }  // namespace
@@ -109,7 +121,7 @@ Image decode(Bytes bytes) {
   if (!image.data) throw std::bad_alloc();
   jpeg.trap().run([&] {
     info.out_color_space = JCS_RGB;
-    start_decompress(info);
+    jpeg_start_decompress(&info);
     read_rows(info, image.data.get(), stride, image.height);
   });
   return image;

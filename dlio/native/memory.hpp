@@ -35,6 +35,7 @@ class Scratch {
   void trim() noexcept;
 
   std::uint8_t* data() noexcept { return data_.get(); }
+  const std::uint8_t* data() const noexcept { return data_.get(); }
   std::size_t capacity() const noexcept { return capacity_; }
 
  private:

@@ -1,6 +1,9 @@
 #include "window.hpp"
 
 #include <algorithm>
+#include <cstring>
+
+#include "huffman.hpp"
 
 namespace dlio {
 namespace {
@@ -10,16 +13,6 @@ Range covering_tiles(const Range& range, std::uint32_t tile, std::uint32_t limit
   return {range.begin / tile * tile, std::min((range.end + tile - 1) / tile * tile, limit)};
 }
 
-// libjpeg-turbo's fast Huffman decoder fills its bit buffer up to 8 bytes ahead, and where it meets a marker there, it
-// starts the MCU again with a slow one; without these bytes that is 1 MCU in 4. They are 1 bits, which no Huffman code
-// consists of, so an interval that is too short is still found damaged. Nobody else sees them.
-constexpr std::uint8_t kReadAhead[] = {0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0};
-
-// The fast decoder is used only while the input has 512 bytes left for each of the MCU's blocks, of which 10 at most.
-constexpr std::size_t kBytesForFastDecoder = 10 * 512;
-
-constexpr std::size_t kMarkerBytes = 2;
-
 // What decides on pixels: tables, frame, DRI, SOS, and the two segments (JFIF, Adobe) that tell the colour space.
 bool is_needed(std::uint8_t marker) noexcept {
   constexpr std::uint8_t kJfif = 0xE0, kAdobe = 0xEE, kFirstApp = 0xE0, kLastApp = 0xEF, kComment = 0xFE;
@@ -27,23 +20,40 @@ bool is_needed(std::uint8_t marker) noexcept {
   return marker != kComment && (marker < kFirstApp || marker > kLastApp);
 }
 
-void append(std::vector<std::uint8_t>& out, Bytes from, std::size_t begin, std::size_t end) {
-  out.insert(out.end(), from.data + begin, from.data + end);
+std::uint8_t* append(std::uint8_t* out, Bytes from, const Segment& segment) noexcept {
+  return std::copy(from.data + segment.begin, from.data + segment.end, out);
 }
 
-void append_header(Bytes jpeg, const Frame& frame, const Box& window, std::vector<std::uint8_t>& out) {
-  append(out, jpeg, 0, kFirstSegment);
+void write_big_endian_16(std::uint8_t* out, std::uint32_t number) noexcept {
+  out[0] = static_cast<std::uint8_t>(number >> 8);
+  out[1] = static_cast<std::uint8_t>(number);
+}
+
+std::uint8_t* append_header(Bytes jpeg, const Frame& frame, const Box& region, std::uint8_t* out) noexcept {
+  out = std::copy(jpeg.data, jpeg.data + kFirstSegment, out);
   std::optional<Segment> segment;
   for (std::size_t at = kFirstSegment; at < frame.scan && (segment = segment_at(jpeg, at)); at = segment->end) {
     if (!is_needed(segment->marker)) continue;
-    append(out, jpeg, segment->begin, segment->end);
-    if (segment->begin != frame.header) continue;
-    std::uint8_t* size = out.data() + out.size() - (segment->end - segment->begin) + 5;
-    size[0] = static_cast<std::uint8_t>(window.height >> 8);
-    size[1] = static_cast<std::uint8_t>(window.height);
-    size[2] = static_cast<std::uint8_t>(window.width >> 8);
-    size[3] = static_cast<std::uint8_t>(window.width);
+    if (segment->begin == frame.header) {
+      write_big_endian_16(append(out, jpeg, {0, at, at + 5}), region.height);
+      write_big_endian_16(out + 7, region.width);
+      append(out + 9, jpeg, {0, at + 9, segment->end});
+      out += segment->end - at;
+    } else {
+      out = append(out, jpeg, *segment);
+    }
   }
+  return out;
+}
+
+// Appends the bytes from `begin` to `end`, in which every FF is followed by a 00 that does not count.
+std::uint8_t* append_unstuffed(const std::uint8_t* begin, const std::uint8_t* end, std::uint8_t* out) noexcept {
+  while (const void* found = std::memchr(begin, 0xFF, static_cast<std::size_t>(end - begin))) {
+    const std::uint8_t* behind = static_cast<const std::uint8_t*>(found) + 1;
+    out = std::copy(begin, behind, out);
+    begin = behind + 1;
+  }
+  return std::copy(begin, end, out);
 }
 
 }  // namespace
@@ -62,27 +72,25 @@ Box covering_intervals(const Frame& frame, const Box& box) noexcept {
   return {columns.begin, rows.begin, columns.end - columns.begin, rows.end - rows.begin};
 }
 
-void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& begins, const Box& window,
-                std::vector<std::uint8_t>& jpeg_of_window) {
-  std::vector<std::uint8_t>& out = jpeg_of_window;
-  out.clear();
-  out.reserve(jpeg.size + begins.size() * sizeof kReadAhead + kBytesForFastDecoder);
-  append_header(jpeg, frame, window, out);
+void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& begins, const Box& region,
+                Window& window) {
+  constexpr std::size_t kMarkerBytes = 2;
+  std::uint8_t* const bytes = window.bytes.at_least(jpeg.size + kReadAhead);
+  std::uint8_t* out = append_header(jpeg, frame, region, bytes);
+  window.begins.clear();
   const std::uint32_t tile_width = frame.restart_interval * frame.mcu_width;
-  const std::uint32_t columns = (window.width + tile_width - 1) / tile_width;
-  const std::uint32_t rows = (window.height + frame.mcu_height - 1) / frame.mcu_height;
-  std::size_t first = std::size_t{window.top / frame.mcu_height} * frame.intervals_per_row() + window.left / tile_width;
-  std::uint32_t number = 0;
+  const std::uint32_t columns = (region.width + tile_width - 1) / tile_width;
+  const std::uint32_t rows = (region.height + frame.mcu_height - 1) / frame.mcu_height;
+  std::size_t first = std::size_t{region.top / frame.mcu_height} * frame.intervals_per_row() + region.left / tile_width;
   for (std::uint32_t row = 0; row < rows; ++row, first += frame.intervals_per_row()) {
     for (std::size_t i = first; i < first + columns; ++i) {
-      append(out, jpeg, begins[i], begins[i + 1] - kMarkerBytes);
-      out.insert(out.end(), std::begin(kReadAhead), std::end(kReadAhead));
-      out.push_back(0xFF);
-      out.push_back(static_cast<std::uint8_t>(0xD0 + number++ % 8));
+      window.begins.push_back(static_cast<std::size_t>(out - bytes));
+      out = append_unstuffed(jpeg.data + begins[i], jpeg.data + begins[i + 1] - kMarkerBytes, out);
     }
   }
-  out.back() = 0xD9;
-  out.insert(out.end(), kBytesForFastDecoder, 0);
+  window.size = static_cast<std::size_t>(out - bytes);
+  window.begins.push_back(window.size);
+  std::fill_n(out, kReadAhead, std::uint8_t{0});
 }
 
 }  // namespace dlio

@@ -1,10 +1,12 @@
 // Cutting the JPEG of a window out of a crop-ready JPEG, without decoding.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "codec.hpp"
+#include "memory.hpp"
 #include "scan.hpp"
 
 namespace dlio {
@@ -31,9 +33,19 @@ Range with_margin(std::uint32_t begin, std::uint32_t size, std::uint32_t limit) 
 // Returns the smallest region of whole restart intervals that decodes to exact pixels inside `box`.
 Box covering_intervals(const Frame& frame, const Box& box) noexcept;
 
-// Writes to `jpeg_of_window` the JPEG of `window`, a region of whole intervals: the tables, a frame header of the
-// window's size, and its intervals with their markers renumbered. `begins` comes from find_intervals.
-void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& begins, const Box& window,
-                std::vector<std::uint8_t>& jpeg_of_window);
+// What is cut out of a JPEG, in memory that is kept for the next window.
+struct Window {
+  Scratch bytes;                    // headers for the window's size, up to the scan, then the scan's intervals
+  std::size_t size = 0;             // bytes
+  std::vector<std::size_t> begins;  // of the intervals within `bytes`, and the end of the last one
+
+  Bytes jpeg() noexcept { return {bytes.data(), size}; }
+};
+
+// Cuts `region`, which consists of whole intervals, out of a JPEG; `begins` comes from find_intervals. The intervals
+// are without markers and without stuffing (FF 00 is FF), so that only IntervalDecoder can read them.
+// Throws std::bad_alloc.
+void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& begins, const Box& region,
+                Window& window);
 
 }  // namespace dlio

@@ -1,0 +1,73 @@
+#include "huffman.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace dlio {
+namespace {
+
+// Where the coefficients of the zigzag lie; 15 more, as a damaged block may run that far behind its end.
+constexpr std::uint8_t kNaturalOrder[DCTSIZE2 + 15] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
+    6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
+    39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
+
+constexpr int kZeroRun = 15;  // without a value: 16 zeros; any shorter run without a value ends the block
+
+Code code_of(std::uint8_t symbol, unsigned code_bits) noexcept {
+  const unsigned value_bits = symbol & 15u;
+  return {static_cast<std::uint8_t>(code_bits), static_cast<std::uint8_t>(value_bits),
+          static_cast<std::uint8_t>(code_bits + value_bits), static_cast<std::uint8_t>(symbol >> 4)};
+}
+
+}  // namespace
+
+void HuffmanTable::build(const JHUFF_TBL& table) noexcept {
+  std::fill(std::begin(codes_), std::end(codes_), Code{});
+  std::copy_n(table.huffval, 256, symbols_);
+  std::uint32_t code = 0;  // of `length` bits
+  int index = 0;           // of its symbol
+  for (unsigned length = 1; length <= 16; ++length, code <<= 1) {
+    offset_[length] = index - static_cast<int>(code);
+    for (int i = 0; i < table.bits[length]; ++i, ++code, ++index) {
+      if (length > kLookahead) continue;
+      const unsigned free_bits = kLookahead - length;
+      std::fill_n(codes_ + (code << free_bits), 1u << free_bits, code_of(symbols_[index & 255], length));
+    }
+    limit_[length] = code << (16 - length);
+  }
+}
+
+Code HuffmanTable::long_code(std::uint32_t bits) const noexcept {
+  for (unsigned length = kLookahead + 1; length <= 16; ++length) {
+    if (bits >= limit_[length]) continue;
+    return code_of(symbols_[(static_cast<std::int32_t>(bits >> (16 - length)) + offset_[length]) & 255], length);
+  }
+  return {};
+}
+
+bool decode_block(BitReader& shared_reader, const HuffmanTable& dc, const HuffmanTable& ac, std::uint32_t& last_dc,
+                  JCOEF* block) noexcept {
+  BitReader reader = shared_reader;
+  reader.refill();
+  Code code = dc.next(reader);
+  if (code.code_bits == 0) return false;
+  last_dc += static_cast<std::uint32_t>(reader.take(code));
+  block[0] = static_cast<JCOEF>(last_dc);
+  for (int k = 1; k < DCTSIZE2; ++k) {
+    reader.refill();
+    code = ac.next(reader);
+    const std::int32_t value = reader.take(code);
+    k += code.run;
+    if (code.value_bits == 0) {
+      if (code.code_bits == 0) return false;
+      if (code.run < kZeroRun) break;
+      continue;
+    }
+    block[kNaturalOrder[k]] = static_cast<JCOEF>(value);
+  }
+  shared_reader = reader;
+  return true;
+}
+
+}  // namespace dlio

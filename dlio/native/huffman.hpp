@@ -1,0 +1,92 @@
+// Huffman decoding of the blocks of a sequential JPEG (ITU-T T.81, F.2.2) from bytes without stuffing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include <jpeglib.h>
+
+namespace dlio {
+
+// A block is at most 64 codes of 16 bits, each with as many bits of value; an MCU has at most 10 blocks.
+constexpr std::size_t kMaxMcuBytes = D_MAX_BLOCKS_IN_MCU * DCTSIZE2 * 4;
+
+// Readable bytes that must follow the last interval: a reader that runs over its end is stopped after the MCU.
+constexpr std::size_t kReadAhead = kMaxMcuBytes + 16;
+
+// A Huffman code and the value behind it.
+struct Code {
+  std::uint8_t code_bits;
+  std::uint8_t value_bits;
+  std::uint8_t num_bits;  // both
+  std::uint8_t run;       // zeros before the coefficient
+};
+
+// Bits from the first of a byte on. The buffer holds them at its upper end.
+class BitReader {
+ public:
+  BitReader() = default;
+  BitReader(const std::uint8_t* begin, const std::uint8_t* end) noexcept : at_(begin), end_(end) {}
+
+  // Makes at least 56 bits available. Without a branch: whether the buffer is low cannot be predicted.
+  void refill() noexcept {
+    std::uint64_t word;
+    std::memcpy(&word, at_, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    bits_ |= word >> count_;
+    at_ += (63 - count_) / 8;
+    count_ |= 56;
+  }
+
+  std::uint32_t peek(unsigned num_bits) const noexcept { return static_cast<std::uint32_t>(bits_ >> (64 - num_bits)); }
+
+  // Takes a code and returns the value behind it: negative ones begin with a 0 (F.2.2.1, EXTEND).
+  std::int32_t take(const Code& code) noexcept {
+    const auto value = static_cast<std::int32_t>((bits_ << code.code_bits >> 1) >> (63 - code.value_bits));
+    bits_ <<= code.num_bits;
+    count_ -= code.num_bits;
+    const std::int32_t bound = 1 << code.value_bits;
+    return 2 * value < bound ? value - bound + 1 : value;
+  }
+
+  bool is_overrun() const noexcept { return at_ - count_ / 8 > end_; }
+
+ private:
+  const std::uint8_t* at_ = nullptr;
+  const std::uint8_t* end_ = nullptr;
+  std::uint64_t bits_ = 0;
+  unsigned count_ = 0;
+};
+
+// A Huffman table made ready to decode.
+class HuffmanTable {
+ public:
+  // `table` has passed libjpeg's own checks: its codes fit into their bits.
+  void build(const JHUFF_TBL& table) noexcept;
+
+  // Returns the code that is next in a refilled reader; one of 0 bits where there is no such code.
+  Code next(const BitReader& reader) const noexcept {
+    const Code code = codes_[reader.peek(kLookahead)];
+    return __builtin_expect(code.code_bits == 0, 0) ? long_code(reader.peek(16)) : code;
+  }
+
+ private:
+  static constexpr unsigned kLookahead = 10;  // bits
+
+  Code long_code(std::uint32_t bits) const noexcept;
+
+  Code codes_[1u << kLookahead];
+  std::uint32_t limit_[17];  // by length: the first 16 bits that are beyond this length's codes
+  std::int32_t offset_[17];  // by length: the index of its first symbol, less its first code
+  std::uint8_t symbols_[256];
+};
+
+// Decodes a block: coefficients in natural order into `block`, which is zero. Returns whether all codes were good.
+bool decode_block(BitReader& reader, const HuffmanTable& dc, const HuffmanTable& ac, std::uint32_t& last_dc,
+                  JCOEF* block) noexcept;
+
+}  // namespace dlio

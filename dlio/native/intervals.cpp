@@ -1,0 +1,80 @@
+#include "intervals.hpp"
+
+#include <algorithm>
+
+#include <jerror.h>
+
+namespace dlio {
+namespace {
+
+// The beginning of libjpeg's `struct jpeg_entropy_decoder` (jpegint.h), the same in all its versions and forks.
+struct EntropyDecoder {
+  void (*start_pass)(j_decompress_ptr);
+  boolean (*decode_mcu)(j_decompress_ptr, JBLOCKROW*);
+};
+
+struct IntervalDecoder {
+  HuffmanTable dc[NUM_HUFF_TBLS];
+  HuffmanTable ac[NUM_HUFF_TBLS];
+  const std::uint8_t* bytes;
+  const std::size_t* begin;  // of the next interval, within bytes
+  const std::size_t* last;   // where the last interval ends
+  std::uint32_t mcus_per_interval;
+  std::uint32_t mcus_left;
+  BitReader reader;
+  std::uint32_t last_dc[MAX_COMPS_IN_SCAN];
+
+  static IntervalDecoder& of_this_thread() noexcept {
+    thread_local IntervalDecoder decoder;
+    return decoder;
+  }
+
+  void start_interval(j_decompress_ptr jpeg) {
+    if (begin == last) ERREXIT(jpeg, JERR_INPUT_EOF);
+    reader = BitReader(bytes + begin[0], bytes + begin[1]);
+    ++begin;
+    mcus_left = mcus_per_interval;
+    std::fill_n(last_dc, MAX_COMPS_IN_SCAN, 0u);
+  }
+};
+
+// `blocks` is null where libjpeg skips the MCU.
+boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* blocks) {
+  IntervalDecoder& decoder = IntervalDecoder::of_this_thread();
+  if (decoder.mcus_left == 0) decoder.start_interval(jpeg);
+  --decoder.mcus_left;
+  BitReader reader = decoder.reader;
+  JBLOCK skipped;
+  for (int i = 0; i < jpeg->blocks_in_MCU; ++i) {
+    const int component = jpeg->MCU_membership[i];
+    const jpeg_component_info& info = *jpeg->cur_comp_info[component];
+    JCOEF* block = blocks == nullptr ? skipped : *blocks[i];
+    if (!decode_block(reader, decoder.dc[info.dc_tbl_no], decoder.ac[info.ac_tbl_no], decoder.last_dc[component],
+                      block)) {
+      WARNMS(jpeg, JWRN_HUFF_BAD_CODE);
+    }
+  }
+  if (reader.is_overrun()) WARNMS(jpeg, JWRN_HIT_MARKER);
+  decoder.reader = reader;
+  return TRUE;
+}
+
+}  // namespace
+
+void start_decompress(jpeg_decompress_struct& jpeg, const Window& window) {
+  jpeg_start_decompress(&jpeg);
+  IntervalDecoder& decoder = IntervalDecoder::of_this_thread();
+  for (int i = 0; i < jpeg.comps_in_scan; ++i) {
+    const jpeg_component_info& info = *jpeg.cur_comp_info[i];
+    decoder.dc[info.dc_tbl_no].build(*jpeg.dc_huff_tbl_ptrs[info.dc_tbl_no]);
+    decoder.ac[info.ac_tbl_no].build(*jpeg.ac_huff_tbl_ptrs[info.ac_tbl_no]);
+  }
+  decoder.bytes = window.bytes.data();
+  decoder.begin = window.begins.data();
+  decoder.last = decoder.begin + window.begins.size() - 1;
+  decoder.mcus_per_interval = jpeg.restart_interval;
+  decoder.mcus_left = 0;
+  reinterpret_cast<EntropyDecoder*>(jpeg.entropy)->decode_mcu = decode_mcu;
+}
+
+}  // namespace dlio
