@@ -62,13 +62,10 @@ def decode_batch(
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
         upright: turn images as their EXIF orientation says before anything else.
     """
-    heads = [_head(picture, upright) for picture in pictures]
-    problems = {row: head for row, head in enumerate(heads) if isinstance(head, str)}
-    sizes: Sizes = np.array([(1, 1) if isinstance(head, str) else head[:2] for head in heads], dtype=np.int64)
-    windows = transform.plan(sizes.reshape(-1, 2), keys)
-    for_core = [not isinstance(head, str) and head[2] for head in heads]
+    sizes, for_core, problems = _heads(pictures, upright)
+    windows = transform.plan(sizes, keys)
     buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
-    left = np.ones(len(heads), dtype=np.bool_)
+    left = np.ones(len(pictures), dtype=np.bool_)
     if any(for_core):
         left = np.asarray(native.decode_batch(buffers, windows.boxes, windows.flips, out)) != 0
     rows = out.transpose(0, 2, 3, 1) if out.shape[1:] == (3, *transform.output_size) else out
@@ -80,6 +77,23 @@ def decode_batch(
     for row in problems:
         out[row] = 0
     return problems
+
+
+def measure(pictures: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:
+    """Returns the images' heights and widths, int64 of shape (n, 2), and what is wrong with some, by row.
+
+    Only headers are read; an image that cannot be measured counts as 1 x 1.
+    """
+    sizes, _, problems = _heads(pictures, upright=False)
+    return sizes, problems
+
+
+def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, list[bool], dict[int, str]]:
+    """Returns sizes, which images the core decodes, and what is wrong with some, by row."""
+    heads = [_head(picture, upright) for picture in pictures]
+    problems = {row: head for row, head in enumerate(heads) if isinstance(head, str)}
+    sizes = np.array([(1, 1) if isinstance(head, str) else head[:2] for head in heads], dtype=np.int64)
+    return sizes.reshape(-1, 2), [not isinstance(head, str) and head[2] for head in heads], problems
 
 
 def _head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:

@@ -13,6 +13,7 @@ both exactly, so that damage is found and named, and labels are known without re
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from itertools import pairwise
 from math import prod
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX = ".samples.npz"
+_NPY_HEADER = re.compile(
+    rb"\{'descr': '([<>|][a-z][0-9]{1,2})', 'fortran_order': False, 'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
+)
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 
 
@@ -144,27 +148,26 @@ class SampleTable:
         if name not in self._members:
             raise CorruptRecordError(self.path, f"the column {name!r} is missing: restore the file")
         offset, num_bytes = self._members[name]
-        stream = io.BytesIO(self._file.read(offset, num_bytes))
+        data = self._file.read(offset, num_bytes)
         try:
-            if np.lib.format.read_magic(stream) != (1, 0):
-                raise ValueError("not of npy version 1.0")
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-            expected = self._expected(name)
-            if fortran_order or dtype.hasobject or (expected is not None and (shape, dtype) != expected):
-                raise ValueError(f"{dtype}{list(shape)}, expected {expected}")
-            return np.frombuffer(stream.getvalue(), dtype=dtype, offset=stream.tell()).reshape(shape)
-        except (ValueError, EOFError) as error:
+            shape, dtype, begin = _npy_header(data)
+            if name == "key_bytes":
+                expected: tuple[tuple[int, ...], Any] = (len(data) - begin,), np.dtype("uint8")
+            else:
+                expected = self._expected(name)
+            if (shape, dtype) != expected:
+                raise ValueError(f"{dtype}{list(shape)}, expected {expected[1]}{list(expected[0])}")
+            return np.frombuffer(data, dtype=dtype, offset=begin).reshape(shape)
+        except (ValueError, TypeError) as error:
             raise CorruptRecordError(self.path, f"the column {name!r} is damaged: {error}: restore it") from error
 
-    def _expected(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    def _expected(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         import numpy as np
 
         n = self._num_samples
         fixed: dict[str, tuple[tuple[int, ...], str]] = {"key_offsets": ((n + 1,), "int64"), "crc32c": ((n,), "uint32")}
         if name in fixed:
             return fixed[name][0], np.dtype(fixed[name][1])
-        if name == "key_bytes":
-            return None
         kind = self._schema[name.removeprefix("field_")]
         return (n, *_shape(kind)), np.dtype(kind.dtype)
 
@@ -189,3 +192,18 @@ class SampleTable:
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()
+
+
+def _npy_header(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Returns shape, dtype, and where the values begin; numpy's own reader evaluates the header as Python.
+
+    Raises:
+        ValueError, TypeError: this is no array of npy version 1.0 in row-major order.
+    """
+    import numpy as np
+
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    match = _NPY_HEADER.fullmatch(data[10:begin])
+    if not data.startswith(b"\x93NUMPY\x01\x00") or match is None:
+        raise ValueError("no array of npy version 1.0 in row-major order")
+    return tuple(int(dim) for dim in match[2].split(b",") if dim.strip()), np.dtype(match[1].decode()), begin

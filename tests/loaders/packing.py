@@ -36,6 +36,7 @@ def _write_shard(stem: Path, schema: Schema, samples: Sequence[Sample], name: st
     writer.close()
     stem.with_name(stem.name + sample_table.SUFFIX).write_bytes(table.to_bytes())
     records = stem.with_name(stem.name + container.SUFFIX)
-    paths = sorted(stem.parent.glob(stem.name + ".*"), key=lambda path: (path != records, path.name))
-    files = [File(path.name, path.stat().st_size, digest_file(path)) for path in paths]
+    found = [path for path in stem.parent.rglob("*") if path.is_file() and stem.name in str(path)]
+    paths = sorted(found, key=lambda path: (records not in (path, path.parent), path))
+    files = [File(str(path.relative_to(stem.parent)), path.stat().st_size, digest_file(path)) for path in paths]
     return Shard(stem.name, len(samples), tuple(files))

@@ -1,0 +1,136 @@
+"""TensorFlow: `dataset`, a `tf.data.Dataset` of this rank's batches.
+
+    from dlio.images import RandomResizedCrop
+    from dlio.loaders.tensorflow import dataset
+
+    train = dataset("packed", batch_size=256, transform=RandomResizedCrop(224, flip=True), shuffle=True, seed=0)
+    model.fit(train, epochs=90, shuffle=False)  # uint8 (256, 224, 224, 3), int64 (256,); each pass is the next epoch
+
+Images with a label that are packed as TFRecord are read, parsed and decoded by TensorFlow's own operations
+(`dlio.loaders.tensorflow_records`); everything else comes from `dlio.loaders.loader`, in whole batches. Auto-sharding
+is off, since each rank gets its own part, as many batches as every other. Under a strategy:
+
+    strategy.distribute_datasets_from_function(lambda context: dataset(
+        "packed", context.get_per_replica_batch_size(256),
+        rank=context.input_pipeline_id, world_size=context.num_input_pipelines))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from dlio.errors import SchemaError, UsageError, missing_package
+
+try:
+    import tensorflow as tf
+except ModuleNotFoundError as error:
+    raise missing_package("tensorflow", "tensorflow", "dlio.loaders.tensorflow") from error
+
+import numpy as np
+
+from dlio.images import Transform
+from dlio.loaders import tensorflow_records
+from dlio.loaders.dataset import IMAGE, Batch, PackedSamples, paired
+from dlio.loaders.loader import ArrayBatches, Loader, place_from_env
+from dlio.loaders.order import Shuffle
+from dlio.loaders.share import End
+from dlio.manifest import Manifest
+from dlio.sample import Field
+
+
+def dataset(
+    data: str | Path | Manifest,
+    batch_size: int,
+    *,
+    transform: Transform | None = None,
+    shuffle: Shuffle = False,
+    seed: int = 0,
+    drop_remainder: bool = False,
+    end: End | str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    lanes: int | None = None,
+    upright: bool = False,
+) -> tf.data.Dataset:
+    """Returns this rank's batches; iterating again gives the next epoch.
+
+    An element is (image, label) where the fields are these two, else a dict of all fields. Images are uint8
+    (n, height, width, 3) with a transform, else encoded, as strings; labels are class indices (the label offset is
+    taken off) or vectors; lists whose length varies are ragged.
+
+    Args:
+        data: the folder that holds `manifest.jsonl`, or a manifest.
+        batch_size: samples of this rank's batch.
+        transform: what to make of the field `image`.
+        shuffle: False, True or `Window(w)`. From TFRecord, True shuffles shards and then samples in a buffer of 64 MiB;
+            a window reads that many shards in turn.
+        seed: of order and transform, the same on every rank.
+        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated
+            where ranks would differ.
+        end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds a bool tensor to each element that is
+            False for samples that were repeated.
+        rank, world_size: which process of how many; by default what the launcher tells.
+        lanes: see `dlio.loaders.order`; given, the order is that of every other loader, from TFRecord too.
+        upright: turn images as their EXIF orientation says.
+
+    Raises:
+        ManifestError: there is no data set.
+        UsageError: numbers that cannot be shared out evenly, or a transform and no image.
+        SchemaError: a field whose shape varies in more than one dimension.
+        LauncherError: the launcher's variables contradict each other.
+    """
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
+    place = place_from_env() if rank is None or world_size is None else (rank, world_size)
+    ends = End(end) if end is not None else End.DROP if drop_remainder else End.PAD
+    samples = PackedSamples(data, transform, upright=upright)
+    if lanes is None and tensorflow_records.reads(samples):
+        plan = tensorflow_records.Plan(samples, batch_size, shuffle, seed, ends, *place)
+        num_steps = len(plan.steps(0))
+        return _finished(tensorflow_records.batches(plan), num_steps)
+    source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
+    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes or 1, end=ends, place=lambda: place)
+    return _finished(_from_loader(loader), len(loader))
+
+
+def _finished(batches: tf.data.Dataset, num_steps: int) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.apply(tf.data.experimental.assert_cardinality(num_steps)).with_options(options).prefetch(1)
+
+
+def _from_loader(loader: Loader) -> tf.data.Dataset:
+    source = loader.source
+    assert isinstance(source, ArrayBatches)
+    schema = source.manifest.schema
+    size = loader.batch_size if loader.end is End.DROP else None
+    spec: Batch = {name: _spec(name, kind, size, source.samples.transform) for name, kind in schema.fields}
+    if loader.end is End.MASK:
+        spec["valid"] = tf.TensorSpec((size,), tf.bool)
+
+    def generate() -> Generator[Any, None, None]:
+        for batch in loader:
+            yield paired({name: _tensor(value, spec[name]) for name, value in batch.items()}, schema)
+
+    return tf.data.Dataset.from_generator(generate, output_signature=paired(spec, schema))
+
+
+def _spec(name: str, kind: Field, size: int | None, transform: Transform | None) -> tf.TypeSpec:
+    if name == IMAGE and transform is not None:
+        return tf.TensorSpec((size, *transform.output_size, 3), tf.uint8)
+    dtype = tf.as_dtype(kind.dtype) if kind.is_number else tf.string
+    if None not in kind.shape:
+        return tf.TensorSpec((size, *kind.shape), dtype)
+    if kind.shape == (None,):
+        return tf.RaggedTensorSpec((size, None), dtype, ragged_rank=1, row_splits_dtype=tf.int64)
+    raise SchemaError(f"the field {name!r} of type {kind} makes no batch in TensorFlow: pack it with one shape")
+
+
+def _tensor(value: Any, spec: tf.TypeSpec) -> Any:
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return value
+    lengths = np.array([len(row) for row in value], dtype=np.int64)
+    flat = [item for row in value for item in row]
+    return tf.RaggedTensor.from_row_lengths(tf.constant(flat, dtype=spec.dtype), lengths)

@@ -1,0 +1,198 @@
+"""tf.data from packed shards: every format, every rank, known lengths, Pillow's pixels.
+
+One file, since the import is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import dlio
+from dlio.errors import SchemaError, UsageError
+from dlio.images import CenterCrop, RandomResizedCrop, Resize
+from dlio.loaders import tensorflow_records
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.loaders.order import Shuffle, Window
+from dlio.loaders.share import End
+from dlio.loaders.tensorflow import dataset
+from dlio.manifest import Manifest
+from dlio.sample import Sample, Schema
+from tests.images import image, make_image_folder
+from tests.loaders.packing import pack_samples
+
+NUM_PHOTOS = 41
+PLACE = {"rank": 0, "world_size": 1}
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """TensorFlow keeps its own threads, and iterators that it collects when it likes."""
+    yield
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "recordio"])
+def packed_here(photos: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Manifest:
+    """The photos in 7 shards, read by TensorFlow's operations or by dlio's loader."""
+    out = tmp_path_factory.mktemp(request.param)
+    return dlio.pack(dlio.sources.image_folder(photos), out, format=request.param, num_shards=7, engine="serial")
+
+
+def numbers(batches: Any) -> list[int]:
+    """Returns which photo each image was made of."""
+    return [int(number) for batch in batches for number in batch[0].numpy()[:, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("end", End)
+@pytest.mark.parametrize("shuffle", [False, True, Window(2)], ids=str)
+def test_ranks_see_every_sample_once_in_equal_steps(packed_here: Manifest, end: End, shuffle: Shuffle) -> None:
+    seen: list[int] = []
+    steps = set()
+    for rank in range(3):
+        batches = dataset(packed_here, 4, transform=Resize(16), shuffle=shuffle, end=end, rank=rank, world_size=3)
+        elements = list(batches)
+        steps.add((len(batches), *(len(element[1]) for element in elements)))
+        assert len(elements) == len(batches)
+        valid = np.concatenate([e[2].numpy() if end is End.MASK else np.ones(len(e[1]), bool) for e in elements])
+        seen += [n for n, ok in zip(numbers(elements), valid, strict=True) if ok]
+    assert len(steps) == 1
+    if end is End.MASK:
+        assert sorted(seen) == list(range(NUM_PHOTOS))
+    elif end is End.PAD:
+        assert set(seen) == set(range(NUM_PHOTOS))
+    else:
+        assert len(set(seen)) == len(seen) == 36
+
+
+@pytest.mark.parametrize("end", End)
+def test_more_ranks_than_shards_share_their_records(packed: Manifest, end: End) -> None:
+    seen: list[int] = []
+    for rank in range(10):
+        batches = dataset(packed, 2, transform=Resize(16), shuffle=True, end=end, rank=rank, world_size=10)
+        assert len(list(batches)) == len(batches) == (2 if end is End.DROP else 3)
+        for element in batches:
+            valid = element[2].numpy() if end is End.MASK else np.ones(len(element[1]), bool)
+            seen += element[0].numpy()[valid][:, 0, 0, 0].tolist()
+    assert set(seen) <= set(range(NUM_PHOTOS))
+    if end is End.MASK:
+        assert sorted(seen) == list(range(NUM_PHOTOS))
+
+
+def test_elements_are_fully_specified(packed_here: Manifest) -> None:
+    batches = dataset(packed_here, 4, transform=Resize((16, 12)), drop_remainder=True, **PLACE)
+    assert batches.element_spec == (tf.TensorSpec((4, 16, 12, 3), tf.uint8), tf.TensorSpec((4,), tf.int64))
+    assert int(batches.cardinality()) == 10
+    policy = batches.options().experimental_distribute.auto_shard_policy
+    assert policy == tf.data.experimental.AutoShardPolicy.OFF
+    padded = dataset(packed_here, 4, transform=Resize((16, 12)), end="mask", **PLACE)
+    assert padded.element_spec[0] == tf.TensorSpec((None, 16, 12, 3), tf.uint8)
+    assert padded.element_spec[2] == tf.TensorSpec((None,), tf.bool)
+    assert [len(labels) for _, labels, _ in padded] == [4] * 10 + [1]
+
+
+def test_each_pass_is_the_next_epoch_and_reproducible(packed_here: Manifest) -> None:
+    batches = dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=3, **PLACE)
+    epochs = [numbers(batches) for _ in range(3)]
+    assert all(sorted(epoch) == list(range(NUM_PHOTOS)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    again = dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=3, **PLACE)
+    assert [numbers(again) for _ in range(3)] == epochs
+    assert numbers(dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=4, **PLACE)) != epochs[0]
+
+
+def test_without_a_transform_images_stay_encoded(packed_here: Manifest, photos: Path) -> None:
+    images, labels = next(iter(dataset(packed_here, NUM_PHOTOS, **PLACE)))
+    assert images.numpy().tolist() == [path.read_bytes() for path in sorted(photos.glob("*/*.png"))]
+    assert labels.numpy().tolist() == PackedSamples(packed_here).labels.tolist()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
+@pytest.mark.parametrize("transform", [RandomResizedCrop(16, flip=True), CenterCrop(16), Resize((16, 20))], ids=repr)
+def test_tensorflow_decodes_what_the_loader_decodes(tmp_path: Path, kind: str, transform: Any) -> None:
+    """The same boxes and flips, and pixels within 3 of 255."""
+    make_image_folder(tmp_path / "photos", {"a": 5, "b": 4}, kind)
+    manifest = dlio.pack(dlio.sources.image_folder(tmp_path / "photos"), tmp_path / "packed", engine="serial")
+    assert tensorflow_records.reads(PackedSamples(manifest, transform))
+    source = ArrayBatches(PackedSamples(manifest, transform), channels_last=True)
+    expected = next(iter(Loader(source, 9, seed=2, place=lambda: (0, 1))))
+    images, labels = next(iter(dataset(manifest, 9, transform=transform, seed=2, **PLACE)))
+    assert labels.numpy().tolist() == expected["label"].tolist()
+    distance = np.abs(images.numpy().astype(int) - expected["image"])
+    assert distance.max() <= 3 and distance.mean() <= 1
+
+
+@pytest.mark.parametrize("name", ["tfrecord", "lmdb"])
+def test_label_offset_is_taken_off(tmp_path: Path, name: str) -> None:
+    schema = Schema.of({"image": "bytes", "label": "int64"}, ("ant", "bee"), label_offset=1)
+    samples = [Sample(str(i), {"image": image(i), "label": 1 + i % 2}) for i in range(4)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name=name)
+    assert next(iter(dataset(manifest, 4, **PLACE)))[1].numpy().tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("label", ["float32[14]", "int32", "float64[2]", "uint8[3]", "bool", "float16"])
+def test_labels_of_any_type(tmp_path: Path, label: str) -> None:
+    schema = Schema.of({"image": "bytes", "label": label})
+    kind = schema["label"]
+    rows = [np.full([dim or 0 for dim in kind.shape], i % 2, kind.dtype) for i in range(6)]
+    samples = [Sample(str(i), {"image": image(i), "label": row}) for i, row in enumerate(rows)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=2)
+    _, labels = next(iter(dataset(manifest, 6, transform=Resize(8), **PLACE)))
+    assert labels.dtype == kind.dtype and labels.numpy().tolist() == np.stack(rows).tolist()
+
+
+def test_other_schemas_give_dicts_and_ragged_lists(tmp_path: Path) -> None:
+    schema = Schema.of(
+        {"frames": "bytes[]", "name": "str", "pose": "float32[3]", "points": "int16[]", "pair": "bytes[2]"}
+    )
+    rows = [
+        {
+            "frames": [b"f"] * i,
+            "name": f"n{i}",
+            "pose": np.full(3, i, "float32"),
+            "points": np.arange(i, dtype="int16"),
+            "pair": [b"x", b"y"],
+        }
+        for i in range(5)
+    ]
+    manifest = pack_samples(tmp_path, schema, [Sample(row["name"], row) for row in rows], num_shards=2)
+    element = next(iter(dataset(manifest, 5, **PLACE)))
+    assert element["frames"].to_list() == [[b"f"] * i for i in range(5)]
+    assert element["points"].to_list() == [list(range(i)) for i in range(5)]
+    assert element["name"].numpy().tolist() == [b"n0", b"n1", b"n2", b"n3", b"n4"]
+    assert element["pair"].shape == (5, 2) and element["pose"].dtype == tf.float32
+
+
+def test_what_makes_no_batch_is_refused(tmp_path: Path, packed: Manifest) -> None:
+    schema = Schema.of({"points": "float32[?,3]"})
+    samples = [Sample("a", {"points": np.zeros((2, 3), "float32")})]
+    with pytest.raises(SchemaError, match="'points'"):
+        dataset(pack_samples(tmp_path, schema, samples, num_shards=1), 1, **PLACE)
+    with pytest.raises(UsageError, match="no whole batch"):
+        dataset(packed, 30, drop_remainder=True, rank=0, world_size=2)
+    with pytest.raises(UsageError, match="both or neither"):
+        dataset(packed, 4, rank=0)
+
+
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    schema = Schema.of({"image": "bytes", "label": "int64"})
+    samples = [Sample(f"some/{i}.png", {"image": b"no image", "label": 0}) for i in range(3)]
+    for name in ("tfrecord", "webdataset"):
+        manifest = pack_samples(tmp_path / name, schema, samples, num_shards=1, name=name)
+        with pytest.raises(tf.errors.OpError, match=r"sample 'some/0\.png': the image cannot be decoded"):
+            list(dataset(manifest, 2, transform=Resize(8), **PLACE))
+
+
+def test_keras_fits(packed_here: Manifest) -> None:
+    keras = tf.keras
+    model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(
+        dataset(packed_here, 8, transform=Resize(16), shuffle=True, **PLACE), epochs=2, verbose=0, shuffle=False
+    )
+    assert len(history.history["loss"]) == 2
