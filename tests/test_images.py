@@ -1,0 +1,265 @@
+"""Transforms and decoders: torchvision's distribution, Pillow's pixels, every kind of image, damage that is named."""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.stats import ks_2samp
+
+from dlio import decoders, native
+from dlio.errors import DataError, UsageError
+from dlio.images import CenterCrop, RandomResizedCrop, Resize, Transform, Windows
+from dlio.keyed import derive_each
+
+SIZES = st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=20)
+TRANSFORMS: list[Transform] = [
+    RandomResizedCrop(24, flip=True),
+    RandomResizedCrop((16, 32), scale=(0.9, 1.0), ratio=(5.0, 6.0)),
+    CenterCrop(24),
+    CenterCrop(24, resize=24),
+    Resize((20, 30)),
+]
+
+
+def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Returns a picture with smooth areas and detail, as photographs have."""
+    generator = np.random.default_rng(seed)
+    coarse = Image.fromarray(generator.integers(0, 255, (5, 7, 3), dtype=np.uint8)).resize((width, height))
+    noise = generator.integers(-12, 12, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(coarse).astype(int) + noise, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def keys(count: int, seed: int = 0) -> np.ndarray:
+    return derive_each(seed, np.arange(count))
+
+
+@given(sizes=SIZES, transform=st.sampled_from(TRANSFORMS), seed=st.integers(0, 99))
+def test_windows_lie_within_their_images(sizes: list[tuple[int, int]], transform: Transform, seed: int) -> None:
+    array = np.array(sizes)
+    windows = transform.plan(array, keys(len(sizes), seed))
+    left, top, width, height = windows.boxes.T
+    assert windows.boxes.dtype == np.int32 and windows.flips.dtype == np.bool_
+    assert (windows.boxes[:, 2:] >= 1).all() and (windows.boxes[:, :2] >= 0).all()
+    assert (left + width <= array[:, 1]).all() and (top + height <= array[:, 0]).all()
+
+
+@given(sizes=SIZES, seed=st.integers(0, 99))
+def test_a_window_depends_on_its_own_key_and_size_only(sizes: list[tuple[int, int]], seed: int) -> None:
+    transform = RandomResizedCrop(224, flip=True)
+    together = transform.plan(np.array(sizes), keys(len(sizes), seed))
+    for row, size in enumerate(sizes):
+        alone = transform.plan(np.array([size]), keys(len(sizes), seed)[row : row + 1])
+        assert alone.boxes.tolist() == together.boxes[row : row + 1].tolist()
+        assert alone.flips.tolist() == together.flips[row : row + 1].tolist()
+
+
+def torchvision_box(height: int, width: int, chance: random.Random) -> tuple[int, int, int, int]:
+    """Draws as torchvision.transforms.RandomResizedCrop.get_params does: left, top, width, height."""
+    for _ in range(10):
+        area = height * width * chance.uniform(0.08, 1.0)
+        ratio = math.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return chance.randint(0, width - w), chance.randint(0, height - h), w, h
+    w = height * 4 / 3 if width / height > 4 / 3 else width
+    h = width / (3 / 4) if width / height < 3 / 4 else height
+    return (width - round(w)) // 2, (height - round(h)) // 2, round(w), round(h)
+
+
+@pytest.mark.parametrize(("height", "width"), [(375, 500), (333, 1000), (200, 64)])
+def test_random_boxes_are_distributed_as_torchvisions(height: int, width: int) -> None:
+    count = 20_000
+    chance = random.Random(1)
+    theirs = np.array([torchvision_box(height, width, chance) for _ in range(count)])
+    windows = RandomResizedCrop(224, flip=True).plan(np.tile([[height, width]], (count, 1)), keys(count, 5))
+    for column in range(4):
+        assert ks_2samp(windows.boxes[:, column], theirs[:, column]).pvalue > 1e-4
+    assert abs(windows.flips.mean() - 0.5) < 0.02
+
+
+def test_an_image_that_no_try_fits_gives_its_centre() -> None:
+    sizes = np.array([[10, 4000], [4000, 10], [1, 1], [1, 5000]])
+    boxes = RandomResizedCrop(8).plan(sizes, keys(4)).boxes
+    assert boxes.tolist() == [[1993, 0, 13, 10], [0, 1993, 10, 13], [0, 0, 1, 1], [2499, 0, 1, 1]]
+
+
+def test_center_crop_takes_what_torchvision_takes() -> None:
+    boxes = CenterCrop(224).plan(np.array([[256, 256], [512, 768], [300, 300]]), keys(3)).boxes
+    assert boxes.tolist() == [[16, 16, 224, 224], [160, 32, 448, 448], [19, 19, 262, 262]]
+    assert CenterCrop(224, resize=224).plan(np.array([[100, 300]]), keys(1)).boxes.tolist() == [[100, 0, 100, 100]]
+
+
+def reference(picture: bytes, transform: Transform, key: np.ndarray) -> np.ndarray:
+    """Returns what torchvision's steps on a PIL image give: convert, crop, resize, flip."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    windows = transform.plan(np.array([image.size[::-1]]), key)
+    left, top, width, height = windows.boxes[0].tolist()
+    height_out, width_out = transform.output_size
+    image = image.crop((left, top, left + width, top + height)).resize(
+        (width_out, height_out), Image.Resampling.BILINEAR
+    )
+    return np.asarray(image)[:, ::-1] if windows.flips[0] else np.asarray(image)
+
+
+def decode(pictures: list[bytes], transform: Transform, *, upright: bool = False) -> tuple[np.ndarray, dict[int, str]]:
+    out = np.full((len(pictures), 3, *transform.output_size), 7, dtype=np.uint8)
+    problems = decoders.decode_batch(pictures, transform, keys(len(pictures)), out, upright=upright)
+    return out.transpose(0, 2, 3, 1), problems
+
+
+def kinds_of_images() -> dict[str, bytes]:
+    rgb = photo(61, 47)
+    alpha = Image.fromarray(np.random.default_rng(1).integers(0, 255, (47, 61), dtype=np.uint8))
+    deep = Image.fromarray(np.arange(47 * 61, dtype=np.uint16).reshape(47, 61) * 20)
+    return {
+        "jpeg": encoded(rgb, quality=92),
+        "jpeg 4:4:4": encoded(rgb, subsampling=0),
+        "progressive": encoded(rgb, progressive=True),
+        "grey jpeg": encoded(rgb.convert("L")),
+        "cmyk jpeg": encoded(rgb.convert("CMYK")),
+        "png": encoded(rgb, "PNG"),
+        "grey png": encoded(rgb.convert("L"), "PNG"),
+        "16 bit png": encoded(deep, "PNG"),
+        "palette png": encoded(rgb.quantize(40), "PNG"),
+        "palette with transparency": encoded(rgb.quantize(40), "PNG", transparency=3),
+        "alpha png": encoded(Image.merge("RGBA", (*rgb.split(), alpha)), "PNG"),
+        "one bit png": encoded(rgb.convert("1"), "PNG"),
+        "webp": encoded(rgb, "WEBP"),
+        "tiff": encoded(rgb, "TIFF"),
+        "gif": encoded(rgb, "GIF"),
+        "bmp": encoded(rgb, "BMP"),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds_of_images())
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_every_kind_of_image_becomes_what_torchvision_makes_of_it(kind: str, transform: Transform) -> None:
+    picture = kinds_of_images()[kind]
+    pixels, problems = decode([picture], transform)
+    assert problems == {}
+    distance = np.abs(pixels[0].astype(int) - reference(picture, transform, keys(1)))
+    assert distance.max() <= 3 and distance.mean() <= 1
+    if not picture.startswith(b"\xff\xd8"):
+        assert distance.max() == 0
+
+
+def test_whole_images_are_pillows() -> None:
+    for picture in kinds_of_images().values():
+        expected = Image.open(io.BytesIO(picture)).convert("RGB")
+        assert decoders.decode_rgb(picture).tobytes() == expected.tobytes()
+
+
+def test_rows_and_layouts_agree_in_a_mixed_batch() -> None:
+    pictures = list(kinds_of_images().values())
+    transform = RandomResizedCrop(24, flip=True)
+    channels_first, _ = decode(pictures, transform)
+    channels_last = np.empty((len(pictures), 24, 24, 3), dtype=np.uint8)
+    decoders.decode_batch(pictures, transform, keys(len(pictures)), channels_last)
+    assert (channels_first == channels_last).all()
+    for row, picture in enumerate(pictures):
+        distance = np.abs(
+            channels_last[row].astype(int) - reference(picture, transform, keys(len(pictures))[row : row + 1])
+        )
+        assert distance.max() <= 3
+
+
+def test_pixels_need_no_decoding() -> None:
+    pixels = np.asarray(photo(32, 32))
+    out = np.empty((2, 3, 32, 32), dtype=np.uint8)
+    assert decoders.decode_batch([pixels, pixels[:, :, 0].copy()], Resize(32), keys(2), out) == {}
+    assert (out[0].transpose(1, 2, 0) == pixels).all()
+    assert (out[1] == pixels[None, :, :, 0]).all()
+
+
+def test_pillow_alone_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the core is not built."""
+    picture = kinds_of_images()["jpeg"]
+    monkeypatch.setattr(native, "available", False)
+    pixels, problems = decode([picture], RandomResizedCrop(24, flip=True))
+    assert problems == {}
+    assert (pixels[0] == reference(picture, RandomResizedCrop(24, flip=True), keys(1))).all()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_honoured_on_request_only(kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture = encoded(photo(40, 24), kind, exif=exif)
+    turned = decoders.decode_rgb(picture, upright=True)
+    assert turned.size == ((24, 40) if orientation >= 5 else (40, 24))
+    for upright in (False, True):
+        pixels, problems = decode([picture], Resize((24, 40)), upright=upright)
+        expected = decoders.decode_rgb(picture, upright=upright).resize((40, 24), Image.Resampling.BILINEAR)
+        assert problems == {}
+        assert np.abs(pixels[0].astype(int) - np.asarray(expected)).max() <= 3
+
+
+def damaged_images() -> dict[str, bytes]:
+    jpeg, png = encoded(photo(200, 200)), encoded(photo(200, 200), "PNG")
+    huge = bytearray(encoded(photo(8, 8), "PNG"))
+    huge[16:24] = b"\x00\x00\xff\xff" * 2
+    bomb = bytearray(encoded(photo(8, 8), "BMP"))
+    bomb[18:26] = b"\xff\xff\x00\x00" * 2
+    return {
+        "empty": b"",
+        "no image": b"no image",
+        "cut jpeg": jpeg[: len(jpeg) // 2],
+        "jpeg without an end of its head": jpeg[:100],
+        "only a start": b"\xff\xd8\xff",
+        "cut png": png[: len(png) // 2],
+        "png with a broken head": png[:20] + b"\xff" * 20 + png[40:],
+        "png of 65535 x 65535": bytes(huge),
+        "bmp of 65535 x 65535": bytes(bomb),
+    }
+
+
+@pytest.mark.parametrize("kind", damaged_images())
+def test_damage_spoils_its_own_row_only(kind: str) -> None:
+    good = encoded(photo(50, 40))
+    bad = damaged_images()[kind]
+    pixels, problems = decode([good, bad, good], Resize(16))
+    assert list(problems) == [1]
+    assert problems[1].startswith("the image")
+    assert (pixels[1] == 0).all()
+    assert (pixels[0] == pixels[2]).all() and pixels[0].any()
+    with pytest.raises(DataError, match="cannot be decoded"):
+        decoders.decode_rgb(bad)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomResizedCrop(0),
+        lambda: RandomResizedCrop((4, -1)),
+        lambda: RandomResizedCrop(4, scale=(0.5, 0.1)),
+        lambda: RandomResizedCrop(4, ratio=(0, 1)),
+        lambda: CenterCrop(0),
+        lambda: CenterCrop(10, resize=9),
+        lambda: Resize(0),
+    ],
+)
+def test_impossible_transforms_are_refused(make: object) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        make()  # type: ignore[operator]
+
+
+def test_transforms_are_plain_data() -> None:
+    for transform in TRANSFORMS:
+        assert isinstance(transform, Transform)
+        assert pickle.loads(pickle.dumps(transform)) == transform
+        assert isinstance(transform.plan(np.empty((0, 2), dtype=np.int64), keys(0)), Windows)
