@@ -93,6 +93,12 @@ class TestPack:
         assert code == 0
         assert Manifest.load(tmp_path / "out").num_samples == 2
 
+    def test_options_of_the_source(self, run, photos, tmp_path):
+        (tmp_path / "list.csv").write_text("name,a,b\ncat/0001.png,4,5\ndog/0002.png,9,6\n")
+        options = ["--option", "path_column=name", "--option", "label_columns=b", "--root", photos]
+        assert run("pack", tmp_path / "list.csv", tmp_path / "out", "--format", "tfrecord", *options)[0] == 0
+        assert Manifest.load(tmp_path / "out").schema.types() == {"image": "bytes", "label": "int64"}
+
     def test_json_is_one_object(self, run, photos, tmp_path):
         code, out, _ = run("pack", photos, tmp_path / "out", "--format", "tfrecord", "--json")
         report = json.loads(out)
@@ -155,6 +161,8 @@ class TestExitCodes:
             "pack {photos} {out} --format tfrecord --shuffle -1",
             "pack {photos} {out} --format tfrecord --engine steam",
             "pack {photos} {out} --format tfrecord --source floppy",
+            "pack {photos} {out} --format tfrecord --option split=test",
+            "pack {photos} {out} --format tfrecord --option split",
             "pack {photos}/absent {out} --format tfrecord",
             "pack {photos}/cat/0001.png {out} --format tfrecord",
         ],

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "manifest": BASE | {"files", "sample"},
     "formats": BASE | {"sample"},
     "pack": BASE | {"formats", "manifest", "sample", "files", "images", "native", "executors"}
-    | {"sample_table", "shards"},
+    | {"sample_table", "shards", "filesystems"},
 }
 
 

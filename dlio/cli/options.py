@@ -56,6 +56,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def name_and_value(text: str) -> tuple[str, str]:
+    """Returns the two sides of NAME=VALUE, as an option's type."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
 def size(text: str) -> int:
     """Returns a size in bytes, as an option's type."""
     try:

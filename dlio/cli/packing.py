@@ -6,16 +6,28 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio import formats
-from dlio.cli.options import add_verb, count, dataset_argument, engine_options, open_pool, size, workers_option
+from dlio.cli.options import (
+    add_verb,
+    count,
+    dataset_argument,
+    engine_options,
+    name_and_value,
+    open_pool,
+    size,
+    workers_option,
+)
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.pack.listing import Source
 
 
 def add_verbs(verbs: Any) -> None:
@@ -40,12 +52,17 @@ def pack(args: argparse.Namespace) -> int:
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 
-def _print_plan(args: argparse.Namespace) -> int:
-    from dlio.pack.run import make_plan
+def _source(args: argparse.Namespace) -> Source:
     from dlio.pack.sources import open_source
 
+    return open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+
+
+def _print_plan(args: argparse.Namespace) -> int:
+    from dlio.pack.run import make_plan
+
     plan = make_plan(
-        open_source(args.src, name=args.source, root=args.root),
+        _source(args),
         format=args.format,
         label_offset=args.label_offset,
         seed=args.shuffle,
@@ -59,11 +76,10 @@ def _print_plan(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
     import dlio
-    from dlio.pack.sources import open_source
 
     with Progress("pack", unit="samples", quiet=args.quiet) as progress:
         manifest = dlio.pack(
-            open_source(args.src, name=args.source, root=args.root),
+            _source(args),
             args.out,
             format=args.format,
             label_offset=args.label_offset,
@@ -145,6 +161,14 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
+    verb.add_argument(
+        "--option",
+        type=name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
+    )
     verb.add_argument("--root", type=Path, help="the folder that a list's paths start from (default: the list's)")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import os
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dlio.errors import SourceError
 from dlio.pack.keys import Keys
-from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
+from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,81 +69,3 @@ class Source(Protocol):
         The context gives a function that returns the sample in row `index`; called by one thread. It raises SourceError
         where a sample cannot be read or is not what it should be, naming the path.
         """
-
-
-@contextmanager
-def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-    """Gives what reads image files whose paths below `root` are their keys, and whose labels are in the listing."""
-
-    def read(index: int) -> Sample:
-        key = listing.keys[index]
-        fields: dict[str, Any] = {name: values[index] for name, values in listing.columns.items()}
-        return Sample(key, {"image": read_file(path_below(root, key))} | fields)
-
-    yield read
-
-
-def path_below(root: Path, key: str) -> str:
-    """Returns the path of the file that a list calls `key`; an absolute one stays as it is."""
-    return os.path.join(root, key)  # noqa: PTH118  a Path takes ten times as long, for each of millions of files
-
-
-def read_file(path: str) -> bytes:
-    """Returns the content of a regular file.
-
-    Raises:
-        SourceError: it cannot be read, or is a folder, a pipe or a device.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise SourceError(f"cannot read {path}: it is no regular file: remove it from the input")
-            return _read_all(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}: check that it is there and may be read") from error
-
-
-def _read_all(descriptor: int, num_bytes: int) -> bytes:
-    data = os.read(descriptor, num_bytes)
-    while len(data) < num_bytes and (more := os.read(descriptor, num_bytes - len(data))):
-        data += more
-    return data
-
-
-def image_file_listing(root: Path, names: Iterable[str], labels: Array, class_names: tuple[str, ...]) -> Listing:
-    """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...).
-
-    Raises:
-        SourceError: a name is no key; see `Keys`.
-    """
-    import numpy as np
-
-    keys = Keys.of(names)
-    keys.check_distinct()
-    sizes = np.fromiter((file_bytes(path_below(root, key)) for key in keys), dtype="int64", count=len(keys))
-    if labels.dtype == "int64" and labels.ndim == 1:
-        schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
-    else:
-        schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
-        labels = labels.astype("float32")
-    return Listing(schema, keys, sizes, {"label": labels})
-
-
-def file_bytes(path: str | os.DirEntry[str]) -> int:
-    """Returns a file's size in bytes, 0 for one that is not there: reading it will say so."""
-    try:
-        return os.stat(path).st_size  # noqa: PTH116  Path.stat takes four times as long
-    except OSError:
-        return 0
-
-
-def is_number(text: str) -> bool:
-    """Tells whether a label is written as a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -86,8 +86,7 @@ def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
     """Names the plan: samples, sizes, what is known of them, and their places."""
     running = files.new_hash(files.DEFAULT_DIGEST)
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
-    for key in listing.keys:
-        running.update(key.encode() + b"\0")
+    listing.keys.update(running)
     for values in (listing.num_bytes, *listing.columns.values(), *(shard.indices for shard in shards)):
         running.update(values.tobytes())
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"

@@ -1,23 +1,41 @@
 """Sources of samples: one module for each kind of input, found by name.
 
 A source lists its samples once, on one process, and reads them one by one, in the workers. To add one, add a module to
-this folder with `recognises(path)`, `open_source(path, root)` and a class that fulfils `Source`.
+this folder with `recognises(path)`, `open_source(path, root, **options)` and a class that fulfils `Source`; `_` in the
+module's name is `-` on the command line.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from dlio.errors import UsageError
 from dlio.pack.listing import Source
+from dlio.pack.sources.archive import archive
+from dlio.pack.sources.caffe_list import caffe_list
+from dlio.pack.sources.chestxray14 import chestxray14
+from dlio.pack.sources.cifar10 import cifar10
 from dlio.pack.sources.csv import csv_file
+from dlio.pack.sources.frames import frames
 from dlio.pack.sources.imagefolder import image_folder
 from dlio.pack.sources.lst import lst_file
 
-__all__ = ["csv_file", "image_folder", "lst_file", "names", "open_source"]
+__all__ = [
+    "archive",
+    "caffe_list",
+    "chestxray14",
+    "cifar10",
+    "csv_file",
+    "frames",
+    "image_folder",
+    "lst_file",
+    "names",
+    "open_source",
+]
 
 
 class SourceModule(Protocol):
@@ -26,24 +44,31 @@ class SourceModule(Protocol):
     def recognises(self, path: Path) -> bool:
         """Tells whether `path` looks like this kind of input; reads no more than a few lines or names."""
 
-    def open_source(self, path: Path, root: Path | None) -> Source:
+    def open_source(self, path: Path, root: Path | None, **options: str) -> Source:
         """Returns the source at `path`; `root` is the folder that a list's paths start from."""
 
 
 def names() -> list[str]:
     """Returns the names of the sources, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    modules = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
 def _load(name: str) -> SourceModule:
-    return cast(SourceModule, importlib.import_module(f"{__name__}.{name}"))
+    return cast(SourceModule, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
-def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None = None) -> Source:
-    """Returns the source at `path`; `auto` recognises its kind.
+def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None = None, **options: str) -> Source:
+    """Returns the source at `path`; `auto` recognises its kind, the most particular one first.
+
+    Args:
+        path: a folder or a file.
+        name: the kind of source.
+        root: the folder that a list's paths start from.
+        **options: the keywords of the source's function, as text.
 
     Raises:
-        UsageError: there is no source of this name, or `path` is not recognised or does not exist.
+        UsageError: there is no source of this name, it has no such option, or `path` is not recognised.
     """
     path = Path(path)
     if name != "auto" and name not in names():
@@ -53,4 +78,18 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     kinds = [kind for kind in names() if _load(kind).recognises(path)] if name == "auto" else [name]
     if not kinds:
         raise UsageError(f"{path} is not recognised: give its kind by --source, one of {', '.join(names())}")
-    return _load(kinds[0]).open_source(path, Path(root) if root is not None else None)
+    kind = _most_particular(kinds)
+    return _load(kind).open_source(path, Path(root) if root is not None else None, **_known(kind, options))
+
+
+def _most_particular(kinds: list[str]) -> str:
+    """Returns the kind to take where several fit: any other than folders and tables of any content."""
+    return next((kind for kind in kinds if kind not in ("imagefolder", "csv", "caffe-list")), kinds[0])
+
+
+def _known(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    known = list(inspect.signature(_load(kind).open_source).parameters)[2:]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"the source {kind} has no option {name!r}, only {', '.join(known) or 'none'}")
+    return options

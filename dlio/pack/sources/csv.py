@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.listing import Listing, image_file_listing, image_file_reader, is_number
+from dlio.pack.image_files import image_file_listing, image_file_reader, is_number
+from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
 if TYPE_CHECKING:
@@ -55,9 +56,11 @@ def recognises(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and path.is_file()
 
 
-def open_source(path: Path, root: Path | None) -> CsvFile:
-    """Returns the source of the CSV file `path`."""
-    return csv_file(path, root)
+def open_source(
+    path: Path, root: Path | None, path_column: str | None = None, label_columns: str | None = None
+) -> CsvFile:
+    """Returns the source of the CSV file `path`; the columns of labels have commas between their names."""
+    return csv_file(path, root, path_column, tuple(label_columns.split(",")) if label_columns else None)
 
 
 @dataclass(frozen=True, slots=True)

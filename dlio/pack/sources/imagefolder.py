@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
+from dlio.pack.image_files import file_sizes, image_file_reader
 from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing, file_bytes, image_file_reader
+from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -46,23 +47,22 @@ class ImageFolder:
         classes = sorted(entry.name for entry in _scan(self.path) if entry.is_dir())
         if not classes:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
-        labels, sizes = array("q"), array("q")
-        keys = Keys.of(self._names(classes, labels, sizes))
+        labels = array("q")
+        keys = Keys.of(self._names(classes, labels))
         keys.check_distinct()
         columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
-        return Listing(schema, keys, np.frombuffer(sizes, dtype="int64"), columns)
+        return Listing(schema, keys, file_sizes(self.path, keys), columns)
 
-    def _names(self, classes: list[str], labels: array[int], sizes: array[int]) -> Iterator[str]:
-        """Yields the path of each image below the folder, having added its label and size to theirs."""
+    def _names(self, classes: list[str], labels: array[int]) -> Iterator[str]:
+        """Yields the path of each image below the folder, having added its label to `labels`."""
         for label, name in enumerate(classes):
             before = len(labels)
-            for folder, entries in sorted(_walk(self.path / name, frozenset()), key=lambda found: found[0]):
+            for folder, images in sorted(_walk(self.path / name, frozenset()), key=lambda found: found[0]):
                 below = os.path.relpath(folder, self.path)
-                for entry in sorted(entries, key=lambda entry: entry.name):
+                for image in sorted(images):
                     labels.append(label)
-                    sizes.append(file_bytes(entry))
-                    yield f"{below}/{entry.name}"
+                    yield f"{below}/{image}"
             if len(labels) == before:
                 raise SourceError(f"{self.path / name} has no images ({' '.join(EXTENSIONS)}): remove the folder")
 
@@ -71,13 +71,14 @@ class ImageFolder:
         return image_file_reader(self.path, listing)
 
 
-def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Yields each folder and its image files, following links; `above` are the folders it is in, by identity."""
+def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, list[str]]]:
+    """Yields each folder and its images' names, following links; `above` are the folders it is in, by identity."""
     identity = folder.stat().st_dev, folder.stat().st_ino
     if identity in above:
         raise SourceError(f"{folder} leads back to a folder above it: remove the symbolic link")
     entries = _scan(folder)
-    yield str(folder), [entry for entry in entries if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir()]
+    names = (entry.name for entry in entries if not entry.is_dir())
+    yield str(folder), [name for name in names if name.lower().endswith(EXTENSIONS)]
     for entry in entries:
         if entry.is_dir():
             yield from _walk(Path(entry.path), above | {identity})

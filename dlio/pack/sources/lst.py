@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError, StorageError
-from dlio.pack.listing import Listing, image_file_listing, image_file_reader, is_number
+from dlio.errors import SourceError
+from dlio.pack.image_files import image_file_listing, image_file_reader, is_number, read_lines
+from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
 
@@ -42,8 +43,8 @@ class LstFile:
 
         keys: list[str] = []
         rows: list[list[float]] = []
-        for number, line in enumerate(self._lines(), start=1):
-            columns = line.removesuffix("\r").split("\t")
+        for number, line in enumerate(read_lines(self.path), start=1):
+            columns = line.split("\t")
             if len(columns) < 3:
                 problem = f"{len(columns)} columns, expected index, label and path with tabs between"
                 raise SourceError(f"{self.path}, line {number}: {problem}")
@@ -52,23 +53,12 @@ class LstFile:
             if len(rows[-1]) != len(rows[0]):
                 problem = f"{len(rows[-1])} labels, the lines before have {len(rows[0])}"
                 raise SourceError(f"{self.path}, line {number}: {problem}")
-        if not keys:
-            raise SourceError(f"{self.path} is empty: expected a line for each image")
         labels = np.array(rows)
         if labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim == 1 and (labels == np.round(labels)).all():
             labels = labels.astype("int64")
         return image_file_listing(self.root, keys, labels, ())
-
-    def _lines(self) -> list[str]:
-        try:
-            text = self.path.read_bytes().decode()
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise SourceError(f"{self.path} is no UTF-8 text: {error}") from error
-        return text.removesuffix("\n").split("\n") if text else []
 
     def _labels(self, columns: list[str], number: int) -> list[float]:
         for column in columns:

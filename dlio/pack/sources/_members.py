@@ -1,0 +1,107 @@
+"""The files in a tar or zip archive: their names, and where their bytes lie."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from dlio.errors import SourceError, StorageError
+from dlio.formats._positional import PositionalFile
+
+STORED = zipfile.ZIP_STORED
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive.
+
+    Attributes:
+        name: its path, with `/` between folders.
+        offset: where its bytes begin in a tar, where its local header begins in a zip.
+        packed_bytes: how many it takes in the archive.
+        num_bytes: how many it has.
+        method: zip's number of the compression; a tar has `STORED` only.
+    """
+
+    name: str
+    offset: int
+    packed_bytes: int
+    num_bytes: int
+    method: int = STORED
+
+
+def members_of(path: Path) -> Iterator[Member]:
+    """Yields the files in an archive, those of tars within a tar too, in the order of its directory.
+
+    Raises:
+        SourceError: it is damaged or compressed as a whole, or a name in it leads outside, is a link, or is encrypted.
+        StorageError: it cannot be read.
+    """
+    try:
+        is_zip = path.suffix.lower() == ".zip"
+        for member in _zip_members(path) if is_zip else _tar_members(path, 0, path.stat().st_size):
+            parts = PurePosixPath(member.name).parts
+            if ".." in parts or member.name.startswith("/") or not parts:
+                raise SourceError(f"{path}: the name {member.name!r} leads outside the archive: make the archive anew")
+            yield replace(member, name=str(PurePosixPath(member.name)))
+    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{path} is no tar without compression, and no zip: {error}") from error
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _zip_members(path: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.is_dir():
+                continue
+            if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
+                raise SourceError(f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew")
+            yield Member(
+                entry.filename, entry.header_offset, entry.compress_size, entry.file_size, entry.compress_type
+            )
+
+
+def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
+    """Returns where a member's bytes begin, behind its local header (PKWARE's APPNOTE, 4.3.7).
+
+    Raises:
+        CorruptRecordError: the file ends before.
+        SourceError: there is no local header.
+    """
+    header = file.read(header_offset, 30)
+    if header[:4] != b"PK\3\4":
+        raise SourceError(f"no member begins at offset {header_offset}")
+    return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+
+
+def _tar_members(path: Path, start: int, stop: int) -> Iterator[Member]:
+    """Yields the files of the tar that lies in `path` from byte `start`; a tar in it is a folder of its name."""
+    with path.open("rb") as file:
+        file.seek(start)
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            while (entry := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # it keeps about 1 KB of each otherwise
+                if entry.isdir():
+                    continue
+                if entry.offset_data + entry.size > stop:
+                    raise SourceError(f"{path}: {entry.name!r} goes beyond the archive's end: it is cut off")
+                if not entry.isreg() or entry.issparse():
+                    raise SourceError(f"{path}: {entry.name!r} is a link or a special file: pack the unpacked tree")
+                name = entry.name.removeprefix("./")
+                if name.endswith(".tar"):
+                    folder = name.removesuffix(".tar")
+                    for member in _tar_members(path, entry.offset_data, entry.offset_data + entry.size):
+                        yield replace(member, name=f"{folder}/{member.name}")
+                else:
+                    yield Member(name, entry.offset_data, entry.size, entry.size)
+            file.seek(archive.offset)
+            if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise SourceError(f"{path}: expected the mark of a tar's end at byte {file.tell()}: it is cut off")

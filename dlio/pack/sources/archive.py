@@ -1,0 +1,123 @@
+"""A tar or zip archive that holds a folder of class folders, read in place: nothing is unpacked.
+
+Classes and order are those of ImageFolder over the unpacked tree, from the first folder down that does not hold just
+one folder. A tar within a tar is a folder of its name without the suffix, as in ImageNet's `ILSVRC2012_img_train.tar`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dlio.errors import DataError, SourceError
+from dlio.formats._positional import PositionalFile
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing
+from dlio.pack.sources._members import STORED, Member, members_of, zip_data_offset
+from dlio.pack.sources.imagefolder import EXTENSIONS
+from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+
+SUFFIXES = (".tar", ".zip")
+
+
+def archive(path: str | Path, root: str | Path | None = None) -> Archive:
+    """Returns the images in the archive `path`.
+
+    Args:
+        path: a tar without compression, or a zip.
+        root: the folder within the archive that holds the class folders; by default it is found.
+    """
+    return Archive(Path(path).absolute(), str(root).strip("/") if root is not None else None)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is a file whose name ends with .tar or .zip."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def open_source(path: Path, root: Path | None) -> Archive:
+    """Returns the source of the archive `path`."""
+    return archive(path, root)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """See `archive`."""
+
+    path: Path
+    root: str | None
+    name: str = "archive"
+
+    def listing(self) -> Listing:
+        """Returns all images, in ImageFolder's order; a key is the path below the folder of class folders."""
+        import numpy as np
+
+        images = [member for member in members_of(self.path) if member.name.lower().endswith(EXTENSIONS)]
+        prefix = f"{self.root}/" if self.root is not None else _common_folder(images)
+        images = sorted((member for member in images if member.name.startswith(prefix)), key=_order)
+        if not images:
+            raise SourceError(f"{self.path} has no images ({' '.join(EXTENSIONS)}) below {prefix or 'its root'!r}")
+        names = [member.name.removeprefix(prefix) for member in images]
+        if loose := next((name for name in names if "/" not in name), None):
+            raise SourceError(f"{self.path}: {loose!r} is in no class folder: give the folder of them by --root")
+        classes = sorted({name.partition("/")[0] for name in names})
+        index = {name: number for number, name in enumerate(classes)}
+        columns = {
+            "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
+            "place": np.array([[m.offset, m.packed_bytes, m.num_bytes, m.method] for m in images], dtype="int64"),
+        }
+        keys = Keys.of(names)
+        keys.check_distinct()
+        schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
+        return Listing(schema, keys, np.array([member.num_bytes for member in images], dtype="int64"), columns)
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives what reads one image with its class index from its place in the archive."""
+        file = PositionalFile(self.path)
+
+        def read(index: int) -> Sample:
+            key = listing.keys[index]
+            offset, packed, num_bytes, method = listing.columns["place"][index].tolist()
+            try:
+                if self.path.suffix.lower() == ".zip":
+                    offset = zip_data_offset(file, offset)
+                data = file.read(offset, packed)
+                image = data if method == STORED else _inflate(data, num_bytes)
+            except (DataError, zlib.error) as error:
+                raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
+            return Sample(key, {"image": image, "label": int(listing.columns["label"][index])})
+
+        try:
+            yield read
+        finally:
+            file.close()
+
+
+def _order(member: Member) -> tuple[str, str, str]:
+    folder, _, name = member.name.rpartition("/")
+    return folder.partition("/")[0], folder, name
+
+
+def _common_folder(images: list[Member]) -> str:
+    """Returns the deepest folder that holds all images and more than one folder of them, with a slash; '' for none."""
+    folders = {PurePosixPath(member.name).parent.parts for member in images}
+    shared: tuple[str, ...] = min(folders, default=())
+    for parts in folders:
+        same = [one == two for one, two in zip(shared, parts, strict=False)] + [False]
+        shared = shared[: same.index(False)]
+    if shared in folders:  # one class only, or images beside folders: the last folder is a class
+        shared = shared[:-1]
+    return "/".join(shared) + "/" if shared else ""
+
+
+def _inflate(data: bytes, num_bytes: int) -> bytes:
+    """Returns what a deflated member holds, never more than the archive claims."""
+    engine = zlib.decompressobj(-zlib.MAX_WBITS)
+    content = engine.decompress(data, num_bytes)
+    if len(content) != num_bytes or not (engine.eof or engine.decompress(b"", 1) == b""):
+        raise SourceError(f"expected {num_bytes} bytes, found {'more' if len(content) == num_bytes else len(content)}")
+    return content

@@ -1,0 +1,67 @@
+"""Caffe's list of images: `path label` a line, split at the last space (caffe `tools/convert_imageset.cpp`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.errors import SourceError
+from dlio.pack.image_files import image_file_listing, image_file_reader, read_lines
+from dlio.pack.listing import Listing
+from dlio.sample import Sample
+
+_LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
+
+
+def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
+    """Returns the images that a list names, by paths below `root` (default: the folder of the list).
+
+    As in Caffe, `root` stands before every path, one that begins with a slash too.
+    """
+    path = Path(path).absolute()
+    return CaffeList(path, Path(root).absolute() if root is not None else path.parent, root is not None)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is a .txt file whose first line ends with a space and a whole number."""
+    if path.suffix != ".txt" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(1 << 16).decode(errors="replace")
+    return _LINE.fullmatch(first.rstrip("\r\n")) is not None
+
+
+def open_source(path: Path, root: Path | None) -> CaffeList:
+    """Returns the source of the list `path`."""
+    return caffe_list(path, root)
+
+
+@dataclass(frozen=True, slots=True)
+class CaffeList:
+    """See `caffe_list`; `all_below_root` takes absolute paths for such below `root`."""
+
+    path: Path
+    root: Path
+    all_below_root: bool
+    name: str = "caffe-list"
+
+    def listing(self) -> Listing:
+        """Returns the images in the order of the list, with int64 labels."""
+        import numpy as np
+
+        paths: list[str] = []
+        labels: list[int] = []
+        for number, line in enumerate(read_lines(self.path), start=1):
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise SourceError(f"{self.path}, line {number}: expected a path, a space, and a whole number: {line!r}")
+            paths.append(match[1].lstrip("/") if self.all_below_root else match[1])
+            labels.append(int(match[2]))
+        return image_file_listing(self.root, paths, np.array(labels, dtype="int64"), ())
+
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives what reads one image with its label."""
+        return image_file_reader(self.root, listing)

@@ -1,0 +1,131 @@
+"""ChestX-ray14 of the NIH: X-ray images with 14 findings each, named by `Data_Entry_2017.csv` or `..._v2020.csv`.
+
+The images lie in folders `images`, `images_001` to `images_012`, or `images` within these. A label is float32[14]: 1
+for each finding named in the column `Finding Labels`, none for `No Finding`. Projects order the findings differently;
+here they are sorted by name, and the manifest keeps their names.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.errors import SourceError, StorageError
+from dlio.pack.image_files import image_file_listing, image_file_reader, read_lines
+from dlio.pack.listing import Listing
+from dlio.sample import Sample
+
+TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
+SPLITS = ("train_val_list.txt", "test_list.txt")
+NO_FINDING = "No Finding"
+FINDINGS = (
+    "Atelectasis",
+    "Cardiomegaly",
+    "Consolidation",
+    "Edema",
+    "Effusion",
+    "Emphysema",
+    "Fibrosis",
+    "Hernia",
+    "Infiltration",
+    "Mass",
+    "Nodule",
+    "Pleural_Thickening",
+    "Pneumonia",
+    "Pneumothorax",
+)
+
+
+def chestxray14(path: str | Path, root: str | Path | None = None) -> ChestXray14:
+    """Returns the X-rays at `path`: the folder of the table for all, or a split list for those it names.
+
+    Args:
+        path: the data set's folder, its table, or a list of image names such as `test_list.txt`.
+        root: the data set's folder (default: that of the file `path`).
+    """
+    path = Path(path).absolute()
+    return ChestXray14(path, Path(root).absolute() if root is not None else path if path.is_dir() else path.parent)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is a folder with the table, the table, or a split list beside it."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in TABLES)
+    return path.name in TABLES or (path.name in SPLITS and any((path.parent / name).is_file() for name in TABLES))
+
+
+def open_source(path: Path, root: Path | None) -> ChestXray14:
+    """Returns the source at `path`."""
+    return chestxray14(path, root)
+
+
+@dataclass(frozen=True, slots=True)
+class ChestXray14:
+    """See `chestxray14`."""
+
+    path: Path
+    root: Path
+    name: str = "chestxray14"
+
+    def listing(self) -> Listing:
+        """Returns the images in the order of the split list, or of the table."""
+        import numpy as np
+
+        findings = self._findings()
+        is_split = self.path.is_file() and self.path.suffix.lower() != ".csv"
+        names = read_lines(self.path) if is_split else list(findings)
+        folders = self._folders()
+        for name in names:
+            if name not in findings:
+                raise SourceError(f"{self.path} names {name!r}, which the table in {self.root} does not have")
+            if name not in folders:
+                raise SourceError(f"{name!r} is in none of the folders images* of {self.root}: unpack all archives")
+        labels = np.zeros((len(names), len(FINDINGS)), dtype="float32")
+        for row, name in enumerate(names):
+            labels[row, findings[name]] = 1
+        return image_file_listing(self.root, (f"{folders[name]}/{name}" for name in names), labels, FINDINGS)
+
+    def _findings(self) -> dict[str, list[int]]:
+        """Returns the numbers of the findings of each image."""
+        table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
+        table = self.path if self.path.suffix.lower() == ".csv" else table
+        if table is None:
+            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder by --root")
+        try:
+            with table.open(encoding="utf-8-sig", newline="") as file:
+                rows = csv.DictReader(file)
+                found = {row["Image Index"]: _numbers(row["Finding Labels"], table, rows.line_num) for row in rows}
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {table}: {error.strerror}") from error
+        except (KeyError, UnicodeDecodeError, csv.Error) as error:
+            raise SourceError(f"{table} is no table with the columns Image Index and Finding Labels: {error}") from None
+        if not found:
+            raise SourceError(f"{table} has no rows: expected a line for each image")
+        return found
+
+    def _folders(self) -> dict[str, str]:
+        """Returns the folder of each image below the root, by the image's name."""
+        folders = sorted(folder for folder in self.root.glob("images*") if folder.is_dir())
+        folders += [folder / "images" for folder in folders if (folder / "images").is_dir()]
+        return {
+            path.name: str(folder.relative_to(self.root))
+            for folder in folders
+            for path in folder.iterdir()
+            if path.suffix.lower() == ".png"
+        }
+
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives what reads one image with its findings."""
+        return image_file_reader(self.root, listing)
+
+
+def _numbers(text: str | None, table: Path, line: int) -> list[int]:
+    names = [name for name in (text or "").split("|") if name != NO_FINDING]
+    for name in names:
+        if name not in FINDINGS:
+            expected = f"expected {NO_FINDING!r} or some of {', '.join(FINDINGS)}, with | between"
+            raise SourceError(f"{table}, line {line}: {name!r} is no finding: {expected}")
+    return [FINDINGS.index(name) for name in names]

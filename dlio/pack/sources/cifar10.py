@@ -1,0 +1,195 @@
+"""CIFAR-10's Python batches: `data_batch_1` to `data_batch_5` for training, `test_batch`, and `batches.meta`.
+
+A batch is a pickled dictionary with `data`, uint8 of shape (n, 3072), each row the red, green and blue plane of 32 x 32
+pixels, and `labels`. A pickle is a program, so only what numpy's arrays consist of is let through.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.errors import SourceError, StorageError, UsageError
+from dlio.formats._positional import PositionalFile
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing
+from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = ("test_batch",)
+SIDE = 32
+ROW_BYTES = 3 * SIDE * SIDE
+_MAX_BATCH_BYTES = 1 << 30  # the real ones have 31 MB
+
+
+def cifar10(path: str | Path, split: str = "train", form: str = "png") -> Cifar10:
+    """Returns the images of one split.
+
+    Args:
+        path: the folder `cifar-10-batches-py`.
+        split: the 50,000 training or the 10,000 test images.
+        form: `png` packs each image as a PNG file, `raw` as an array, uint8[32,32,3].
+
+    Raises:
+        UsageError: `split` or `form` is unknown.
+    """
+    if split not in ("train", "test") or form not in ("png", "raw"):
+        raise UsageError(f"cifar10 has split=train or test and form=png or raw, found split={split} form={form}")
+    return Cifar10(Path(path).absolute(), split, form)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is a folder that holds batches."""
+    return (path / TEST[0]).is_file() or (path / TRAIN[0]).is_file()
+
+
+def open_source(path: Path, root: Path | None, split: str = "train", form: str = "png") -> Cifar10:
+    """Returns the source at `path`; options are those of `cifar10`."""
+    return cifar10(path, split, form)
+
+
+@dataclass(frozen=True, slots=True)
+class Cifar10:
+    """See `cifar10`."""
+
+    path: Path
+    split: str
+    form: str
+    name: str = "cifar10"
+
+    def listing(self) -> Listing:
+        """Returns the images in the batches' order; keys are `data_batch_1/00042`."""
+        import numpy as np
+
+        batches = [_Batch.load(self.path / name) for name in (TRAIN if self.split == "train" else TEST)]
+        names = self._class_names()
+        labels = np.concatenate([batch.labels for batch in batches])
+        if labels.min() < 0 or (names and labels.max() >= len(names)):
+            raise SourceError(f"{self.path}: labels from {labels.min()} to {labels.max()} for {len(names)} classes")
+        image = "bytes" if self.form == "png" else f"uint8[{SIDE},{SIDE},3]"
+        columns = {
+            "label": labels,
+            "batch": np.repeat(np.arange(len(batches)), [len(batch.labels) for batch in batches]),
+            "offset": np.concatenate([batch.offset + np.arange(len(batch.labels)) * ROW_BYTES for batch in batches]),
+        }
+        keys = Keys.of(f"{batch.path.name}/{row:05d}" for batch in batches for row in range(len(batch.labels)))
+        sizes = np.full(len(keys), ROW_BYTES, dtype="int64")
+        schema = Schema.of({"image": image, "label": "int64"}, names)
+        return Listing(schema, keys, sizes, columns, ("image",) if self.form == "png" else ())
+
+    def _class_names(self) -> tuple[str, ...]:
+        meta = self.path / "batches.meta"
+        names = _unpickle(meta)[0].get("label_names", []) if meta.is_file() else []
+        return tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives what reads one image with its class index, straight from its place in the batch."""
+        import numpy as np
+
+        names = TRAIN if self.split == "train" else TEST
+        needed = set(listing.columns["batch"].tolist())
+        batches = {number: PositionalFile(self.path / names[number]) for number in needed}
+
+        def read(index: int) -> Sample:
+            columns = {name: int(values[index]) for name, values in listing.columns.items()}
+            row = np.frombuffer(batches[columns["batch"]].read(columns["offset"], ROW_BYTES), dtype="uint8")
+            pixels = np.ascontiguousarray(row.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
+            image = _png(pixels) if self.form == "png" else pixels
+            return Sample(listing.keys[index], {"image": image, "label": columns["label"]})
+
+        try:
+            yield read
+        finally:
+            for batch in batches.values():
+                batch.close()
+
+
+def _png(pixels: np.ndarray[Any, Any]) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The labels of a batch, int64 of shape (n,), and where in the file its pixels begin."""
+
+    path: Path
+    labels: np.ndarray[Any, Any]
+    offset: int
+
+    @classmethod
+    def load(cls, path: Path) -> _Batch:
+        import numpy as np
+
+        batch, content = _unpickle(path)
+        data, labels = batch.get("data"), batch.get("labels")
+        if not isinstance(data, np.ndarray) or data.dtype != "uint8" or data.shape[1:] != (ROW_BYTES,):
+            raise SourceError(f"{path} has no array 'data' of uint8 and shape (n, {ROW_BYTES})")
+        if not isinstance(labels, list) or len(labels) != len(data) or not all(map(_is_label, labels)):
+            raise SourceError(f"{path} has no list 'labels' of {len(data)} whole numbers")
+        offset = content.find(data.tobytes())
+        if offset < 0:
+            raise SourceError(f"{path} does not keep its pixels in one piece: it is none of CIFAR-10's own batches")
+        return cls(path, np.array(labels, dtype="int64"), offset)
+
+
+def _is_label(value: object) -> bool:
+    return type(value) is int and abs(value) < 2**31
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles dictionaries, lists, text and numpy's arrays of plain numbers, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        import numpy as np
+
+        admitted = {
+            ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+            ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+            ("numpy", "ndarray"): np.ndarray,
+            ("numpy", "dtype"): np.dtype,
+            ("_codecs", "encode"): _latin1,
+        }
+        if (module, name) not in admitted:
+            raise pickle.UnpicklingError(f"it would run {module}.{name}")
+        return admitted[module, name]
+
+
+def _empty_array(*_: object) -> Any:
+    """Stands for numpy's function of the pickle, whose arguments could ask for any amount of memory."""
+    import numpy as np
+
+    return np.empty(0, dtype="uint8")
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    return text.encode("latin1")
+
+
+def _unpickle(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Returns the dictionary of a batch, with text as keys, and the file's content."""
+    try:
+        if path.stat().st_size > _MAX_BATCH_BYTES:
+            raise SourceError(f"{path} has {path.stat().st_size:,} bytes: it is none of CIFAR-10's batches")
+        content = path.read_bytes()
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle can raise anything
+        raise SourceError(f"{path} is no batch of CIFAR-10: {error}") from None
+    if not isinstance(batch, dict):
+        raise SourceError(f"{path} is no batch of CIFAR-10: it holds no dictionary")
+    return {key.decode(errors="replace") if isinstance(key, bytes) else str(key): batch[key] for key in batch}, content

@@ -1,0 +1,129 @@
+"""Frame sequences: a folder for each sequence, in which sorted image files are its frames, as in KITTI (`%06d.png`).
+
+A sample is a clip: `clip` input frames, then `targets` frames to predict, `stride` frames apart; the next clip begins
+`step` frames later. A clip never crosses the end of its sequence; what remains there is left out.
+
+    clip=3 targets=1 stride=2 step=1     0 . 2 . 4 . [6]     1 . 3 . 5 . [7]     ...
+
+A folder below SRC is a sequence where it holds images itself; its path below SRC is its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dlio.errors import SourceError, UsageError
+from dlio.pack.image_files import file_sizes, read_file
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing
+from dlio.pack.sources.imagefolder import EXTENSIONS
+from dlio.sample import Sample, Schema
+
+
+def frames(
+    path: str | Path, clip: int | str = 10, targets: int | str = 0, stride: int | str = 1, step: int | str | None = None
+) -> Frames:
+    """Returns the clips of the sequences below `path`.
+
+    Args:
+        path: the folder of sequences.
+        clip: the number of input frames of a clip.
+        targets: the number of frames to predict, which follow them.
+        stride: the distance from one frame of a clip to the next.
+        step: the distance from one clip's first frame to the next clip's; by default clips share no frame.
+
+    Raises:
+        UsageError: a number is not whole, or too small.
+    """
+    try:
+        clip, targets, stride = int(clip), int(targets), int(stride)
+        step = int(step) if step is not None else (clip + targets) * stride
+    except ValueError as error:
+        raise UsageError(f"clip, targets, stride and step are whole numbers: {error}") from None
+    if min(clip, stride, step) < 1 or targets < 0:
+        raise UsageError("clip, stride and step are 1 or more, targets 0 or more")
+    return Frames(Path(path).absolute(), clip, targets, stride, step)
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` holds sequences as KITTI has them, each with its frames in a folder `image_*`."""
+    return path.is_dir() and next(path.glob("*/image_[0-9]*"), None) is not None
+
+
+def open_source(
+    path: Path, root: Path | None, clip: str = "10", targets: str = "0", stride: str = "1", step: str | None = None
+) -> Frames:
+    """Returns the source at `path`; options are those of `frames`."""
+    return frames(path, clip, targets, stride, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """See `frames`."""
+
+    path: Path
+    clip: int
+    targets: int
+    stride: int
+    step: int
+    name: str = "frames"
+
+    def listing(self) -> Listing:
+        """Returns the clips, sequence by sequence; a key is the path of the clip's first frame, without its suffix."""
+        import numpy as np
+
+        span = (self.clip + self.targets - 1) * self.stride + 1
+        keys: list[str] = []
+        sizes: list[int] = []
+        places: list[range] = []
+        for sequence in self._sequences():
+            found = _frames(self.path / sequence)
+            frame_sizes = file_sizes(self.path, Keys.of(f"{sequence}/{name}" for name in found))
+            for first in range(0, len(found) - span + 1, self.step):
+                keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
+                places.append(range(first, first + span, self.stride))
+                sizes.append(int(frame_sizes[places[-1]].sum()))
+        if not keys:
+            raise SourceError(f"{self.path} has no sequence of {span} frames or more: check clip, targets and stride")
+        distinct = Keys.of(keys)
+        distinct.check_distinct()
+        types = {"frames": f"bytes[{self.clip}]"} | ({"targets": f"bytes[{self.targets}]"} if self.targets else {})
+        columns = {"places": np.array(places, dtype="int64")}
+        return Listing(Schema.of(types), distinct, np.array(sizes, dtype="int64"), columns, tuple(types))
+
+    def _sequences(self) -> list[str]:
+        folders = [folder for folder, _, names in os.walk(self.path) if any(map(_is_frame, names))]
+        found = sorted(os.path.relpath(folder, self.path) for folder in folders)
+        if not found or found == ["."]:
+            raise SourceError(f"{self.path} has no folders of frames: expected one for each sequence")
+        return [name for name in found if name != "."]
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives what reads one clip."""
+        listed = cache(_frames)
+
+        def read(index: int) -> Sample:
+            key = listing.keys[index]
+            folder = self.path / key.rpartition("/")[0]
+            names, places = listed(folder), listing.columns["places"][index].tolist()
+            if places[-1] >= len(names) or names[places[0]].rpartition(".")[0] != key.rpartition("/")[2]:
+                raise SourceError(f"{folder} has changed since it was listed: pack it anew")
+            images = [read_file(f"{folder}/{names[place]}") for place in places]
+            fields = {"frames": images[: self.clip]} | ({"targets": images[self.clip :]} if self.targets else {})
+            return Sample(key, fields)
+
+        yield read
+
+
+def _is_frame(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _frames(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if _is_frame(path.name))
