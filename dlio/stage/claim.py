@@ -88,8 +88,12 @@ def start_time(pid: int) -> int | None:
 
 
 @contextmanager
-def claimed(folder: Path, is_done: Callable[[], bool]) -> Iterator[tuple[Claim, Claim | None] | None]:
+def claimed(
+    folder: Path, is_done: Callable[[], bool], *, patient: bool = True
+) -> Iterator[tuple[Claim, Claim | None] | None]:
     """Yields this process's claim and the one it succeeds, or None once another process has done the work.
+
+    An impatient caller gets None as well where another process is doing the work.
 
     The body does the work when it gets a claim; leaving it well removes the claims, so `is_done` must hold by then.
     An exception passes on its message to those who wait; one that is no Exception (an interrupt) leaves the work to
@@ -98,11 +102,12 @@ def claimed(folder: Path, is_done: Callable[[], bool]) -> Iterator[tuple[Claim, 
     Args:
         folder: where the claims lie; made by this call, and shared by those who want the same work.
         is_done: whether the work is done; called often, by processes that wait.
+        patient: wait for another process that has a claim.
 
     Raises:
         StorageError: the folder cannot be written, or the process that this one waited for failed.
     """
-    succeeded = _wait_for_claim(folder, is_done)
+    succeeded = _wait_for_claim(folder, is_done, patient)
     if succeeded is None:
         yield None
         return
@@ -136,8 +141,10 @@ def is_in_progress(folder: Path) -> bool:
     return latest.owner.is_alive() is True or silent < PRESUMED_DEAD_SECONDS
 
 
-def _wait_for_claim(folder: Path, is_done: Callable[[], bool]) -> tuple[Claim, Claim | None] | None:
-    """Returns the claim made and the one before it, or None when the work is done."""
+def _wait_for_claim(
+    folder: Path, is_done: Callable[[], bool], patient: bool
+) -> tuple[Claim, Claim | None] | None:
+    """Returns the claim made and the one before it, or None when the work is done, or waiting is not wanted."""
     waited_for: set[str] = set()
     beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS
     while not is_done():
@@ -145,6 +152,8 @@ def _wait_for_claim(folder: Path, is_done: Callable[[], bool]) -> tuple[Claim, C
         if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
             raise StorageError(f"the process {latest.owner.pid} that staged for this node {latest.state}")
         if latest is not None and not latest.is_over:
+            if not patient:
+                return None
             waited_for.add(latest.token)
             last_beat = _modified(folder / str(latest.number))
             if last_beat != beat:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import IO
 
 from dlio import files
 from dlio.errors import DigestError, StorageError
@@ -53,7 +54,7 @@ class Tally:
         with self._lock:
             self.read += read
             self.written += written
-            if self._report:
+            if self._report and written:
                 self._report(written)
         if self.stop.is_set():
             raise StoppedError
@@ -186,7 +187,7 @@ def _blocks(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
         yield view[:count]
 
 
-def append_block(target: FileIO, block: memoryview) -> None:
+def append_block(target: IO[bytes] | FileIO, block: memoryview) -> None:
     """Appends a block to a file opened for appending; a block of zeros becomes a hole, as in a sparse LMDB file."""
     if not block[0] and not block[-1] and block.tobytes() == bytes(len(block)):
         end = target.seek(0, os.SEEK_END) + len(block)

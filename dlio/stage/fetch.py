@@ -71,7 +71,7 @@ def fill(
     Raises:
         DigestError, StorageError: as `fetch` says.
     """
-    with _residue_removed(folder):
+    with residue_removed(folder):
         aside = folder.begin(job.manifest.root, *claim)
         missing = [file for file in wanted if not folder.has(file)]
         begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
@@ -80,7 +80,7 @@ def fill(
 
 
 @contextmanager
-def _residue_removed(folder: StagedFolder) -> Iterator[None]:
+def residue_removed(folder: StagedFolder) -> Iterator[None]:
     """Gives back the room of a copy that failed.
 
     On a full disk all of it goes, since others need the room, unless other nodes fill the same folder; else only what

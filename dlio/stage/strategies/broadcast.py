@@ -1,0 +1,124 @@
+"""Broadcast: each byte is read from the source by one node, and passed on to all others around a ring.
+
+    node 0 reads files a d ...      round t: every node reads block t of its own files,
+    node 1 reads files b e ...               then N - 1 times passes on what it got last
+    node 2 reads files c f ...               and writes it: after the round all have N more blocks
+
+The files of one node are one stream, cut into blocks of equal size; as every node knows the plan, blocks need no
+address. Reading, passing and writing overlap: a thread reads ahead, two write and digest, and memory is bounded by a
+pool of blocks. Blocks of a file arrive in order, so it is digested as it arrives.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import numpy as np
+
+from dlio.errors import DlioError, StorageError
+from dlio.manifest import File
+from dlio.stage import lease
+from dlio.stage.cache import make_room
+from dlio.stage.claim import claimed
+from dlio.stage.copy import Tally
+from dlio.stage.fetch import fetch, residue_removed
+from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.passing import Passing, Place
+from dlio.stage.plan import place
+from dlio.stage.ring import LostError, Ring, leave_at_exit, world
+from dlio.topology import node_id
+
+_LOST = "lost in the middle of the broadcast"
+
+
+def carry_out(job: Job) -> Outcome:
+    """Returns the whole data set on this node; every process of the MPI job calls it.
+
+    A node whose copy another job is filling takes part in passing on, and waits for that job afterwards.
+
+    Raises:
+        LauncherError: MPI does not see the processes that the launcher started.
+        StorageError: a node failed, and which; the same on all nodes.
+        DlioError: as `dlio.stage.fetch.fetch` says.
+    """
+    check_names(job.manifest)
+    everyone = world(job.topology)
+    nodes = everyone.gather(node_id())
+    leaders = sorted({node: rank for rank, node in reversed(list(enumerate(nodes)))}.values())
+    folder, tally = StagedFolder(job.dest, job.manifest.content_id), Tally(job.report)
+    with ExitStack() as stack:
+        ready, problem = Place(folder, frozenset(), None), ""
+        if everyone.rank in leaders:
+            ready, problem = _prepare(stack, job, folder)
+        _raise_first(everyone.gather(problem), nodes)
+        ring = everyone.among(leaders)
+        if ring is not None:
+            _take_part(job, ring, ready, tally)
+            if ready.aside is not None:
+                folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+    try:
+        rest = fetch(job, job.manifest, folder.copy, all_files(job.manifest))
+    except StorageError as error:
+        if _LOST in str(error):  # as the leader of this node says
+            leave_at_exit()
+        raise
+    return Outcome(rest.manifest, rest.source_bytes + tally.read, rest.copied_bytes + tally.written)
+
+
+def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, str]:
+    """Returns what this node lacks, claimed for this process, and why that failed: others must not wait for it."""
+    files = all_files(job.manifest)
+    try:
+        open_up(job.dest)
+        lease.take(folder)
+        claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
+        if claim is None:
+            return Place(folder, frozenset(), None), ""
+        stack.enter_context(residue_removed(folder))
+        aside = folder.begin(job.manifest.root, *claim)
+        missing = [file for file in files if not folder.has(file)]
+        make_room(folder, sum(file.num_bytes for file in missing), len(missing))
+        return Place(folder, frozenset(missing), aside), ""
+    except DlioError as error:
+        return Place(folder, frozenset(), None), f"{socket.gethostname()}: {error}"
+
+
+def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
+    """Reads, passes on and writes until every node has what it lacked.
+
+    Raises:
+        StorageError: a node failed or is lost; named on all nodes.
+    """
+    hosts = ring.gather(socket.gethostname())
+    lacked = _union(all_files(job.manifest), ready.missing, ring)
+    owners = place([file.num_bytes for file in lacked], ring.size)
+    streams: list[list[File]] = [[] for _ in range(ring.size)]
+    for file, (owner,) in zip(lacked, owners, strict=True):
+        streams[owner].append(file)
+    passing = Passing(job.manifest.root, ring, streams, ready, tally)
+    try:
+        passing.run()
+    except LostError as error:
+        names = ", ".join(hosts[rank] for rank in error.ranks) or "unknown"
+        raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
+    problems = ring.gather(str(passing.problem or ""))
+    if passing.problem:
+        raise passing.problem
+    _raise_first(problems, hosts)
+
+
+def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]:
+    """Returns the files that any node lacks, in the manifest's order."""
+    wanted = set(missing)
+    mine = np.packbits(np.fromiter((file in wanted for file in files), np.bool_, len(files)))
+    lacked = np.bitwise_or.reduce(np.stack(ring.gather(mine)))
+    return [file for file, flag in zip(files, np.unpackbits(lacked, count=len(files)), strict=True) if flag]
+
+
+def _raise_first(problems: list[str], nodes: list[str]) -> None:
+    for node, problem in zip(nodes, problems, strict=True):
+        if problem:
+            raise StorageError(f"staging failed on {node.partition('/')[0]}: {problem}")

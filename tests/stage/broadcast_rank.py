@@ -1,0 +1,41 @@
+"""One process of a broadcast under mpiexec: `broadcast_rank.py DATASET DEST LOG [hang|full]`; see test_broadcast.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from dlio.errors import DlioError
+from dlio.stage import ring
+from dlio.stage.run import run
+
+dataset, dest, log, *fault = sys.argv[1:]
+host = socket.gethostname()
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
+ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+
+
+def report(_: int) -> None:
+    if host == "node1" and fault == ["hang"]:
+        (Path(log) / "hanging").touch()
+        time.sleep(1000)
+    if host == "node1" and fault == ["full"]:
+        hog = Path(dest) / host / "hog"
+        if not hog.exists():
+            hog.write_bytes(bytes(10 << 20))
+
+
+try:
+    _, summary = run(dataset, Path(dest) / host, strategy="broadcast", report=report)
+    found: dict[str, object] = asdict(summary)
+except DlioError as error:
+    found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
+name = f"{host}.{os.environ['PMI_RANK']}.json"
+(Path(log) / f".{name}").write_text(json.dumps(found))
+(Path(log) / f".{name}").rename(Path(log) / name)

@@ -1,0 +1,200 @@
+"""Broadcast over real MPI: the processes of mpiexec, each with a host name of its own, stand for nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio.manifest import NAME, Manifest
+
+from .conftest import MiB, assert_staged, bytes_read, damaged_files, write_dataset
+
+pytest.importorskip("mpi4py")
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+SCRIPT = Path(__file__).with_name("broadcast_rank.py")
+HAS_NODES = subprocess.run(["unshare", "-u", "true"], check=False, capture_output=True).returncode == 0
+pytestmark = pytest.mark.skipif(not (MPIEXEC.exists() and HAS_NODES), reason="needs mpiexec, and root for host names")
+
+
+class Cluster:
+    """Starts the processes of some nodes, and reads what they say."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.dest = tmp_path / "local"
+        self.log = tmp_path / "log"
+        self.log.mkdir()
+
+    def start(
+        self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
+        """Returns the running mpiexec."""
+        shutil.rmtree(self.log)
+        self.log.mkdir()
+        named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
+        command = [str(MPIEXEC), *options, "-n", str(nodes * per_node), "unshare", "-u", "sh", "-c", named]
+        command += [sys.executable, str(SCRIPT), str(root), str(self.dest), str(self.log), *fault.split()]
+        environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
+        return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:
+        """Returns what each process reported, by `<host>.<rank>`."""
+        mpiexec = self.start(root, nodes, **options)
+        said = mpiexec.communicate(timeout=100)
+        reports = self.reports()
+        assert len(reports) == nodes * options.get("per_node", 1), said
+        return reports
+
+    def reports(self) -> dict[str, Any]:
+        return {path.stem: json.loads(path.read_text()) for path in sorted(self.log.glob("node*.json"))}
+
+    def staged(self, source: Manifest, node: int) -> Manifest:
+        return Manifest.load(self.dest / f"node{node}" / "dlio" / source.content_id)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_each_byte_is_read_once_and_lands_on_every_node(
+    nodes: int, dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path]
+) -> None:
+    mounted = slow_source(dataset.root)
+    reports = cluster.run(mounted, nodes)
+    for node in range(nodes):
+        assert_staged(cluster.staged(dataset, node), dataset)
+        assert reports[f"node{node}.{node}"]["copied_bytes"] == dataset.num_bytes
+    assert sum(report["source_bytes"] for report in reports.values()) == dataset.num_bytes
+    assert bytes_read(mounted) <= 1.001 * dataset.num_bytes + nodes * (dataset.root / NAME).stat().st_size
+
+
+def test_one_process_of_each_node_takes_part(dataset: Manifest, cluster: Cluster) -> None:
+    reports = cluster.run(dataset.root, 2, per_node=3)
+    assert [reports[f"node{rank // 3}.{rank}"]["copied_bytes"] > 0 for rank in range(6)] == [True, False, False] * 2
+    assert_staged(cluster.staged(dataset, 1), dataset)
+
+
+def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
+    source = write_dataset(tmp_path / "many", [number % 7 * 1000 for number in range(300)])
+    cluster.run(source.root, 3)
+    for node in range(3):
+        assert_staged(cluster.staged(source, node), source)
+
+
+def test_a_second_broadcast_reads_nothing_and_a_new_node_gets_all(dataset: Manifest, cluster: Cluster) -> None:
+    cluster.run(dataset.root, 2)
+    again = cluster.run(dataset.root, 2)
+    assert all(report["source_bytes"] == report["copied_bytes"] == 0 for report in again.values())
+    joined = cluster.run(dataset.root, 3)
+    assert sum(report["source_bytes"] for report in joined.values()) == dataset.num_bytes
+    assert [report["copied_bytes"] for report in joined.values()] == [0, 0, dataset.num_bytes]
+    assert_staged(cluster.staged(dataset, 2), dataset)
+
+
+def test_nodes_go_on_from_what_each_has(dataset: Manifest, cluster: Cluster) -> None:
+    cluster.run(dataset.root, 2)
+    for node, lost in ((0, "shard-00002.bin"), (1, "shard-00004.bin")):
+        (cluster.staged(dataset, node).root / lost).unlink()
+    reports = cluster.run(dataset.root, 2)
+    sizes = {file.name: file.num_bytes for shard in dataset.shards for file in shard.files}
+    wanted = [sizes["shard-00002.bin"], sizes["shard-00004.bin"]]
+    assert [reports[f"node{node}.{node}"]["copied_bytes"] for node in range(2)] == wanted
+    assert sum(report["source_bytes"] for report in reports.values()) == sum(wanted)
+    assert_staged(cluster.staged(dataset, 0), dataset)
+
+
+def test_a_damaged_source_is_an_error_on_every_node(dataset: Manifest, cluster: Cluster) -> None:
+    damaged = dataset.root / "shard-00004.bin"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    reports = cluster.run(dataset.root, 3)
+    assert all("shard-00004.bin is damaged" in report["error"] for report in reports.values())
+    assert not list(cluster.dest.rglob(NAME))
+    assert not list(cluster.dest.rglob("*00004*"))
+
+
+def test_an_unreadable_source_is_an_error_on_every_node(
+    dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path]
+) -> None:
+    reports = cluster.run(slow_source(dataset.root, "--fail", "00004"), 3)
+    assert all("shard-00004.bin: Input/output error" in report["error"] for report in reports.values())
+
+
+def test_a_node_without_room_stops_all_before_the_first_byte(
+    dataset: Manifest, cluster: Cluster, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("size=8m")
+    cluster.dest.mkdir()
+    (cluster.dest / "node1").symlink_to(disk)
+    reports = cluster.run(dataset.root, 3)
+    assert all("failed on node1" in report["error"] and "are needed" in report["error"] for report in reports.values())
+    assert not list(cluster.dest.rglob("shard-*"))
+
+
+def test_a_disk_that_fills_up_meanwhile_stops_all(
+    dataset: Manifest, cluster: Cluster, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("size=24m")
+    cluster.dest.mkdir()
+    (cluster.dest / "node1").symlink_to(disk)
+    reports = cluster.run(dataset.root, 3, fault="full")
+    assert all("No space left" in report["error"] and report["exit_code"] == 4 for report in reports.values())
+    assert not list(disk.glob("dlio/[!.]*"))
+
+
+def process_of(rank: int, root: Path) -> int:
+    """Returns the id of the process with an MPI rank that stages `root`."""
+    found = subprocess.run(["pgrep", "-f", f"{SCRIPT} {root}"], capture_output=True, text=True, check=True)
+    for pid in map(int, found.stdout.split()):
+        if f"PMI_RANK={rank}" in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"):
+            return pid
+    raise LookupError(rank)
+
+
+def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped rather than killed: like a node without power it says nothing, not even that it is gone."""
+    source = write_dataset(tmp_path / "many", [2 * MiB] * 24)
+    monkeypatch.setenv("LOST_SECONDS", "3")
+    mpiexec = cluster.start(source.root, 3, fault="hang", options=("-disable-auto-cleanup",))
+    while not (cluster.log / "hanging").exists():
+        time.sleep(0.01)
+    lost = process_of(1, source.root)
+    os.kill(lost, signal.SIGSTOP)
+    while len(cluster.reports()) < 2:
+        time.sleep(0.05)
+    os.kill(lost, signal.SIGKILL)
+    mpiexec.communicate(timeout=60)
+    reports = cluster.reports()
+    assert sorted(reports) == ["node0.0", "node2.2"]
+    assert all("lost in the middle of the broadcast: node1" in report["error"] for report in reports.values())
+    for node in range(3):
+        folder = cluster.dest / f"node{node}" / "dlio" / source.content_id
+        assert damaged_files(folder, source) == []
+    again = cluster.run(source.root, 3)
+    assert sum(report["source_bytes"] for report in again.values()) <= source.num_bytes
+    for node in range(3):
+        assert_staged(cluster.staged(source, node), source)
+
+
+def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:
+    code = (
+        "import dlio, sys; from dlio.topology import Topology;"
+        "dlio.stage(sys.argv[1], sys.argv[2], strategy='broadcast', topology=Topology(1, 4))"
+    )
+    command = [sys.executable, "-c", code, str(dataset.root), str(tmp_path / "local")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "LauncherError: MPI sees process 0 of 1, the launcher given says 1 of 4" in done.stderr
+
+
