@@ -19,7 +19,7 @@ template <class Array>
 bool is_contiguous(const Array& array) {
   std::int64_t stride = 1;
   for (std::size_t i = array.ndim(); i-- > 0;) {
-    if (array.shape(i) != 1 && array.stride(i) != stride) return false;
+    if (array.size() > 0 && array.shape(i) != 1 && array.stride(i) != stride) return false;
     stride *= static_cast<std::int64_t>(array.shape(i));
   }
   return array.device_type() == nb::device::cpu::value;

@@ -1,0 +1,93 @@
+"""The compiled module. Import these names from dlio.native."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+@final
+class Probe:
+    """What a JPEG's headers say.
+
+    Attributes:
+        width: pixels, as stored.
+        height: pixels, as stored.
+        components: 1 grey, 3 colour, 4 CMYK or YCCK.
+        subsampling: "4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey" or "other".
+        progressive: whether the picture comes in several scans that refine each other.
+        crop_ready: whether decode_batch can cut windows out of it.
+        orientation: EXIF's number, 1 (as stored) to 8. decode and decode_batch do not turn pictures.
+    """
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def components(self) -> int: ...
+    @property
+    def subsampling(self) -> str: ...
+    @property
+    def progressive(self) -> bool: ...
+    @property
+    def crop_ready(self) -> bool: ...
+    @property
+    def orientation(self) -> int: ...
+
+def make_crop_ready(jpeg: Buffer) -> bytes:
+    """Returns the same picture as a baseline JPEG that windows can be cut from.
+
+    The DCT coefficients, and so the pixels, are the same; APPn and COM segments (EXIF, ICC profile) are kept; the
+    Huffman codes are optimal. Returns the input's bytes where rewriting does not apply: already crop-ready, no JPEG,
+    damaged, an incomplete progressive file, arithmetic coding, 12 bit, CMYK, or too small for two intervals.
+
+    Raises:
+        MemoryError: there is not enough memory; everything else that is wrong with a JPEG leaves it as it is.
+    """
+
+def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np.bool_], out: Any) -> NDArray[np.int32]:
+    """Decodes a box of each image, resizes it and writes it to `out`; returns int32 (n,): 0 where that was done.
+
+    The resize is Pillow's antialiased bilinear one. Grey images fill 3 equal channels. An image that fails leaves its
+    place in `out` as it was, and does not touch the others. Nothing is allocated for an image once the thread has
+    decoded one of its size.
+
+    Statuses: 0 decoded, 1 box empty or outside the image, 2 no JPEG, 3 headers or tables broken, 4 data truncated or
+    damaged, 5 of a kind left to Pillow, 6 too many pixels or scans, 7 out of memory; `status_message` has the words.
+
+    Args:
+        buffers: n objects with the buffer protocol, which nobody changes meanwhile.
+        boxes: int32 (n, 4) of left, top, width, height in pixels of the image as stored.
+        flips: bool (n,), True where the result is mirrored left to right.
+        out: uint8 (n, H, W, 3) or (n, 3, H, W), contiguous and writable, of numpy or anything with DLPack. Where both
+            fit, the channels are last.
+
+    Raises:
+        TypeError: a wrong dtype, or a buffer without the buffer protocol.
+        ValueError: a wrong shape, or an array that is not contiguous.
+    """
+
+def decode(jpeg: Buffer) -> NDArray[np.uint8]:
+    """Returns all pixels, uint8 (H, W, 3), RGB, as libjpeg-turbo decodes them by default.
+
+    Raises:
+        DataError: the JPEG is bad or of a kind left to Pillow; the message is libjpeg's own where it has one.
+        MemoryError: there is not enough memory.
+    """
+
+def probe(jpeg: Buffer) -> Probe:
+    """Returns what the headers say, without decoding.
+
+    Raises:
+        DataError: the headers are bad; the message is libjpeg's own where it has one.
+    """
+
+def status_message(status: int) -> str:
+    """Returns what a status of decode_batch means.
+
+    Raises:
+        ValueError: there is no such status.
+    """

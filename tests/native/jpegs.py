@@ -1,0 +1,83 @@
+"""JPEGs of every kind that the compiled core meets, the same bytes for the same arguments."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")
+Box = tuple[int, int, int, int]  # left, top, width, height
+
+
+@cache
+def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Returns an RGB picture with gradients, edges and noise, so that every coefficient matters."""
+    rows, columns = np.mgrid[:height, :width]
+    waves = [np.sin(columns / 17 + rows / 31), np.cos(columns / 23 - rows / 11), np.sin(columns * rows / 3000)]
+    noise = np.random.default_rng(seed).normal(0, 12, (height, width, 3))
+    return Image.fromarray((128 + 100 * np.stack(waves, axis=-1) + noise).clip(0, 255).astype(np.uint8))
+
+
+@cache
+def jpeg(
+    width: int,
+    height: int,
+    subsampling: str = "4:2:0",
+    *,
+    progressive: bool = False,
+    restart: int = 0,
+    quality: int = 90,
+) -> bytes:
+    """Returns a JPEG of that size; `restart` is its restart interval in MCUs, 0 for none."""
+    if subsampling in ("4:4:0", "4:1:1") and not progressive:
+        return _retagged(width, height, subsampling, restart)
+    mode = "L" if subsampling == "grey" else "RGB"
+    known = subsampling if subsampling in ("4:4:4", "4:2:2") else "4:2:0"
+    return encode(
+        picture(width, height).convert(mode),
+        quality=quality,
+        subsampling=known,
+        progressive=progressive,
+        restart_marker_blocks=restart,
+    )
+
+
+def encode(image: Image.Image, **options: object) -> bytes:
+    """Returns what Pillow makes of an image."""
+    out = io.BytesIO()
+    image.save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+def _retagged(width: int, height: int, subsampling: str, restart: int) -> bytes:
+    """Returns a JPEG of a subsampling that Pillow does not write: its blocks in another order, which shuffles them.
+
+    An MCU of 4:2:2 and one of 4:4:0 both hold 2 + 1 + 1 blocks, one of 4:2:0 and one of 4:1:1 both 4 + 1 + 1. So with
+    as many MCUs only the frame header differs.
+    """
+    if subsampling == "4:4:0":
+        mcus = -(-width // 8) * -(-height // 16)
+        source = encode(picture(16 * mcus, 8), subsampling="4:2:2", quality=90, restart_marker_blocks=restart)
+    else:
+        mcus = -(-width // 32) * -(-height // 8)
+        source = encode(picture(16 * mcus, 16), subsampling="4:2:0", quality=90, restart_marker_blocks=restart)
+    data = bytearray(source)
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    data[frame + 11] = 0x12 if subsampling == "4:4:0" else 0x41
+    return bytes(data)
+
+
+def resized(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """Returns Pillow's antialiased bilinear resize, uint8 (height, width, 3)."""
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def crop(pixels: NDArray[np.uint8], box: Box) -> NDArray[np.uint8]:
+    """Returns a copy of the box's pixels."""
+    left, top, width, height = box
+    return np.ascontiguousarray(pixels[top : top + height, left : left + width])
