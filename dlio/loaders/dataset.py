@@ -23,10 +23,12 @@ from dlio import decoders
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
 from dlio.keyed import derive_each
-from dlio.loaders.order import Indices
+from dlio.loaders.order import Indices, num_lanes
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from dlio.shards import ShardPool
+from dlio.stage.cache import resolve
+from dlio.topology import Topology
 
 IMAGE = "image"
 LABEL = "label"
@@ -36,12 +38,20 @@ Batch = dict[str, Any]
 
 
 def load_manifest(data: str | Path | Manifest) -> Manifest:
-    """Returns `data` itself, or the manifest of the folder that it names.
+    """Returns `data` itself, or the manifest of the folder that it names: of the copy on this node if one is staged.
+
+    A part of the data set counts only in a job of as many nodes as it was staged to.
 
     Raises:
         ManifestError, StorageError: as Manifest.load.
+        LauncherError: as Topology.from_env.
     """
-    return data if isinstance(data, Manifest) else Manifest.load(data)
+    if isinstance(data, Manifest):
+        return data
+    manifest = Manifest.load(resolve(data))
+    if any(shard.nodes for shard in manifest.shards) and num_lanes(manifest) != Topology.from_env().num_nodes:
+        return Manifest.load(data)
+    return manifest
 
 
 def is_pair(schema: Schema) -> bool:

@@ -15,7 +15,7 @@ from dlio.files import digest_bytes
 from dlio.keyed import derive
 from dlio.loaders.ahead import Work, ahead, num_usable_cores
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.order import Shuffle, epoch_order
+from dlio.loaders.order import Shuffle, epoch_order, num_lanes
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
 from dlio.manifest import Manifest
 from dlio.topology import Topology
@@ -83,13 +83,20 @@ class Progress:
 
 
 def place_from_env() -> tuple[int, int]:
-    """Returns rank and world size as the launcher tells them.
+    """Returns this process's number and the world size as the launcher tells them.
+
+    Processes are numbered node by node, whatever ranks the launcher gave them, so that the ranks which share a lane
+    are on the node that holds it.
 
     Raises:
         LauncherError: as Topology.from_env.
     """
-    topology = Topology.from_env()
-    return topology.rank, topology.world_size
+    place = Topology.from_env()
+    if place.node_rank is None or place.num_nodes is None or place.local_rank is None:
+        return place.rank, place.world_size
+    if place.world_size != (place.local_world_size or 0) * place.num_nodes:
+        return place.rank, place.world_size
+    return place.node_rank * (place.world_size // place.num_nodes) + place.local_rank, place.world_size
 
 
 class Loader:
@@ -105,7 +112,7 @@ class Loader:
         *,
         shuffle: Shuffle = False,
         seed: int = 0,
-        lanes: int = 1,
+        lanes: int | None = None,
         end: End = End.DROP,
         place: Callable[[], tuple[int, int]] = place_from_env,
         num_threads: int | None = None,
@@ -119,7 +126,7 @@ class Loader:
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             seed: of order and transform, the same on every rank.
-            lanes: see `dlio.loaders.order`.
+            lanes: see `dlio.loaders.order`; by default as the data lie: 1, or one for each part that is staged.
             end: see `dlio.loaders.share`.
             place: tells rank and world size; asked at the start of each epoch.
             num_threads: threads that read and decode; by default one for each core that may be used; 0 for none.
@@ -135,7 +142,7 @@ class Loader:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
-        self.lanes = lanes
+        self.lanes = num_lanes(source.manifest) if lanes is None else lanes
         self.end = end
         self.num_threads = num_usable_cores() if num_threads is None else num_threads
         self.prefetch = prefetch

@@ -15,7 +15,6 @@ own lanes only. Which samples make a global batch depends on L, and never on ran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heapreplace
@@ -127,7 +126,7 @@ class EpochOrder:
 
 
 def epoch_order(
-    manifest: Manifest, *, seed: int = 0, epoch: int = 0, shuffle: Shuffle = True, lanes: int | Sequence[Indices] = 1
+    manifest: Manifest, *, seed: int = 0, epoch: int = 0, shuffle: Shuffle = True, lanes: int | None = None
 ) -> EpochOrder:
     """Returns the order of the samples of `manifest` in one epoch.
 
@@ -136,13 +135,13 @@ def epoch_order(
         seed: the same on every rank.
         epoch: each has its own order.
         shuffle: False, True or Window(w).
-        lanes: how many lanes to deal the shards to, or the shards of each lane.
+        lanes: how many lanes to deal the shards to; by default `num_lanes(manifest)`.
 
     Raises:
         UsageError: there are no samples, or a lane would have none.
     """
     offsets = np.array(manifest.offsets, dtype=np.int64)
-    dealt = deal_shards(np.diff(offsets), lanes) if isinstance(lanes, int) else tuple(lanes)
+    dealt = _lanes(manifest, np.diff(offsets), num_lanes(manifest) if lanes is None else lanes)
     order = EpochOrder(offsets, dealt, seed, epoch, shuffle)
     if not order.lane_sizes.all():
         empty = int(np.argmin(order.lane_sizes))
@@ -153,24 +152,46 @@ def epoch_order(
     return order
 
 
-def deal_shards(sizes: Indices, num_lanes: int) -> tuple[Indices, ...]:
+def num_lanes(manifest: Manifest) -> int:
+    """Returns the number of lanes that the data lie in: that of the nodes for a data set staged in parts, else 1."""
+    return max((shard.nodes[0] + 1 for shard in manifest.shards if shard.nodes), default=1)
+
+
+def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...]:
+    """Returns the shards of each lane: for a data set staged in parts, those that each node holds first.
+
+    Raises:
+        UsageError: the data lie in another number of lanes.
+    """
+    if not any(shard.nodes for shard in manifest.shards):
+        return deal_shards(sizes, count)
+    if count != num_lanes(manifest):
+        raise UsageError(
+            f"{count} lanes: {manifest.root} is staged in {num_lanes(manifest)} parts, each of which is a lane; "
+            "leave lanes out, or stage the whole to every node"
+        )
+    holders = np.array([shard.nodes[0] if shard.nodes else 0 for shard in manifest.shards])
+    return tuple(np.flatnonzero(holders == node) for node in range(count))
+
+
+def deal_shards(sizes: Indices, count: int) -> tuple[Indices, ...]:
     """Returns the shards of each lane, ascending: the largest shard left goes to the lane that has least.
 
     That is Graham's longest-processing-time rule: the fullest lane has at most 4/3 of the least possible.
 
     Args:
         sizes: the number of samples in each shard.
-        num_lanes: how many lanes, at least 1.
+        count: how many lanes, at least 1.
 
     Raises:
-        UsageError: `num_lanes` is below 1.
+        UsageError: `count` is below 1.
     """
-    if num_lanes < 1:
-        raise UsageError(f"{num_lanes} lanes: expected at least 1")
-    if num_lanes == 1:
+    if count < 1:
+        raise UsageError(f"{count} lanes: expected at least 1")
+    if count == 1:
         return (np.arange(len(sizes)),)
-    lanes: list[list[int]] = [[] for _ in range(num_lanes)]
-    loads = [(0, lane) for lane in range(num_lanes)]
+    lanes: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, lane) for lane in range(count)]
     heapify(loads)
     for shard in np.argsort(-sizes, kind="stable").tolist():
         load, lane = loads[0]

@@ -91,7 +91,7 @@ def dataset(
         num_steps = len(plan.steps(0))
         return _finished(tensorflow_records.batches(plan), num_steps)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
-    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes or 1, end=ends, place=lambda: place)
+    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: place)
     return _finished(_from_loader(loader), len(loader))
 
 

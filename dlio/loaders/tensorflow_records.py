@@ -39,6 +39,8 @@ def reads(samples: PackedSamples) -> bool:
     schema = samples.schema
     if samples.manifest.format != "tfrecord" or not is_pair(schema) or samples.upright:
         return False
+    if any(shard.nodes for shard in samples.manifest.shards):
+        return False  # staged in parts: the lanes are given
     label = schema[LABEL]
     return schema[IMAGE] == Field("bytes") and label.is_fixed and label.dtype not in ("float64", "uint64")
 

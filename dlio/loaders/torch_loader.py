@@ -85,9 +85,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     """Yields batches as torch's DataLoader does: (images, labels) as tensors, or a dict of fields.
 
     Each iteration is the next epoch. Without `sampler` and `batch_sampler` the order is dlio's and each rank gets its
-    part of it: `rank` and `world_size` as given, or else torch.distributed's once it is initialised, or else what the
-    launcher tells. An exception in a thread is raised where its batch is reached; leaving the loop, or the garbage
-    collection of the iterator, ends the threads.
+    part of it: `rank` and `world_size` as given, or else what the launcher tells, unless torch.distributed is
+    initialised with another number of ranks: then its own. An exception in a thread is raised where its batch is
+    reached; leaving the loop, or the garbage collection of the iterator, ends the threads.
 
     Used by one thread. Safe across fork between iterations.
     """
@@ -115,7 +115,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         pin_memory_device: str = "",
         in_order: bool = True,
         seed: int | None = None,
-        lanes: int = 1,
+        lanes: int | None = None,
         end: End | str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -138,7 +138,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             generator: gives the seed where `seed` is not given.
             prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
             seed: of order and transform, the same on every rank; 0 by default.
-            lanes: see `dlio.loaders.order`.
+            lanes: see `dlio.loaders.order`; by default as the data lie: 1, or one for each part that is staged.
             end: `drop`, `pad` or `mask` in the place of `drop_last`; `mask` adds a bool tensor to each batch that is
                 False for samples that were repeated.
             rank, world_size: which process of how many.
@@ -201,9 +201,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _place(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
+        told = place_from_env()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return place_from_env()
+            world_size = torch.distributed.get_world_size()
+            return told if told[1] == world_size else (torch.distributed.get_rank(), world_size)
+        return told
 
     @property
     def _own_order(self) -> bool:
