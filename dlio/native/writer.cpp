@@ -1,6 +1,5 @@
 // JpegWriter: libjpeg's compressor over memory that grows.
 #include <algorithm>
-#include <type_traits>
 
 #include <jerror.h>
 
@@ -9,14 +8,19 @@
 namespace dlio {
 
 struct JpegWriter::Target {
+  struct Destination {
+    jpeg_destination_mgr manager;  // first member: libjpeg hands back its address as that of the destination
+    Target* target;
+  };
+
   ~Target() { jpeg_destroy_compress(&info); }
 
   static void start(j_compress_ptr) {}
   static boolean grow(j_compress_ptr jpeg);
   static void finish(j_compress_ptr jpeg);
-  static Target& of(j_compress_ptr jpeg) { return *reinterpret_cast<Target*>(jpeg->dest); }
+  static Target& of(j_compress_ptr jpeg) { return *reinterpret_cast<Destination*>(jpeg->dest)->target; }
 
-  jpeg_destination_mgr destination{};  // first member: libjpeg hands back its address as that of the target
+  Destination destination{};
   jpeg_compress_struct info{};
   Arena arena;
   Scratch bytes;
@@ -32,18 +36,17 @@ boolean JpegWriter::Target::grow(j_compress_ptr jpeg) {
   Target& target = of(jpeg);
   const std::size_t used = target.bytes.capacity();
   if (!target.bytes.grow(2 * used, used)) ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
-  target.destination.next_output_byte = target.bytes.data() + used;
-  target.destination.free_in_buffer = target.bytes.capacity() - used;
+  target.destination.manager.next_output_byte = target.bytes.data() + used;
+  target.destination.manager.free_in_buffer = target.bytes.capacity() - used;
   return TRUE;
 }
 
 void JpegWriter::Target::finish(j_compress_ptr jpeg) {
   Target& target = of(jpeg);
-  target.size = target.bytes.capacity() - target.destination.free_in_buffer;
+  target.size = target.bytes.capacity() - target.destination.manager.free_in_buffer;
 }
 
 JpegWriter::Target& JpegWriter::of_this_thread() {
-  static_assert(std::is_standard_layout_v<Target>, "the address of destination must be that of the target");
   thread_local Target target;
   return target;
 }
@@ -60,10 +63,10 @@ JpegWriter::JpegWriter(ErrorTrap& trap) : target_(of_this_thread()) {
   std::fill(std::begin(jpeg.quant_tbl_ptrs), std::end(jpeg.quant_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.dc_huff_tbl_ptrs), std::end(jpeg.dc_huff_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.ac_huff_tbl_ptrs), std::end(jpeg.ac_huff_tbl_ptrs), nullptr);
-  target_.destination = {target_.bytes.at_least(kFirstBytes), target_.bytes.capacity(), Target::start, Target::grow,
-                         Target::finish};
+  std::uint8_t* const bytes = target_.bytes.at_least(kFirstBytes);
+  target_.destination = {{bytes, target_.bytes.capacity(), Target::start, Target::grow, Target::finish}, &target_};
   target_.size = 0;
-  jpeg.dest = &target_.destination;
+  jpeg.dest = &target_.destination.manager;
 }
 
 JpegWriter::~JpegWriter() {

@@ -1,0 +1,39 @@
+"""Writes the fuzzer's first inputs: small JPEGs of every kind, whole, crop-ready and truncated, behind 16 wishes each.
+
+    python tools/fuzz/make_seeds.py SEEDS
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # tests/native/jpegs.py makes the pictures
+
+from dlio.native import make_crop_ready
+from tests.native.jpegs import SUBSAMPLINGS, encode, jpeg, picture
+
+_SIZES = [(1, 1), (17, 9), (40, 33), (70, 50), (130, 40)]
+
+
+def main(folder: Path) -> None:
+    """Writes some 200 files into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wishes = random.Random(0)
+    pictures = [encode(picture(40, 30).convert("CMYK")), encode(picture(40, 30), keep_rgb=True)]
+    for width, height in _SIZES:
+        for subsampling in SUBSAMPLINGS:
+            pictures.append(jpeg(width, height, subsampling, quality=60))
+            pictures.append(jpeg(width, height, subsampling, quality=60, restart=2))
+            pictures.append(jpeg(width, height, subsampling, quality=60, progressive=True))
+            pictures.append(make_crop_ready(pictures[-3]))
+    pictures += [data[: len(data) * 2 // 3] for data in pictures[::3]]
+    for number, data in enumerate(pictures):
+        wish = struct.pack("<6h4B", *(wishes.randint(0, 40) for _ in range(6)), *wishes.randbytes(4))
+        (folder / f"{number:04d}").write_bytes(wish + data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

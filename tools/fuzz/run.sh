@@ -1,0 +1,19 @@
+#!/bin/sh
+# Fuzzes the JPEG core under AddressSanitizer and UndefinedBehaviorSanitizer. Needs clang with its libFuzzer:
+#   apt-get install clang libclang-rt-14-dev
+#
+#   tools/fuzz/run.sh FOLDER [libFuzzer's options, for example -runs=200000]
+#
+# FOLDER gets the program, the corpus, and for every finding an input that reproduces it (program FOLDER/crash-...).
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:?usage: run.sh FOLDER [options]}
+shift
+mkdir -p "$folder/corpus"
+sources=$(ls "$here"/../../dlio/native/*.cpp | grep -v -e /module.cpp -e /arrays.cpp)
+# shellcheck disable=SC2046,SC2086
+clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+  $(pkg-config --cflags libjpeg) "$here/fuzz_core.cpp" $sources -o "$folder/fuzz_core" $(pkg-config --libs libjpeg)
+"${PYTHON:-python3}" "$here/make_seeds.py" "$folder/seeds"
+exec "$folder/fuzz_core" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
+  "$folder/corpus" "$folder/seeds"
