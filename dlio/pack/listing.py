@@ -27,6 +27,7 @@ class Listing:
         num_bytes: int64 of shape (n,): how much is to be read for each; 0 where that is unknown.
         columns: what is known of each sample before reading it, its label for instance; n rows each.
         image_fields: the fields that hold encoded images, whose headers are checked when they are packed.
+        bounds: where the shards of a packed data set begin, and its end, int64; None for anything else.
     """
 
     schema: Schema
@@ -34,6 +35,7 @@ class Listing:
     num_bytes: Array
     columns: Mapping[str, Array]
     image_fields: tuple[str, ...] = ("image",)
+    bounds: Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -26,14 +26,20 @@ class ShardPlan:
 
 
 def plan_shards(
-    num_bytes: Array, *, shard_bytes: int = DEFAULT_SHARD_BYTES, num_shards: int | None = None, seed: int | None = None
+    num_bytes: Array,
+    *,
+    shard_bytes: int | None = None,
+    num_shards: int | None = None,
+    bounds: Array | None = None,
+    seed: int | None = None,
 ) -> list[ShardPlan]:
     """Returns the shards of samples of these sizes, each sample in exactly one, the shards about equally large.
 
     Args:
         num_bytes: int64 of shape (n,), the size of every sample, n > 0.
-        shard_bytes: the size to aim at; the number of shards follows from it.
+        shard_bytes: the size to aim at, by default 256 MiB; the number of shards follows from it.
         num_shards: the number of shards, instead of `shard_bytes`.
+        bounds: where shards begin, and the end, if neither size nor number is given.
         seed: shuffles the samples; without it they keep their order.
 
     Raises:
@@ -41,18 +47,15 @@ def plan_shards(
     """
     import numpy as np
 
-    if shard_bytes <= 0 or (num_shards is not None and num_shards <= 0):
+    if any(value is not None and value <= 0 for value in (shard_bytes, num_shards)):
         raise UsageError("the size and the number of shards must be positive")
     count = len(num_bytes)
     order = np.arange(count) if seed is None else shuffled(count, seed)
-    ends = np.cumsum(num_bytes[order], dtype="int64")
-    shards = num_shards or min(count, max(1, -(-int(ends[-1]) // shard_bytes)))
-    if shards > count:
-        raise UsageError(f"{shards} shards cannot be made of {count} samples: ask for {count} at most")
-    bounds = _bounds(ends, shards)
+    if bounds is None or shard_bytes is not None or num_shards is not None:
+        bounds = _bounds(np.cumsum(num_bytes[order], dtype="int64"), shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
     return [
         ShardPlan(f"shard-{number:06d}", order[start:stop], int(num_bytes[order[start:stop]].sum()))
-        for number, (start, stop) in enumerate(pairwise(bounds))
+        for number, (start, stop) in enumerate(pairwise(bounds.tolist()))
     ]
 
 
@@ -71,13 +74,17 @@ def shuffled(count: int, seed: int) -> Array:
     return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 
-def _bounds(ends: Array, shards: int) -> list[int]:
-    """Returns where the shards begin, and the end: cuts at equal parts of the total, no shard empty."""
+def _bounds(ends: Array, shard_bytes: int, num_shards: int | None) -> Array:
+    """Returns where the shards begin, and the end, int64: cuts at equal parts of the total, no shard empty."""
     import numpy as np
 
+    count = len(ends)
+    shards = num_shards or min(count, max(1, -(-int(ends[-1]) // shard_bytes)))
+    if shards > count:
+        raise UsageError(f"{shards} shards cannot be made of {count} samples: ask for {count} at most")
     targets = ends[-1] * np.arange(1, shards, dtype="float64") / shards
     cuts = np.searchsorted(ends, targets, side="left") + 1
     least = np.arange(1, shards)
     cuts = np.maximum.accumulate(np.maximum(cuts, least) - least) + least  # strictly rising
     cuts = np.minimum(cuts, len(ends) - shards + least)
-    return [0, *cuts.tolist(), len(ends)]
+    return np.concatenate([[0], cuts, [count]])

@@ -23,6 +23,7 @@ from dlio.pack.sources.csv import csv_file
 from dlio.pack.sources.frames import frames
 from dlio.pack.sources.imagefolder import image_folder
 from dlio.pack.sources.lst import lst_file
+from dlio.pack.sources.packed import packed
 
 __all__ = [
     "archive",
@@ -35,6 +36,7 @@ __all__ = [
     "lst_file",
     "names",
     "open_source",
+    "packed",
 ]
 
 

@@ -1,0 +1,92 @@
+"""A packed data set of any format: its samples go into other shards as they are, nothing is decoded.
+
+Keys, labels, class names, label offset and order are kept; the shards too, unless another size or number is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio import manifest, sample_table
+from dlio.errors import CorruptRecordError, SourceError
+from dlio.manifest import Manifest, Shard
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing
+from dlio.sample import Sample
+from dlio.sample_table import SampleTable
+from dlio.shards import ShardPool
+
+
+def packed(path: str | Path) -> Packed:
+    """Returns the samples of the packed data set in the folder `path`."""
+    return Packed(Path(path).absolute())
+
+
+def recognises(path: Path) -> bool:
+    """Tells whether `path` is the folder of a packed data set."""
+    return (path / manifest.NAME).is_file()
+
+
+def open_source(path: Path, root: Path | None) -> Packed:
+    """Returns the source at `path`, or at `root` where that is given."""
+    return packed(root or path)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """See `packed`."""
+
+    path: Path
+    name: str = "packed"
+
+    def listing(self) -> Listing:
+        """Returns all samples in order, from the tables of the shards; all of a shard count as equally large."""
+        import numpy as np
+
+        found = Manifest.load(self.path)
+        if not found.num_samples:
+            raise SourceError(f"{self.path} has no samples: give a data set that has some")
+        keys = Keys.of(key for shard, table in _tables(found) for key in table.keys(0, shard.num_samples))
+        keys.check_distinct()
+        columns = {
+            name: np.concatenate([table.field(name) for _, table in _tables(found)])
+            for name in sample_table.columns(found.schema)
+        }
+        counts = [shard.num_samples for shard in found.shards]
+        means = [shard.num_bytes // max(1, shard.num_samples) for shard in found.shards]
+        return Listing(
+            found.schema,
+            keys,
+            np.repeat(np.array(means, dtype="int64"), counts),
+            columns | {"place": np.arange(len(keys))},
+            ("image",) if found.schema.is_image_classification else (),
+            np.array(found.offsets, dtype="int64"),
+        )
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives what reads samples, each compared with its checksum."""
+        own = [name for name in listing.columns if name in listing.schema]
+        with closing(ShardPool(Manifest.load(self.path))) as pool:
+
+            def read(index: int) -> Sample:
+                try:
+                    sample = pool.read(int(listing.columns["place"][index]))
+                except CorruptRecordError as error:
+                    raise SourceError(str(error)) from error
+                return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
+
+            yield read
+
+
+def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
+    """Yields each shard and the table of its samples, open until the next is asked for."""
+    for shard in found.shards:
+        names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
+        if not names:
+            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set anew")
+        with closing(SampleTable(found.root / names[0], found.schema, shard.num_samples)) as table:
+            yield shard, table
