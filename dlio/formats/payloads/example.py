@@ -9,10 +9,14 @@ what the image's header tells. Any other schema uses its own field names:
 
 Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies. The sample's key is
 `__key__`. Features stand in sorted order, so equal samples give equal bytes.
+
+Examples of other tools are read too: image classification from features called `image` and `label`, and a field from
+the feature of its name, or whose name becomes the field's when all but letters and digits are replaced by `_`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,14 +102,33 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
         ValueError: `data` is no Example, or lacks a field of the schema.
         MissingPackageError: protobuf is not installed.
     """
-    features = _parse(data)
-    names = {"image": IMAGE, "label": LABEL} if schema.is_image_classification else {}
-    fields = {name: _value(features, names.get(name, name), kind) for name, kind in schema.fields}
+    features = parse(data)
+    names = {"image": IMAGE, "label": LABEL} if schema.is_image_classification and IMAGE in features else {}
+    fields = {
+        name: _value(features, names.get(name) or _feature_name(features, name), kind) for name, kind in schema.fields
+    }
     key = features.get(KEY) or features.get("image/filename")
     return Sample(bytes(key.bytes_list.value[0]).decode() if key and key.bytes_list.value else "", fields)
 
 
-def _parse(data: bytes | memoryview) -> dict[str, Any]:
+def field_name(feature_name: str) -> str:
+    """Returns the name that a field has in dlio, such as `image_height` for the feature `image/height`."""
+    return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", feature_name)
+
+
+def _feature_name(features: dict[str, Any], name: str) -> str:
+    if name in features:
+        return name
+    return next((feature for feature in features if field_name(feature) == name), name)
+
+
+def parse(data: bytes | memoryview) -> dict[str, Any]:
+    """Returns the features of an Example by their names.
+
+    Raises:
+        ValueError: `data` is no Example.
+        MissingPackageError: protobuf is not installed.
+    """
     kind = message("Example")
     from google.protobuf.message import DecodeError
 
