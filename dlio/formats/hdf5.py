@@ -11,7 +11,8 @@ The attribute `dlio_schema` of the root is the schema's types as JSON, `dlio_ver
 chunks of whole rows. Caffe's HDF5Data finds fields of numbers named `data` and `label` (caffe `hdf5_data_layer.cpp`).
 
 Files by other tools are read too: numbers in any layout, and bytes or text kept as variable-length arrays of uint8
-(`h5py.vlen_dtype`) or as strings. A file whose parts are elsewhere (links, external or virtual datasets) is refused.
+(`h5py.vlen_dtype`) or as strings; `image` also from datasets called images, img, data or x, `label` from labels, class,
+target, targets or y. A file whose parts are elsewhere (links, external or virtual datasets) is refused.
 
 HDF5 keeps checksums of its own structures, as written here, and none of the data. It is not proof against files that
 were made to harm; open only those of people you trust.
@@ -26,6 +27,7 @@ from typing import Any
 
 from dlio.errors import CorruptRecordError
 from dlio.formats import OpenFile, _hdf5_rows, open_plain
+from dlio.formats._aliases import stored_name
 from dlio.formats._hdf5_columns import CHUNK_BYTES, SMALL_CHUNK_BYTES, ColumnWriter, dataset_names, open_column
 from dlio.formats._hdf5_rows import reading, writing
 from dlio.formats._positional import PositionalFile
@@ -119,7 +121,10 @@ class Reader:
         if version != VERSION:
             problem = f"it is of dlio's HDF5 version {version}, expected {VERSION}: read it with a newer dlio"
             raise CorruptRecordError(self._positional.path, problem)
-        self._columns = {name: open_column(self._library, self._positional, name, kind) for name, kind in schema.fields}
+        self._columns = {
+            name: open_column(self._library, self._positional, stored_name(name, self._library), kind)
+            for name, kind in schema.fields
+        }
         self._keys = open_column(self._library, self._positional, KEY, _TEXT) if KEY in self._library else None
         named = {**self._columns, KEY: self._keys} if self._keys else self._columns
         lengths = {name: column.num_values for name, column in named.items()}
