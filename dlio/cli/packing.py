@@ -1,4 +1,4 @@
-"""The verbs that make and check packed data sets: pack, info, verify."""
+"""The verbs that make and check packed data sets: pack, convert, info, verify."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from dlio.sizes import format_size
 
 if TYPE_CHECKING:
     from dlio.pack.listing import Source
+    from dlio.pack.recode import Recode
 
 
 def add_verbs(verbs: Any) -> None:
     """Adds these verbs to the command line."""
-    _pack_options(add_verb(verbs, pack))
+    _source_options(add_verb(verbs, pack))
+    _dataset_options(add_verb(verbs, convert))
     dataset_argument(add_verb(verbs, info))
     check = add_verb(verbs, verify)
     dataset_argument(check)
@@ -52,10 +54,24 @@ def pack(args: argparse.Namespace) -> int:
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 
+def convert(args: argparse.Namespace) -> int:
+    """Writes the packed data set DATASET into OUT, in another format or in other shards; no image is decoded.
+
+    Keys, labels, class names and order are kept. The same command run again goes on where the last one stopped.
+    """
+    return pack(args)
+
+
 def _source(args: argparse.Namespace) -> Source:
     from dlio.pack.sources import open_source
 
     return open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+
+
+def _recode(args: argparse.Namespace) -> Recode:
+    from dlio.pack.recode import Recode
+
+    return Recode(args.resize, args.center_crop, args.color, args.encoding, args.quality, args.crop_ready)
 
 
 def _print_plan(args: argparse.Namespace) -> int:
@@ -66,6 +82,7 @@ def _print_plan(args: argparse.Namespace) -> int:
         format=args.format,
         label_offset=args.label_offset,
         seed=args.shuffle,
+        recode=_recode(args),
         shard_bytes=args.shard_size,
         num_shards=args.num_shards,
     )
@@ -86,6 +103,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             shard_size=args.shard_size,
             num_shards=args.num_shards,
             shuffle=args.shuffle,
+            recode=_recode(args),
             on_error=args.on_error,
             overwrite=args.overwrite,
             engine=pool,
@@ -153,13 +171,11 @@ def _describe(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _pack_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.plan import DEFAULT_SHARD_BYTES
+def _source_options(verb: argparse.ArgumentParser) -> None:
     from dlio.pack.sources import names
 
     verb.add_argument("src", metavar="SRC", type=Path, help="a folder of class folders, or a list of images")
-    verb.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
-    verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
+    _shard_options(verb, "256MiB")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
     verb.add_argument(
         "--option",
@@ -170,17 +186,40 @@ def _pack_options(verb: argparse.ArgumentParser) -> None:
         help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
     )
     verb.add_argument("--root", type=Path, help="the folder that a list's paths start from (default: the list's)")
+
+
+def _recode_options(verb: argparse.ArgumentParser) -> None:
+    from dlio.pack.recode import COLORS, ENCODINGS
+
+    verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
+    verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
+    verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
+    verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
+    verb.add_argument("--quality", type=count, default=95, metavar="Q", help="of images encoded anew (default: 95)")
+    verb.add_argument(
+        "--crop-ready",
+        action="store_true",
+        help="rewrite JPEGs, without loss, so that the loaders decode crops of them without the rest",
+    )
+
+
+def _dataset_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("src", metavar="DATASET", type=Path, help="the folder that holds manifest.jsonl")
+    _shard_options(verb, "the shards of DATASET")
+    verb.set_defaults(source="packed", root=None, option=[])
+
+
+def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
+    verb.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
+    verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
-        "--shard-size",
-        type=size,
-        default=DEFAULT_SHARD_BYTES,
-        metavar="SIZE",
-        help="the size of a shard to aim at (default: 256MiB)",
+        "--shard-size", type=size, metavar="SIZE", help=f"the size of a shard to aim at (default: {usual_size})"
     )
     amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
     engine_options(verb)
     verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
+    _recode_options(verb)
     verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
     verb.add_argument(
         "--on-error",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from dlio.executors import Pool
     from dlio.manifest import Manifest, Shard
     from dlio.pack.listing import Source
+    from dlio.pack.recode import Recode
 
 
 def pack(
@@ -18,10 +19,11 @@ def pack(
     out: str | Path,
     *,
     format: str = "tfrecord",  # noqa: A002  the field's word
-    shard_size: int = 256 << 20,
+    shard_size: int | None = None,
     num_shards: int | None = None,
     shuffle: int | None = None,
     label_offset: int = 0,
+    recode: Recode | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     overwrite: bool = False,
     workers: int | None = None,
@@ -39,10 +41,11 @@ def pack(
         source: where the samples come from; see `dlio.sources`.
         out: the folder to write; a new or an empty one, or one that holds the same data set in part.
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
-        shard_size: the size of a shard to aim at, in bytes.
+        shard_size: the size of a shard to aim at, in bytes; by default 256 MiB, or the shards that `source` has.
         num_shards: the number of shards, instead of `shard_size`.
         shuffle: a seed to shuffle the samples by; by default they keep the source's order.
         label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
+        recode: what becomes of each image: size, colour, encoding; by default they are packed as they are.
         on_error: `skip` leaves bad samples out and lists them in the manifest.
         overwrite: replaces another data set in `out`; only files that its manifest names are removed.
         workers: the number of workers; by default as many as the engine finds room for.
@@ -59,19 +62,24 @@ def pack(
         UsageError: arguments that contradict each other, or `out` holds something else.
     """
     from dlio import files
+    from dlio.errors import UsageError
     from dlio.executors import open_engine
     from dlio.manifest import Manifest
+    from dlio.pack.recode import KEEP
     from dlio.pack.resume import clear_aside, remove_packed
     from dlio.pack.run import make_plan, run_plan
 
     files.new_hash(digest)
     out = Path(out)
+    how: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
     sizes = {"shard_bytes": shard_size, "num_shards": num_shards}
     try:
         with open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine) as pool:
             if pool is None:  # this rank has worked for the first, which is done
                 return Manifest.load(out)
-            plan = make_plan(source, format=format, label_offset=label_offset, seed=shuffle, **sizes)
+            if out.resolve() == source.path.resolve():
+                raise UsageError(f"{out} is the input too: give another folder to write")
+            plan = make_plan(source, format=format, **(how | sizes))
             started(len(plan.listing))
             if overwrite:
                 remove_packed(out)

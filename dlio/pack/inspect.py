@@ -1,37 +1,93 @@
-"""What an encoded image's header tells, read without decoding."""
+"""What an encoded image's header tells, and whether its end is there, without decoding it.
+
+The headers of JPEG (ITU-T T.81, B.2) and PNG (W3C PNG, 5 and 11.2.2) are read here, since almost all images are one of
+the two and Pillow takes 20 times as long; other formats are left to Pillow.
+"""
 
 from __future__ import annotations
 
 import io
+import struct
 import warnings
+import zlib
 
 from dlio.errors import SourceError
 from dlio.sample import ImageInfo
 
 MAX_PIXELS = 1 << 28  # 16,384 x 16,384: beyond this a few kilobytes can ask for gigabytes of memory
+_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_PNG_END = b"IEND\xaeB`\x82"
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_JPEG_START = b"\xff\xd8\xff"
+_JPEG_END = b"\xff\xd9"
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
+_SCAN = 0xDA
 
 
 def inspect_image(data: bytes) -> ImageInfo:
     """Returns format, size and channels of an encoded image.
 
     Raises:
-        SourceError: `data` is empty, no image that Pillow knows, or larger than `MAX_PIXELS`.
+        SourceError: `data` is empty, no image that Pillow knows, cut off, or larger than `MAX_PIXELS`.
     """
-    from PIL import Image
-
     if not data:
         raise SourceError("it is empty, expected an image")
+    if data.startswith(_PNG_START):
+        info = _png(data)
+    elif data.startswith(_JPEG_START):
+        info = _jpeg(data)
+    else:
+        info = _other(data)
+    if info.width * info.height > MAX_PIXELS:
+        raise SourceError(f"it claims {info.width} x {info.height} pixels, at most {MAX_PIXELS:,} are accepted")
+    return info
+
+
+def _png(data: bytes) -> ImageInfo:
+    width, height, _, color, _, _, _, crc = struct.unpack_from(">IIBBBBBI", data.ljust(33, b"\0"), 16)
+    if zlib.crc32(data[12:29]) != crc or color not in _PNG_CHANNELS or not width or not height:
+        raise SourceError("it is no image: its PNG header is damaged")
+    if not data.endswith(_PNG_END) and data.rfind(_PNG_END) < 0:
+        raise SourceError("it is cut off: the end of the PNG is missing")
+    return ImageInfo("PNG", height, width, _PNG_CHANNELS[color])
+
+
+def _jpeg(data: bytes) -> ImageInfo:
+    """Walks the segments before the first scan; the marker of the image's end never occurs in a scan's data."""
+    at, info = 2, None
+    try:
+        while True:
+            if data[at] != 0xFF:
+                raise SourceError(f"it is no image: expected a JPEG marker at byte {at}")
+            marker = data[at + 1]
+            if marker == 0xFF:  # any number of these may stand before a marker
+                at += 1
+                continue
+            if marker == _SCAN:
+                break
+            if marker in _FRAMES and info is None:
+                height, width, channels = struct.unpack_from(">HHB", data, at + 5)
+                info = ImageInfo("JPEG", height, width, channels)
+            at += 2 + (0 if marker == 0x01 or 0xD0 <= marker <= 0xD7 else int.from_bytes(data[at + 2 : at + 4], "big"))
+    except (IndexError, struct.error):
+        raise SourceError("it is cut off: the JPEG ends within its header") from None
+    if info is None or not info.width or not info.height:
+        raise SourceError("it is no image: the JPEG has no frame before its first scan")
+    if data.rfind(_JPEG_END, at) < 0:
+        raise SourceError("it is cut off: the end of the JPEG is missing")
+    return info
+
+
+def _other(data: bytes) -> ImageInfo:
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # our own bound is checked below
+            warnings.simplefilter("ignore")  # our own bound is checked by the caller
             with Image.open(io.BytesIO(data)) as image:
-                (width, height), channels = image.size, len(image.getbands())
-                kind = image.format or ""
+                return ImageInfo(image.format or "", image.height, image.width, len(image.getbands()))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise SourceError(f"it is no image: {_reason(error)}") from None
-    if width * height > MAX_PIXELS:
-        raise SourceError(f"it claims {width} x {height} pixels, at most {MAX_PIXELS:,} are accepted")
-    return ImageInfo(kind, height, width, channels)
 
 
 def _reason(error: Exception) -> str:

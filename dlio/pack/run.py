@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
 from dlio.pack.listing import Listing, Source
 from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import PartialManifest, clear_aside, finished_shards
 from dlio.pack.write import ASIDE, ShardTask, write_shard
-from dlio.sample import Schema
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,14 @@ class PackPlan:
         listing: all of them.
         shards: which samples go into which shard.
         header: the manifest to be, without its shards.
+        recode: what becomes of each image.
     """
 
     source: Source
     listing: Listing
     shards: list[ShardPlan]
     header: Manifest
+    recode: Recode
 
 
 def make_plan(
@@ -46,6 +48,7 @@ def make_plan(
     format: str,  # noqa: A002  the field's word
     label_offset: int = 0,
     seed: int | None = None,
+    recode: Recode = KEEP,
     **sizes: Any,
 ) -> PackPlan:
     """Returns the plan of packing `source`; reads names and sizes only, writes nothing.
@@ -55,22 +58,27 @@ def make_plan(
         format: the container's name.
         label_offset: what is added to class indices.
         seed: shuffles the samples.
+        recode: what becomes of each image.
         **sizes: `shard_bytes` or `num_shards`, as `plan_shards` takes them.
 
     Raises:
         SourceError, StorageError, SchemaError, UsageError: as `pack`.
     """
     listing = _offset_labels(source.listing(), label_offset)
+    if recode != KEEP and not listing.image_fields:
+        raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
     formats.require(format, listing.schema)
-    shards = plan_shards(listing.num_bytes, seed=seed, **sizes)
-    origin = {
+    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, seed=seed, **sizes)
+    origin: dict[str, Any] = {
         "source": source.name,
         "path": str(source.path),
         "shuffle": seed,
         "num_shards": len(shards),
         "plan": _digest(listing, shards),
     }
-    return PackPlan(source, listing, shards, Manifest(format, listing.schema, (), origin))
+    if recode != KEEP:
+        origin["recode"] = asdict(recode)
+    return PackPlan(source, listing, shards, Manifest(format, listing.schema, (), origin), recode)
 
 
 def _offset_labels(listing: Listing, offset: int) -> Listing:
@@ -78,7 +86,7 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
         return listing
     if not listing.schema.is_image_classification or "label" not in listing.columns:
         raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
-    schema = Schema(listing.schema.fields, listing.schema.class_names, offset)
+    schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
     return replace(listing, schema=schema, columns={**listing.columns, "label": listing.columns["label"] + offset})
 
 
@@ -112,18 +120,21 @@ def run_plan(
     for shard in done.values():
         report(shard)
     todo = [shard for shard in plan.shards if shard.name not in done]
-    _check_space(out, sum(shard.num_bytes for shard in todo))
+    num_bytes = sum(shard.num_bytes for shard in todo)
+    _check_space(out, 0 if plan.recode.changes_pixels else num_bytes)
     clear_aside(out)
-    tasks = (
-        ShardTask(s.name, plan.source, plan.listing.take(s.indices), plan.header.format, out, skip_bad, digest)
-        for s in todo
-    )
+    tasks = (_task(plan, shard, out, skip_bad, digest) for shard in todo)
     with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
         for shard in map_bounded(pool, write_shard, tasks):
             partial.append(shard)
             done[shard.name] = shard
             report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+
+
+def _task(plan: PackPlan, shard: ShardPlan, out: Path, skip_bad: bool, digest: str) -> ShardTask:
+    listing = plan.listing.take(shard.indices)
+    return ShardTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, skip_bad, digest)
 
 
 def _check_space(out: Path, num_bytes: int) -> None:

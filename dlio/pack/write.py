@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio import files, formats, sample_table
@@ -17,6 +17,7 @@ from dlio.formats import Writer
 from dlio.manifest import File, Shard
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
+from dlio.pack.recode import Recode
 from dlio.sample import Sample
 from dlio.sample_table import SampleTableBuilder
 
@@ -34,6 +35,7 @@ class ShardTask:
         listing: the samples of this shard, in order.
         format: the container's name.
         out: the data set's folder.
+        recode: what becomes of each image.
         skip_bad: whether a bad sample is left out and noted, instead of ending the run.
         digest: the algorithm of the files' digests.
     """
@@ -43,6 +45,7 @@ class ShardTask:
     listing: Listing
     format: str
     out: Path
+    recode: Recode
     skip_bad: bool
     digest: str
 
@@ -81,41 +84,56 @@ def _write(task: ShardTask, aside: Path) -> Shard:
     with files.storage_errors("write", aside), ExitStack() as opened:
         writer = formats.load(task.format).Writer(aside / task.name, task.listing.schema, open_file)
         with closing(writer):
-            table, skipped = _write_samples(task, writer)
-        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(table.to_bytes())
-    return Shard(task.name, len(table), _entries(aside, created, task), tuple(skipped))
+            written = _write_samples(task, writer)
+        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
+    entries = _entries(aside, created, task)
+    return Shard(task.name, len(written.table), entries, tuple(written.skipped), crop_ready=written.crop_ready)
 
 
-def _write_samples(task: ShardTask, writer: Writer) -> tuple[SampleTableBuilder, list[tuple[str, str]]]:
-    """Returns the rows of the samples written, and the key of each that was skipped with the reason."""
-    table = SampleTableBuilder(task.listing.schema)
-    skipped: list[tuple[str, str]] = []
+@dataclass(slots=True)
+class _Written:
+    """The rows of the samples written, the key of each that was skipped with the reason, and images made crop-ready."""
+
+    table: SampleTableBuilder
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    crop_ready: int = 0
+
+
+def _write_samples(task: ShardTask, writer: Writer) -> _Written:
+    written = _Written(SampleTableBuilder(task.listing.schema))
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
             try:
-                sample = _checked(task, read(index))
+                sample, crop_ready = _prepared(task, read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
                 if not task.skip_bad:
                     raise
-                skipped.append((task.listing.keys[index], str(error)))
+                written.skipped.append((task.listing.keys[index], str(error)))
             else:
-                table.append(sample)
-    return table, skipped
+                written.table.append(sample)
+                written.crop_ready += crop_ready
+    return written
 
 
-def _checked(task: ShardTask, sample: Sample) -> Sample:
+def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
+    """Returns the sample to write, its images checked and recoded, and how many of them were made crop-ready."""
     sample = task.listing.schema.check(sample)
-    infos = []
+    fields, infos, crop_ready = dict(sample.fields), [], 0
     for name in task.listing.image_fields:
-        value = sample.fields[name]
-        for image in value if isinstance(value, list) else [value]:
-            try:
-                infos.append(inspect_image(image))
-            except SourceError as error:
-                advice = "repair or remove it, or leave such files out with --on-error skip"
-                raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
-    return Sample(sample.key, sample.fields, infos[0] if len(infos) == 1 else None)
+        value = fields[name]
+        images = value if isinstance(value, list) else [value]
+        try:
+            recoded = [task.recode.apply(image, inspect_image(image)) for image in images]
+        except SourceError as error:
+            advice = "repair or remove it, or leave such files out with --on-error skip"
+            raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
+        fields[name] = [image for image, _, _ in recoded] if isinstance(value, list) else recoded[0][0]
+        infos += [info for _, info, _ in recoded]
+        crop_ready += sum(ready for _, _, ready in recoded)
+    if not infos:
+        return sample, 0
+    return Sample(sample.key, fields, infos[0] if len(infos) == 1 else None), crop_ready
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:

@@ -1,0 +1,168 @@
+"""Changing images while they are packed: smaller, cropped, of another colour mode or encoding, ready for crops.
+
+An image that is already what is asked for keeps its bytes, so packing twice loses nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlio import native
+from dlio.errors import DataError, MissingPackageError, SourceError, UsageError
+from dlio.pack.inspect import inspect_image
+from dlio.sample import ImageInfo
+
+if TYPE_CHECKING:
+    from PIL import Image as Pillow
+
+COLORS = ("keep", "grey", "rgb")
+ENCODINGS = ("keep", "jpeg", "png")
+_MODES = {"grey": "L", "rgb": "RGB"}
+_CHANNELS = {"grey": 1, "rgb": 3}
+_LEFT_TO_PILLOW = 5  # the core's status for CMYK and 12 bit
+_SAME_AGAIN = frozenset(["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF"])  # others become PNG
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """What becomes of each image; by default it is packed as it is. Picklable.
+
+    Attributes:
+        resize: the length of the shorter edge, in pixels; smaller images are enlarged.
+        center_crop: whether the middle square is cut out, after resizing.
+        color: `grey`, `rgb`, or `keep`.
+        encoding: `jpeg`, `png`, or `keep`: the one that the image has.
+        quality: of JPEGs that are encoded anew, 1 to 100.
+        crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` decodes crops of them only.
+
+    Raises:
+        UsageError: a number is out of range, or a word is unknown.
+        MissingPackageError: `crop_ready` needs the compiled core, which this installation lacks.
+    """
+
+    resize: int | None = None
+    center_crop: bool = False
+    color: str = "keep"
+    encoding: str = "keep"
+    quality: int = 95
+    crop_ready: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resize is not None and not 1 <= self.resize <= 1 << 14:
+            raise UsageError(f"the shorter edge is 1 to 16,384 pixels, found {self.resize}")
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"the quality is 1 to 100, found {self.quality}")
+        if self.color not in COLORS or self.encoding not in ENCODINGS:
+            raise UsageError(f"color is one of {COLORS} and encoding one of {ENCODINGS}")
+        if self.crop_ready and not native.available:
+            raise MissingPackageError("crop-ready JPEGs need dlio's compiled core: install dlio with a C++ compiler")
+
+    @property
+    def changes_pixels(self) -> bool:
+        """True where an image may have to be decoded."""
+        return self.resize is not None or self.center_crop or self.color != "keep" or self.encoding != "keep"
+
+    def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
+        """Returns the image to pack, what its header tells, and whether it was made crop-ready here.
+
+        Raises:
+            SourceError: it cannot be decoded, or its mode cannot be encoded; the message says which.
+        """
+        if self.changes_pixels and not self._is_done(info):
+            data = self._encode(data, info)
+            info = inspect_image(data)
+        if not (self.crop_ready and info.format == "JPEG"):
+            return data, info, False
+        ready = native.make_crop_ready(data)
+        return ready, info, _is_crop_ready(ready)
+
+    def _is_done(self, info: ImageInfo) -> bool:
+        size = info.height, info.width
+        return (
+            (self.resize is None or min(size) == self.resize)
+            and (not self.center_crop or size[0] == size[1])
+            and (self.color == "keep" or info.channels == _CHANNELS[self.color])
+            and (self.encoding == "keep" or info.format == self.encoding.upper())
+        )
+
+    def _encode(self, data: bytes, info: ImageInfo) -> bytes:
+        encoding = self.encoding.upper() if self.encoding != "keep" else info.format
+        out = io.BytesIO()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                image = self._for_encoding(self._pixels(data, info), encoding)
+                options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+                image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
+        except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
+            raise SourceError(f"it cannot be decoded or encoded: {error}") from None
+        return out.getvalue()
+
+    def _pixels(self, data: bytes, info: ImageInfo) -> Pillow.Image:
+        """Returns the decoded image, of its final size."""
+        box, (width, height) = self._window(info)
+        if native.available and info.format == "JPEG" and info.channels in (1, 3):
+            image = _decode_by_core(data, box, width, height)
+            if image is not None:
+                return image.convert("L") if info.channels == 1 else image
+        from PIL import Image
+
+        image = Image.open(io.BytesIO(data))
+        image.load()
+        if image.mode == "P":
+            image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+        return image.crop(box).resize((width, height), Image.Resampling.BILINEAR)
+
+    def _window(self, info: ImageInfo) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+        """Returns left, top, right and bottom of what is taken of the image, and the width and height it gets."""
+        left, top, right, bottom = 0, 0, info.width, info.height
+        side = min(right, bottom)
+        if self.center_crop:
+            left, top = (right - side) // 2, (bottom - side) // 2
+            right, bottom = left + side, top + side
+        scale = (self.resize or side) / side
+        return (left, top, right, bottom), (
+            max(1, round((right - left) * scale)),
+            max(1, round((bottom - top) * scale)),
+        )
+
+    def _for_encoding(self, image: Pillow.Image, encoding: str) -> Pillow.Image:
+        if self.color != "keep" and image.mode != _MODES[self.color]:
+            if image.mode.startswith("I") or image.mode == "F":
+                raise SourceError(f"its pixels are of mode {image.mode}, more than 8 bits: convert it yourself")
+            return image.convert(_MODES[self.color])
+        if encoding == "JPEG" and image.mode in ("CMYK", "1", "LA", "RGBA"):
+            return image.convert("L" if image.mode in ("1", "LA") else "RGB")
+        if encoding == "JPEG" and image.mode not in ("L", "RGB"):
+            raise SourceError(f"its pixels are of mode {image.mode}, which JPEG cannot hold: use --encoding png")
+        return image
+
+
+KEEP = Recode()
+
+
+def _is_crop_ready(data: bytes) -> bool:
+    try:
+        return native.probe(data).crop_ready
+    except DataError:  # headers that Pillow may take, but the core does not
+        return False
+
+
+def _decode_by_core(data: bytes, box: tuple[int, int, int, int], width: int, height: int) -> Pillow.Image | None:
+    """Returns the box of a JPEG, resized, in RGB; None where the core leaves it to Pillow."""
+    import numpy as np
+    from PIL import Image
+
+    left, top, right, bottom = box
+    out = np.empty((1, height, width, 3), dtype="uint8")
+    boxes = np.array([[left, top, right - left, bottom - top]], dtype="int32")
+    status = int(native.decode_batch([data], boxes, np.zeros(1, dtype="bool"), out)[0])
+    if status == 0:
+        return Image.fromarray(out[0])
+    if status == _LEFT_TO_PILLOW:
+        return None
+    raise SourceError(f"it cannot be decoded: {native.status_message(status)}")

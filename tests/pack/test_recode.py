@@ -1,0 +1,177 @@
+"""Images changed while they are packed: size, crop, colour, encoding, readiness for crops."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dlio
+from dlio import native
+from dlio.errors import SourceError, UsageError
+from dlio.manifest import Manifest
+from dlio.pack.inspect import inspect_image
+from dlio.pack.recode import KEEP, Recode
+from dlio.pack.sources import csv_file, image_folder
+from tests.images import image, make_image_folder
+from tests.pack.conftest import BYTE_IDENTICAL, content, samples
+
+
+def recode(data: bytes, **options) -> Image.Image:
+    recoded, info, _ = Recode(**options).apply(data, inspect_image(data))
+    picture = Image.open(io.BytesIO(recoded))
+    picture.load()
+    assert (picture.format, picture.height, picture.width) == (info.format, info.height, info.width)
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "RGBA")]
+)
+@pytest.mark.parametrize(("width", "height", "expected"), [(90, 60, (48, 32)), (60, 90, (32, 48)), (16, 16, (32, 32))])
+def test_resize_sets_the_shorter_edge(kind, mode, width, height, expected):
+    data = image(2, kind, mode, width, height)
+    found = recode(data, resize=32)
+    assert (found.size, found.mode, found.format) == (expected, mode, kind)
+    reference = Image.open(io.BytesIO(data)).resize(expected, Image.Resampling.BILINEAR)
+    difference = np.abs(np.asarray(found, "int16") - np.asarray(reference, "int16"))
+    assert difference.mean() < (12 if kind == "JPEG" else 1)
+
+
+def test_the_centre_is_cut_out_before_it_is_resized():
+    picture = Image.new("RGB", (90, 30), "black")
+    picture.paste("white", (30, 0, 60, 30))
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    found = recode(out.getvalue(), center_crop=True, resize=15)
+    assert found.size == (15, 15)
+    assert np.asarray(found).min() == 255
+    assert recode(out.getvalue(), center_crop=True).size == (30, 30)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_colour(kind):
+    assert recode(image(1, kind, "L"), color="rgb").mode == "RGB"
+    assert recode(image(1, kind, "RGB"), color="grey").mode == "L"
+    assert recode(image(1, "PNG", "RGBA"), color="rgb").mode == "RGB"
+    assert recode(image(1, "PNG", "P"), color="rgb", resize=8).mode == "RGB"
+
+
+@pytest.mark.parametrize(("kind", "mode", "expected"), [
+    ("PNG", "RGB", "RGB"), ("PNG", "RGBA", "RGB"), ("PNG", "L", "L"), ("PNG", "P", "RGB"), ("BMP", "RGB", "RGB"),
+    ("TIFF", "RGB", "RGB"), ("WEBP", "RGB", "RGB"),
+])  # fmt: skip
+def test_anything_becomes_a_jpeg_or_a_png(kind, mode, expected):
+    found = recode(image(1, kind, mode), encoding="jpeg", quality=80)
+    assert (found.format, found.mode) == ("JPEG", expected)
+    assert recode(image(1, kind, mode), encoding="png").format == "PNG"
+
+
+def test_cmyk_becomes_rgb():
+    assert recode(image(1, "JPEG", "CMYK"), resize=8).mode == "RGB"
+    assert recode(image(1, "JPEG", "CMYK"), color="rgb").mode == "RGB"
+
+
+def test_16_bit_is_resized_as_it_is_and_refused_as_jpeg():
+    assert recode(image(1, "PNG", "I;16"), resize=8).mode == "I;16"
+    for options in ({"encoding": "jpeg"}, {"color": "rgb"}):
+        with pytest.raises(SourceError, match="mode I;16"):
+            recode(image(1, "PNG", "I;16"), **options)
+
+
+def test_quality_changes_the_size():
+    sizes = [
+        len(
+            Recode(encoding="jpeg", quality=q).apply(
+                image(1, width=200, height=200), inspect_image(image(1, width=200, height=200))
+            )[0]
+        )
+        for q in (30, 95)
+    ]
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("options", [{}, {"resize": 16}, {"color": "rgb"}, {"resize": 16, "quality": 10}])
+def test_what_is_already_asked_for_keeps_its_bytes(kind, options):
+    data = image(1, kind)
+    assert Recode(**options).apply(data, inspect_image(data))[0] is data
+    once = Recode(resize=8, encoding="jpeg").apply(data, inspect_image(data))
+    assert Recode(resize=8, encoding="jpeg").apply(*once[:2])[0] == once[0]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_broken_image_is_refused(kind):
+    data = bytearray(image(1, kind, width=100, height=100))
+    data[len(data) // 2 : len(data) // 2 + 100] = b"\xff\x00\xaa\x55" * 25
+    with pytest.raises(SourceError, match="cannot be decoded"):
+        recode(bytes(data), resize=50)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"resize": 0}, {"resize": 1 << 20}, {"quality": 0}, {"quality": 101}, {"color": "pink"}, {"encoding": "gif"}],
+)
+def test_what_cannot_be_is_refused(options):
+    with pytest.raises(UsageError):
+        Recode(**options)
+
+
+needs_core = pytest.mark.skipif(not native.available, reason="the compiled core is not built into this installation")
+
+
+@needs_core
+def test_crop_ready_jpegs_have_the_same_pixels_and_are_counted(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 3}, kind="JPEG", width=200, height=160)
+    make_image_folder(tmp_path / "in", {"b": 2})
+    manifest = dlio.pack(
+        image_folder(tmp_path / "in"), tmp_path / "out", recode=Recode(crop_ready=True), engine="serial"
+    )
+    assert [shard.crop_ready for shard in Manifest.load(tmp_path / "out").shards] == [3]
+    assert manifest.origin["recode"]["crop_ready"] is True
+    for key, fields in samples(tmp_path / "out"):
+        before = Image.open(io.BytesIO((tmp_path / "in" / key).read_bytes()))
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(fields["image"]))), np.asarray(before))
+        assert key.startswith("b") or native.probe(fields["image"]).crop_ready
+
+
+def test_a_recoded_data_set(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 6}, kind="JPEG", width=90, height=60)
+    source, how = image_folder(tmp_path / "in"), Recode(resize=30, color="grey")
+    for name in BYTE_IDENTICAL:
+        dlio.pack(source, tmp_path / name, format=name, recode=how, num_shards=3, workers=2)
+        dlio.pack(source, tmp_path / f"{name} again", format=name, recode=how, num_shards=3, engine="serial")
+        assert content(tmp_path / name) == content(tmp_path / f"{name} again")
+    for _, fields in samples(tmp_path / "tfrecord"):
+        assert Image.open(io.BytesIO(fields["image"])).size == (45, 30)
+
+
+def test_other_options_are_another_data_set(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 6}, kind="JPEG")
+    dlio.pack(image_folder(tmp_path / "in"), tmp_path / "out", recode=Recode(resize=8), engine="serial")
+    for other in (KEEP, Recode(resize=8, quality=90)):
+        with pytest.raises(UsageError, match="another data set"):
+            dlio.pack(image_folder(tmp_path / "in"), tmp_path / "out", recode=other, engine="serial")
+
+
+def test_bad_images_are_skipped_by_name(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 3}, kind="PNG", width=50, height=50)
+    broken = bytearray(image(1, width=50, height=50))
+    broken[len(broken) // 2] ^= 0xFF
+    (tmp_path / "in/a/0001.png").write_bytes(broken)
+    (tmp_path / "in/a/0002.png").write_bytes(image(1, mode="I;16"))
+    how = Recode(resize=20, encoding="jpeg")
+    manifest = dlio.pack(image_folder(tmp_path / "in"), tmp_path / "out", recode=how, on_error="skip", engine="serial")
+    skipped = dict(manifest.skipped)
+    assert skipped.keys() == {"a/0001.png", "a/0002.png"}
+    assert "cannot be decoded" in skipped["a/0001.png"]
+    assert "mode I;16" in skipped["a/0002.png"]
+
+
+def test_images_in_vectors_of_labels_are_recoded_too(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 2})
+    (tmp_path / "in/t.csv").write_text("path,x,y\na/0000.png,1,2\na/0001.png,3,4\n")
+    dlio.pack(csv_file(tmp_path / "in/t.csv"), tmp_path / "out", recode=Recode(resize=5), engine="serial")
+    assert min(Image.open(io.BytesIO(samples(tmp_path / "out")[1][1]["image"])).size) == 5
