@@ -12,6 +12,7 @@ the final name appears when all are there. `head`, `wc -l` and `jq` read both.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from dlio.sample import Schema
 
 NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
+_PLAIN_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)  # nearly every name; no path needs to be made of it
 VERSION = 1
 
 
@@ -99,6 +101,8 @@ class Shard:
 
 def _inside(name: object) -> str:
     """Returns a file name that stays inside the data set's folder; anything else is refused."""
+    if isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
+        return name
     path = PurePosixPath(str(name))
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(name):
         raise ValueError(f"the file name {name!r} leads outside the data set's folder")

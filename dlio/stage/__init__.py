@@ -21,7 +21,7 @@ def stage(
     dataset: str | PathLike[str] | Manifest,
     dest: str | PathLike[str],
     *,
-    strategy: str = "replicate",
+    strategy: str = "auto",
     topology: Topology | None = None,
     copies: int = 1,
     allow_shared: bool = False,
@@ -35,7 +35,7 @@ def stage(
     Args:
         dataset: the folder of a packed data set, or its manifest.
         dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`.
-        strategy: the name of a module of `dlio.stage.strategies`.
+        strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
         topology: this process's place in the job; by default what its launcher tells.
         copies: how many nodes hold each shard, for the strategy partition.
         allow_shared: take a `dest` that other machines see too.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dlio import files
 from dlio.errors import StorageError
-from dlio.filesystems import FileSystem, check_room, local_folders
+from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME, Manifest
 from dlio.stage.claim import is_in_progress
 from dlio.stage.folder import StagedFolder
@@ -24,9 +24,15 @@ _REMOVED = ".removed-"
 
 
 def copies(dest: Path) -> list[StagedFolder]:
-    """Returns the copies below `dest/dlio` that bear dlio's marker, the least recently used first."""
+    """Returns the copies below `dest/dlio` that bear dlio's marker, the least recently used first.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
     found = []
-    for path in (dest / "dlio").glob("[!.]*"):
+    with files.storage_errors("look at", dest / "dlio"):
+        entries = list((dest / "dlio").glob("[!.]*"))
+    for path in entries:
         folder = StagedFolder(dest, path.name)
         try:
             found.append((folder.marker.stat().st_mtime, folder.copy, folder))
@@ -38,6 +44,13 @@ def copies(dest: Path) -> list[StagedFolder]:
 def is_in_use(folder: StagedFolder) -> bool:
     """Returns whether a job leases the copy, or a process is filling it."""
     return any(leases(folder)) or is_in_progress(folder.claims)
+
+
+def room(folder: StagedFolder) -> int:
+    """Returns the bytes that a copy may come to hold: what is free, what it holds already, and what may be evicted."""
+    evictable = [folder, *(other for other in copies(folder.dest) if other != folder and not is_in_use(other))]
+    held = sum(path.lstat().st_size for other in evictable for path in other.path.rglob("*") if path.is_file())
+    return filesystem_of(folder.dest).free_bytes + held
 
 
 def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> FileSystem:

@@ -21,8 +21,6 @@ from dlio.errors import StorageError
 from dlio.sizes import format_size
 
 BLOCK_BYTES = 4 << 20
-# A tmpfs is memory: the training needs the other half.
-MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,7 @@ class Machine:
 
     Attributes:
         num_nodes: nodes in the job.
-        free_bytes: room on each node's local storage.
-        in_memory: whether that storage is memory.
+        free_bytes: what a data set may take of each node's local storage.
         can_exchange: whether the nodes can pass blocks on to each other (MPI).
         source: what the shared file system gives to all nodes together.
         client: what it gives to one node.
@@ -45,17 +42,11 @@ class Machine:
 
     num_nodes: int
     free_bytes: int
-    in_memory: bool = False
     can_exchange: bool = True
     source: float = 5e9
     client: float = 2e9
     network: float = 10e9
     local: float = 2e9
-
-    @property
-    def room(self) -> int:
-        """What a data set may take of each node's local storage, in bytes."""
-        return int(self.free_bytes * MEMORY_SHARE) if self.in_memory else self.free_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +121,14 @@ def epochs_until_it_pays(staging: float, epoch_shared: float, epoch_local: float
     return staging / gain if gain > 0 else float("inf")
 
 
+def pays_after_epochs(decision: Decision, num_bytes: int, machine: Machine) -> float:
+    """Returns `epochs_until_it_pays` where an epoch reads each byte once over all nodes, in large blocks."""
+    shared = max(num_bytes / machine.source, num_bytes / (machine.num_nodes * machine.client))
+    return epochs_until_it_pays(decision.seconds, shared, num_bytes / (machine.num_nodes * machine.local))
+
+
 def choose(num_bytes: int, largest_shard: int, machine: Machine) -> Decision:
-    """Returns the strategy that `auto` takes: everything everywhere if it fits, else parts with as many copies as fit.
+    """Returns the strategy that `auto` takes: the whole on every node if it fits, else parts in as many copies as fit.
 
     Args:
         num_bytes: the data set's size.
@@ -139,26 +136,27 @@ def choose(num_bytes: int, largest_shard: int, machine: Machine) -> Decision:
         machine: what it runs on.
 
     Raises:
-        StorageError: it fits in no way.
+        StorageError: it fits in no way. (On one node there is no choice: whether it fits shows when it is staged.)
     """
-    n, room = machine.num_nodes, machine.room
+    n, room = machine.num_nodes, machine.free_bytes
     fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of each node"
+    if n == 1:
+        return _because(replicate(num_bytes, machine), "there is one node")
     if num_bytes <= room:
         whole = [replicate(num_bytes, machine)]
-        if n > 1 and machine.can_exchange:
+        if machine.can_exchange:
             whole.append(broadcast(num_bytes, machine))
         best = min(whole, key=lambda decision: decision.seconds)
         reason = "each byte is read once and passed on" if best.strategy == "broadcast" else "each node reads all"
         return _because(best, f"{fitting}, and {reason}")
     copies = int((room - largest_shard) * n // num_bytes)
-    if copies >= 1 and n > 1:
+    if copies >= 1:
         return _because(
             partition(num_bytes, machine, min(copies, n - 1)),
             f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node, parts of them do",
         )
     raise StorageError(
-        f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each"
-        f"{' (half of a file system in memory)' if machine.in_memory else ''}. "
+        f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each. "
         "Take more nodes or another folder, or read from the shared file system (strategy stripe)"
     )
 

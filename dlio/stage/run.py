@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from dlio.errors import UsageError
 from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
+from dlio.stage.decide import decide
 from dlio.stage.job import Job, Options
 from dlio.topology import Topology
 
 _NO_OPTIONS = Options()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ def run(
         DlioError: as `dlio.stage` says.
     """
     started = time.monotonic()
-    if strategy not in strategy_names():
-        raise UsageError(f"there is no strategy {strategy!r}: choose one of {', '.join(strategy_names())}")
+    if strategy not in ("auto", *strategy_names()):
+        raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategy_names())}")
     manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
     system = filesystem_of(Path(dest))
     if system.shared and not allow_shared and strategy != "stripe":
@@ -74,7 +77,12 @@ def run(
             f"{dest} lies on {system}, which other machines see too: "
             "give a node-local folder, choose the strategy stripe, or allow a shared one"
         )
-    job = Job(manifest, Path(dest).absolute(), topology or Topology.from_env(), options, report)
+    topology = topology or Topology.from_env()
+    if strategy == "auto":
+        decision = decide(manifest, Path(dest).absolute(), topology)
+        strategy, options = decision.strategy, replace(options, copies=decision.copies)
+        _log.info("staging by %s: %s", strategy, decision.why)
+    job = Job(manifest, Path(dest).absolute(), topology, options, report)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

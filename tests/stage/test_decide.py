@@ -1,0 +1,83 @@
+"""What `auto` decides on real file systems, and what a dry run says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import StorageError
+from dlio.manifest import Manifest
+from dlio.stage.cache import room
+from dlio.stage.decide import decide, preview
+from dlio.stage.folder import StagedFolder
+from dlio.stage.run import run
+
+from .conftest import MiB, assert_staged, node, write_dataset
+
+
+def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:
+    decision = decide(dataset, tmp_path / "local", node(0, 1))
+    assert (decision.strategy, decision.bytes_per_node) == ("replicate", dataset.num_bytes)
+    staged, summary = run(dataset, tmp_path / "local", strategy="auto")
+    assert summary.strategy == "replicate"
+    assert_staged(staged, dataset)
+    assert decide(dataset, tmp_path / "local", node(0, 1)).why == "it is already there"
+
+
+def test_what_fits_only_in_parts_is_said_where_nodes_cannot_agree(
+    dataset: Manifest, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("size=19m")
+    with pytest.raises(StorageError, match=r"do not fit into the .* take the strategy partition with 1 copies"):
+        dlio.stage(dataset, disk, topology=node(0, 3))
+
+
+def test_what_fits_nowhere(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("size=5m")
+    with pytest.raises(StorageError, match=r"do not fit: 3 nodes with room for 5,"):
+        dlio.stage(dataset, disk, topology=node(0, 3))
+    with pytest.raises(StorageError, match=r"5,[\d,]+ bytes free and 20,[\d,]+ are needed"):
+        dlio.stage(dataset, disk, topology=node(0, 1))
+
+
+def test_memory_counts_half(dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+    from dlio.filesystems import memory_left
+    from dlio.stage.decide import machine_of
+
+    disk = small_disk("size=1000g")
+    assert machine_of(dataset, disk, node(0, 2)).free_bytes <= 0.51 * memory_left()
+
+
+def test_a_shared_folder_is_filled_by_all_nodes(
+    dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
+) -> None:
+    shared = slow_source(dataset.root)
+    assert decide(dataset, shared, node(0, 4)).strategy == "stripe"
+
+
+def test_room_counts_what_may_go(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+    first, second = (write_dataset(tmp_path / f"source{seed}", [8 * MiB], seed=seed) for seed in range(2))
+    disk = small_disk("size=60m")
+    dlio.stage(first, disk, topology=node(0, 1))
+    assert room(StagedFolder(disk, first.content_id)) > 59 * MiB
+    assert room(StagedFolder(disk, second.content_id)) < 53 * MiB  # the first is leased by this session
+    from dlio.stage.cache import clean
+
+    clean(disk, keep=True)
+    assert room(StagedFolder(disk, second.content_id)) > 59 * MiB
+
+
+@pytest.mark.parametrize("strategy", ["auto", "replicate", "broadcast", "partition", "stripe"])
+def test_a_dry_run_says_everything_and_writes_nothing(dataset: Manifest, tmp_path: Path, strategy: str) -> None:
+    seen = preview(dataset.root, tmp_path / "local", strategy=strategy, topology=node(1, 4)).to_json()
+    assert seen["path"] == str(tmp_path / "local" / "dlio" / dataset.content_id)
+    assert seen["content_id"] == dataset.content_id
+    assert seen["seconds"] > 0
+    assert seen["strategy"] == ("replicate" if strategy == "auto" else strategy)
+    assert " at /" in seen["file_system"]
+    assert not (tmp_path / "local").exists()
+    json.dumps(seen)
