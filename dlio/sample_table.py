@@ -72,17 +72,28 @@ class SampleTableBuilder:
         """Returns the table's file; equal rows give equal bytes."""
         import numpy as np
 
-        arrays = {
-            "key_bytes": np.frombuffer(b"".join(self._keys), dtype="uint8"),
-            "key_offsets": np.cumsum([0, *map(len, self._keys)], dtype="int64"),
-            "crc32c": np.array(self._crcs, dtype="uint32"),
-        }
+        arrays = {**_key_arrays(self._keys), "crc32c": np.array(self._crcs, dtype="uint32")}
         for name, kind in columns(self._schema).items():
             values = np.array(self._values[name], dtype=kind.dtype)
             arrays[f"field_{name}"] = values.reshape(len(self), *_shape(kind))
-        out = io.BytesIO()
-        np.savez(out, **arrays)  # type: ignore[arg-type]
-        return out.getvalue()
+        return _dump(arrays)
+
+
+def _key_arrays(keys: list[bytes]) -> dict[str, np.ndarray[Any, Any]]:
+    import numpy as np
+
+    return {
+        "key_bytes": np.frombuffer(b"".join(keys), dtype="uint8"),
+        "key_offsets": np.cumsum([0, *map(len, keys)], dtype="int64"),
+    }
+
+
+def _dump(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    import numpy as np
+
+    out = io.BytesIO()
+    np.savez(out, **arrays)  # type: ignore[arg-type]
+    return out.getvalue()
 
 
 class SampleTable:
@@ -188,6 +199,15 @@ class SampleTable:
         text = blob[offsets[0] : offsets[-1]].tobytes()
         bounds = pairwise(offset - offsets[0] for offset in offsets)
         return [text[low:high].decode(errors="replace") for low, high in bounds]
+
+    def with_keys(self, keys: list[str]) -> bytes:
+        """Returns the file of this table with other keys, one for each sample.
+
+        Raises:
+            CorruptRecordError: the table is damaged.
+        """
+        arrays = {name: self._column(name) for name in ["crc32c", *(f"field_{name}" for name in columns(self._schema))]}
+        return _dump({**_key_arrays([key.encode() for key in keys]), **arrays})
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

@@ -95,17 +95,21 @@ class Keys(Sequence[str]):
         running.update(self._offsets.tobytes())
 
     def check_distinct(self) -> None:
-        """Makes sure that no key occurs twice, by a 64-bit digest of each: 8 bytes a key.
+        """Makes sure that no key occurs twice.
 
         Raises:
             SourceError: one does.
         """
+        for number in self.repeated():
+            raise SourceError(f"{self[number]!r} is listed twice: keys name samples, remove one of the two")
+
+    def repeated(self) -> list[int]:
+        """Returns the numbers of the keys that an earlier one equals, rising; found by a 64-bit digest of each key."""
         import numpy as np
         import xxhash
 
         digests = np.fromiter(map(xxhash.xxh3_64_intdigest, self._texts()), dtype="uint64", count=len(self))
         order = np.argsort(digests, kind="stable")
         equal = np.flatnonzero(digests[order][1:] == digests[order][:-1])
-        for one, two in zip(order[equal].tolist(), order[equal + 1].tolist(), strict=True):
-            if self[one] == self[two]:
-                raise SourceError(f"{self[one]!r} is listed twice: keys name samples, remove one of the two")
+        pairs = zip(order[equal].tolist(), order[equal + 1].tolist(), strict=True)
+        return sorted(two for one, two in pairs if self[one] == self[two])

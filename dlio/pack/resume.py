@@ -12,6 +12,8 @@ from dlio.errors import StorageError, UsageError
 from dlio.manifest import Manifest, Shard
 from dlio.pack.write import ASIDE
 
+INDEXED = "index"  # the origin of a data set whose shards other tools made
+
 
 def finished_shards(plan: Manifest, out: Path) -> dict[str, Shard]:
     """Returns the shards of the planned data set that `out` holds already, by name.
@@ -64,9 +66,12 @@ def remove_packed(out: Path) -> None:
 
     Raises:
         StorageError: a file cannot be removed.
+        UsageError: it is of shards that other tools made, and `dlio index` found.
     """
     complete = (out / manifest.NAME).exists()
     found = Manifest.load(out) if complete else manifest.read_partial(out)
+    if found is not None and found.origin.get("source") == INDEXED:
+        raise UsageError(f"{out} holds shards that other tools made, which dlio does not remove: give another folder")
     with files.storage_errors("remove the data set in", out):
         (out / manifest.NAME).unlink(missing_ok=True)  # first, so that what is left is never taken for a data set
         for file in [file for shard in found.shards for file in shard.files] if found else []:

@@ -11,7 +11,7 @@ A shard, little-endian, of up to 2^32 bytes:
     int  int8 ... float64        int64, that number           the number
     str_int str_float            int64, float64               decimal digits
     ndarray:TYPE:N,M             TYPE[N,M]                    the array
-    ndarray:TYPE  ndarray        TYPE[?,...]                  [u8 type] u8 dims << 2 | log2 of a dim's bytes, dims, array
+    ndarray:TYPE  ndarray        TYPE[?,...]                  [u8 type] u8 dims << 2 | log2 of their bytes, dims, array
 
 A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, where there is
 none of that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
