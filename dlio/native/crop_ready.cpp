@@ -50,10 +50,11 @@ bool starts_with(const jpeg_marker_struct& marker, const char* tag, std::size_t 
   return marker.data_length >= size && std::memcmp(marker.data, tag, size) == 0;
 }
 
-// Whether libjpeg writes this segment by itself.
-bool is_written_anyway(const jpeg_compress_struct& out, const jpeg_marker_struct& marker) noexcept {
-  if (marker.marker == JPEG_APP0) return out.write_JFIF_header && starts_with(marker, "JFIF", 5);
-  return marker.marker == JPEG_APP0 + 14 && out.write_Adobe_marker && starts_with(marker, "Adobe", 5);
+// These two tell decoders the colour space: libjpeg writes the one that is right, and a second, which may stand anywhere
+// in the source, could contradict it.
+bool tells_colours(const jpeg_marker_struct& marker) noexcept {
+  return (marker.marker == JPEG_APP0 && starts_with(marker, "JFIF", 5)) ||
+         (marker.marker == JPEG_APP0 + 14 && starts_with(marker, "Adobe", 5));
 }
 
 void rewrite(OpenJpeg& in, JpegWriter& writer, std::uint32_t interval, jvirt_barray_ptr* coefficients) {
@@ -65,7 +66,7 @@ void rewrite(OpenJpeg& in, JpegWriter& writer, std::uint32_t interval, jvirt_bar
     out.restart_in_rows = 0;
     jpeg_write_coefficients(&out, coefficients);
     for (jpeg_saved_marker_ptr marker = in.info().marker_list; marker != nullptr; marker = marker->next) {
-      if (is_written_anyway(out, *marker)) continue;
+      if (tells_colours(*marker)) continue;
       jpeg_write_marker(&out, marker->marker, marker->data, marker->data_length);
     }
     jpeg_finish_compress(&out);

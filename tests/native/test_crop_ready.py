@@ -84,6 +84,17 @@ def test_colours_of_an_rgb_jpeg_are_kept() -> None:
     assert np.array_equal(decode(ready), decode(source))
 
 
+def test_late_segments_do_not_change_colours() -> None:
+    """Found by fuzzing: a JFIF segment behind the scan of an RGB JPEG says nothing, before the scan it says YCbCr."""
+    source = encode(picture(100, 80), keep_rgb=True, quality=90)
+    jfif = jpeg(8, 8)[2:20]
+    late = source[:-2] + jfif + source[-2:]
+    assert np.array_equal(decode(late), decode(source))
+    ready = make_crop_ready(late)
+    assert probe(ready).crop_ready
+    assert np.array_equal(decode(ready), decode(source))
+
+
 def _incomplete_progressive() -> bytes:
     """Returns a progressive JPEG that ends, in good order, after its second scan: decoders smooth it."""
     source = jpeg(200, 100, "4:2:0", progressive=True)

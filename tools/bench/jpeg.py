@@ -28,7 +28,9 @@ from dlio.native import decode_batch, make_crop_ready, probe
 SIZE = 224
 PHOTOS = {
     "sklearn": ["datasets/images/china.jpg", "datasets/images/flower.jpg"],
-    "skimage": [f"data/{name}" for name in ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")],
+    "skimage": [
+        f"data/{name}" for name in ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
+    ],
 }
 SHAPES = [(500, 375)] * 5 + [(375, 500), (500, 333), (500, 400)]  # about ImageNet's
 
@@ -60,7 +62,7 @@ def make_images(photos: Sequence[Path], count: int) -> list[bytes]:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         out = io.BytesIO()
         subsampling = "4:2:0" if random.random() < 0.85 else "4:4:4"
-        image.save(out, "JPEG", quality=int(random.integers(95, 99)), subsampling=subsampling)
+        image.save(out, "JPEG", quality=int(random.integers(96, 99)), subsampling=subsampling)
         images.append(out.getvalue())
     return images
 
