@@ -33,22 +33,24 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
     def path(self, path: str) -> str:
         return str(self.options.folder) + path
 
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+    def getattr(self, path: str, info: Any = None) -> dict[str, Any]:
         status = os.lstat(self.path(path))
         entry = {name: getattr(status, name) for name in ("st_mode", "st_nlink", "st_size", "st_uid", "st_gid")}
         return entry | {f"st_{name}time": getattr(status, f"st_{name}time_ns") for name in "amc"}
 
-    def readdir(self, path: str, fh: int) -> list[str]:
+    def readdir(self, path: str, info: Any) -> list[str]:
         return [".", "..", *(entry.name for entry in os.scandir(self.path(path)))]
 
-    def open(self, path: str, flags: int) -> int:
-        return os.open(self.path(path), flags)
+    def open(self, path: str, info: Any) -> int:
+        info.fh = os.open(self.path(path), os.O_RDONLY)
+        info.direct_io = 1  # no page cache: every reader's reads come here, as those of many nodes would
+        return 0
 
-    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+    def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
         if self.options.fail and self.options.fail in path:
             raise mfusepy.FuseOSError(errno.EIO)
         time.sleep(self.options.latency_ms / 1000)
-        data = os.pread(fh, size, offset)
+        data = os.pread(info.fh, size, offset)
         with self.lock:
             self.num_read += len(data)
             if self.counts is not None:
@@ -60,8 +62,8 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
         time.sleep(max(0.0, turn - time.monotonic()))
         return data
 
-    def release(self, path: str, fh: int) -> int:
-        os.close(fh)
+    def release(self, path: str, info: Any) -> int:
+        os.close(info.fh)
         return 0
 
     def statfs(self, path: str) -> dict[str, int]:
@@ -79,7 +81,7 @@ def main() -> None:
     parser.add_argument("--counts", help="a file that keeps the bytes read so far")
     options = parser.parse_args()
     mfusepy.FUSE(
-        SlowSource(options), options.mount, foreground=True, nothreads=False, ro=True, allow_other=True,
+        SlowSource(options), options.mount, foreground=True, nothreads=False, raw_fi=True, ro=True, allow_other=True,
         fsname="slowsource", subtype="slowsource",
     )  # fmt: skip
 
