@@ -1,18 +1,21 @@
-"""The verbs that bring packed data sets to the nodes and clear them away: stage, clean."""
+"""The verbs that bring packed data sets to the nodes and clear them away: stage, plan, clean."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, dataset_argument
+from dlio.cli.options import add_verb, count, dataset_argument, size
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.topology import Topology
 
 
 def add_verbs(verbs: Any) -> None:
@@ -21,13 +24,31 @@ def add_verbs(verbs: Any) -> None:
 
     bring = add_verb(verbs, stage)
     dataset_argument(bring)
-    bring.add_argument("dest", metavar="DEST", type=Path, help="a folder on node-local storage")
-    bring.add_argument("--strategy", default="replicate", choices=strategy_names(), help="who copies what")
+    bring.add_argument("dest", metavar="DEST", type=Path, help="a folder on node-local storage; on Lustre for stripe")
+    bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")
+    bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
+    bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="stripe: targets for each file")
+    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="stripe: bytes on a target in turn")
+    bring.add_argument("--pool", default="", help="stripe: the pool of storage targets")
+    bring.add_argument("--ost-per-rank", action="store_true", help="stripe: place file k on storage target k")
     bring.add_argument("--allow-shared", action="store_true", help="take a DEST that other machines see too")
+    bring.add_argument("--dry-run", action="store_true", help="print the decision and why, and write nothing")
+    _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument("dest", metavar="DEST", nargs="?", type=Path, help="as given to stage (default: where it looks)")
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="end the leases only, and leave the copies for the next job")
+
+
+def _plan_options(verb: argparse.ArgumentParser) -> None:
+    dataset_argument(verb)
+    verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
+    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
+    verb.add_argument("--source-rate", type=size, default=5 * 10**9, metavar="SIZE", help="all nodes' bytes a second")
+    verb.add_argument("--client-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, from the source")
+    verb.add_argument("--network-rate", type=size, default=10**10, metavar="SIZE", help="one node's, to another")
+    verb.add_argument("--local-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, to its storage")
+    verb.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -35,12 +56,16 @@ def stage(args: argparse.Namespace) -> int:
 
     A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
     """
+    from dlio.stage.job import Options
     from dlio.stage.run import run
     from dlio.topology import Topology
 
     topology = Topology.from_env()
     manifest = Manifest.load(args.dataset)
+    if args.dry_run:
+        return _preview(args, manifest, topology)
     quiet = args.quiet or topology.rank != 0
+    options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank)
     with Progress("stage", unit="bytes", quiet=quiet) as progress:
         progress.start(manifest.num_bytes)
         staged, summary = run(
@@ -48,6 +73,7 @@ def stage(args: argparse.Namespace) -> int:
             args.dest,
             strategy=args.strategy,
             topology=topology,
+            options=options,
             allow_shared=args.allow_shared,
             report=lambda num_bytes: progress.advance(num_bytes, num_bytes),
         )
@@ -60,6 +86,39 @@ def stage(args: argparse.Namespace) -> int:
         f"{format_size(summary.copied_bytes)} copied in {summary.seconds:.2f} s, {rate}/s ({summary.strategy})",
     )
     say(args, str(staged.root))
+    return EXIT_DONE
+
+
+def _preview(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> int:
+    from dlio.stage.decide import preview
+
+    shown = preview(manifest, args.dest, strategy=args.strategy, copies=args.copies, topology=topology)
+    return print_report(args, shown.to_json())
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Predicts what each strategy costs to stage DATASET on a machine that need not be there; rates in bytes a second.
+
+    The first line, or the key `chosen`, is what `auto` would take there.
+    """
+    from dlio.stage import model
+
+    manifest = Manifest.load(args.dataset)
+    machine = model.Machine(
+        args.nodes, args.local_free, True, args.source_rate, args.client_rate, args.network_rate, args.local_rate
+    )
+    largest = max((shard.num_bytes for shard in manifest.shards), default=0)
+    chosen = model.choose(manifest.num_bytes, largest, machine)
+    ways = model.all_ways(manifest.num_bytes, machine, args.copies)
+    if args.json:
+        return print_report(args, {"chosen": asdict(chosen), "ways": [asdict(way) for way in ways]})
+    say(args, f"auto takes {chosen.strategy}: {chosen.why}")
+    for way in ways:
+        say(
+            args,
+            f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
+            f"{format_size(way.source_bytes):>10} read from the source",
+        )
     return EXIT_DONE
 
 
