@@ -8,7 +8,7 @@ import logging
 import sys
 
 from dlio import __version__
-from dlio.cli import packing, staging
+from dlio.cli import adopting, packing, staging
 from dlio.errors import EXIT_DONE, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
 
@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
     packing.add_verbs(verbs)
+    adopting.add_verbs(verbs)
     staging.add_verbs(verbs)
     return top
 

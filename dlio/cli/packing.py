@@ -55,9 +55,10 @@ def pack(args: argparse.Namespace) -> int:
 
 
 def convert(args: argparse.Namespace) -> int:
-    """Writes the packed data set DATASET into OUT, in another format or in other shards; no image is decoded.
+    """Writes the packed data set DATASET into OUT, in another format or in other shards.
 
-    Keys, labels, class names and order are kept. The same command run again goes on where the last one stopped.
+    Keys, labels, class names and order are kept; no image is decoded unless an option changes its pixels. The same
+    command run again goes on where the last one stopped.
     """
     return pack(args)
 

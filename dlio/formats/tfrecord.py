@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX = ".tfrecord"
-_HEADER_BYTES = 12
-_FRAME_BYTES = 16
+HEADER_BYTES = 12
+FRAME_BYTES = 16
 
 
 def refuses(schema: Schema) -> str | None:
@@ -99,8 +99,8 @@ class Reader:
         """Returns record `index`."""
         offset, num_bytes = map(int, self._extents[index])
         frame = memoryview(self._file.read(offset, num_bytes, index))
-        length = _data_bytes(frame[:_HEADER_BYTES], self._file.path, index, offset)
-        data = frame[_HEADER_BYTES:-4]
+        length = _data_bytes(frame[:HEADER_BYTES], self._file.path, index, offset)
+        data = frame[HEADER_BYTES:-4]
         if length != len(data):
             raise self._corrupt(index, f"the record's header says {length} bytes, the index {len(data)}")
         if masked_crc(data) != struct.unpack("<I", frame[-4:])[0]:
@@ -126,7 +126,7 @@ def _extents(file: PositionalFile) -> np.ndarray[Any, Any]:
     if extents is None:
         return np.array(list(scan(file)), dtype="int64").reshape(-1, 2)
     ends = np.concatenate([[0], extents.sum(axis=1)])
-    if (extents[:, 1] < _FRAME_BYTES).any() or (extents[:, 0] != ends[:-1]).any() or ends[-1] != file.num_bytes:
+    if (extents[:, 1] < FRAME_BYTES).any() or (extents[:, 0] != ends[:-1]).any() or ends[-1] != file.num_bytes:
         problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the records are scanned"
         raise CorruptRecordError(file.path.with_suffix(".idx"), problem)
     return extents
@@ -140,8 +140,8 @@ def scan(file: PositionalFile) -> Iterator[tuple[int, int]]:
     """
     offset = number = 0
     while offset < file.num_bytes:
-        head = memoryview(file.read(offset, _HEADER_BYTES, number))
-        num_bytes = _data_bytes(head, file.path, number, offset) + _FRAME_BYTES
+        head = memoryview(file.read(offset, HEADER_BYTES, number))
+        num_bytes = _data_bytes(head, file.path, number, offset) + FRAME_BYTES
         if offset + num_bytes > file.num_bytes:
             problem = f"expected {num_bytes} bytes here, the file has {file.num_bytes - offset} more: it is cut off"
             raise CorruptRecordError(file.path, problem, record=number, offset=offset)

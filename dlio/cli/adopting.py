@@ -1,0 +1,82 @@
+"""The verb that makes other tools' shards a data set: index."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.cli.options import add_verb, count
+from dlio.cli.output import print_report
+from dlio.errors import EXIT_DONE, DlioError
+from dlio.progress import Progress
+
+if TYPE_CHECKING:
+    from dlio.sample import Schema
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds this verb to the command line."""
+    from dlio.pack.adopt import names
+
+    adopt = add_verb(verbs, index)
+    adopt.add_argument("path", metavar="PATH", type=Path, help="the folder of the shards, or of links to them")
+    adopt.add_argument("--format", required=True, choices=names(), help="what the shards are")
+    adopt.add_argument("--match", metavar="PATTERN", help="take the names that fit only, such as 'train-*'")
+    adopt.add_argument(
+        "--schema",
+        type=_schema,
+        metavar="JSON",
+        help='what the records hold, such as \'{"image": "bytes", "label": "int64"}\' (default: as the first)',
+    )
+    adopt.add_argument(
+        "--label-offset", type=int, default=0, metavar="N", help="labels are class indices plus N, as 1 in ImageNet's"
+    )
+    adopt.add_argument("--workers", type=count, metavar="N", help="processes to use (default: one a core)")
+    adopt.add_argument("--overwrite", action="store_true", help="index anew what has been indexed")
+
+
+def index(args: argparse.Namespace) -> int:
+    """Makes the shards in PATH, whatever made them, a data set of dlio; nothing in them is changed.
+
+    Writes manifest.jsonl and a table of samples for each shard beside them.
+    """
+    from dlio.pack.adopt import index as adopt
+
+    with Progress("index", unit="shards", quiet=args.quiet) as progress:
+        manifest = adopt(
+            args.path,
+            format=args.format,
+            match=args.match,
+            schema=args.schema,
+            label_offset=args.label_offset,
+            overwrite=args.overwrite,
+            workers=args.workers,
+            started=progress.start,
+            report=lambda shard: progress.advance(1, shard.num_bytes),
+        )
+    report = {
+        "format": manifest.format,
+        "schema": manifest.schema.types(),
+        "samples": manifest.num_samples,
+        "bytes": manifest.num_bytes,
+        "shards": len(manifest.shards),
+        "classes": len(manifest.class_names),
+        "content_id": manifest.content_id,
+        "path": str(args.path),
+    }
+    print_report(args, report)
+    return EXIT_DONE
+
+
+def _schema(text: str) -> Schema:
+    from dlio.sample import Schema
+
+    try:
+        types = json.loads(text)
+        if not isinstance(types, dict) or not types:
+            raise ValueError("expected an object of field names and types")
+        return Schema.of({name: str(kind) for name, kind in types.items()})
+    except (ValueError, DlioError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no schema: {error}") from None
