@@ -7,15 +7,17 @@ its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accident
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from dlio.errors import DigestError, StorageError, UsageError
 
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
+COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (tools/bench/pack.py)
+PENDING_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
 
 
 class Hash(Protocol):
@@ -74,7 +76,7 @@ def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST) -> str:
     return f"{algorithm}:{running.hexdigest()}"
 
 
-def read_blocks(path: Path) -> Iterator[memoryview]:
+def read_blocks(path: Path) -> Generator[memoryview, None, None]:
     """Yields a file's content in blocks of up to 8 MiB; each block is valid until the next is asked for.
 
     Raises:
@@ -122,44 +124,71 @@ def _advice(error: OSError) -> str:
 
 
 class DigestingFile:
-    """A new binary file that keeps the digest of what is appended to it; not thread-safe."""
+    """A new binary file that keeps the digest of what is appended to it; not thread-safe.
+
+    Small pieces are collected; a large one is digested and written with them at once, without a copy.
+    """
 
     def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST) -> None:
         self.path = path
         self._algorithm = algorithm
         self._hash = new_hash(algorithm)
         self._size = 0
+        self._pending = bytearray()
         with storage_errors("create", path):
-            self._file: IO[bytes] = path.open("xb")
+            self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Appends `data` and returns its size in bytes.
 
         Raises:
-            StorageError: the file system refused.
+            StorageError: the file system refused, now or what earlier calls have left to write.
         """
-        with storage_errors("write", self.path):
-            self._file.write(data)
+        num_bytes = len(data)
+        self._size += num_bytes
+        if num_bytes >= COPIED_BYTES:
+            self._flush(data)
+        else:
+            self._pending += data
+            if len(self._pending) >= PENDING_BYTES:
+                self._flush()
+        return num_bytes
+
+    def _flush(self, data: bytes | bytearray | memoryview = b"") -> None:
+        pending, self._pending = self._pending, bytearray()
+        self._hash.update(pending)
         self._hash.update(data)
-        self._size += len(data)
-        return len(data)
+        with storage_errors("write", self.path):
+            if self._descriptor is None:
+                raise ValueError(f"{self.path} is closed")
+            left = [memoryview(pending), memoryview(data)]
+            while any(map(len, left)):  # an almost full disk, or a signal, takes a part
+                written = os.writev(self._descriptor, left)
+                left = [left[0][written:], left[1][max(0, written - len(left[0])) :]]
 
     def tell(self) -> int:
         """Returns the size so far, in bytes."""
         return self._size
 
     def close(self) -> None:
-        """Flushes and closes; may be called twice.
+        """Writes what is left and closes; may be called twice.
 
         Raises:
             StorageError: the file system refused.
         """
-        with storage_errors("write", self.path):
-            self._file.close()
+        if self._descriptor is None:
+            return
+        try:
+            if self._pending:
+                self._flush()
+        finally:
+            descriptor, self._descriptor = self._descriptor, None
+            with storage_errors("write", self.path):
+                os.close(descriptor)
 
     @property
     def digest(self) -> str:
-        """`algorithm:hex` of what was appended."""
+        """`algorithm:hex` of what was appended, once the file is closed."""
         return f"{self._algorithm}:{self._hash.hexdigest()}"
 
 

@@ -32,6 +32,7 @@ NUMBER_TYPES = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 )
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
+_LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -85,6 +86,11 @@ class Field:
         Raises:
             SchemaError: `value` has another type or shape, or does not fit the dtype without loss.
         """
+        if not self.shape:  # what almost every value of a packed image is
+            if type(value) is bytes and self.dtype == "bytes":
+                return value
+            if type(value) is int and self.dtype == "int64" and _LEAST <= value <= _MOST:
+                return value
         if self.is_number:
             return self._convert_number(value)
         if self.is_scalar:
@@ -200,7 +206,7 @@ class Schema(Mapping[str, Field]):
         Raises:
             SchemaError: a field is missing, unknown, or holds another type.
         """
-        if sample.fields.keys() != self.keys():
+        if sample.fields.keys() != dict(self.fields).keys():
             raise SchemaError(
                 f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
                 "pack it under the schema it follows"
@@ -254,6 +260,10 @@ def crc32c(sample: Sample, schema: Schema) -> int:
     sizes: list[int] = []
     for name, kind in schema.fields:
         value = sample.fields[name]
+        if type(value) is bytes:
+            crc = extend_crc(value, crc)
+            sizes.append(len(value))
+            continue
         if kind.is_number:
             crc = extend_crc(_number_bytes(value, kind), crc)
             sizes += value.shape if None in kind.shape else ()

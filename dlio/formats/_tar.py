@@ -24,19 +24,21 @@ _GNU_LONG_NAME, _PAX, _GNU_SPARSE = b"L", b"x", b"S"
 _WITHOUT_DATA = b"123456"  # links, devices, folders and pipes: whatever their size says
 _PAX_RECORD = re.compile(rb"([0-9]{1,9}) ([^=\n]+)=")
 
-# mode 0444, uid 0, gid 0 stand before the size; mtime 0, the checksum as spaces, type, link, magic, owner, device after
+# mode 0444, uid 0, gid 0 stand before the size, mtime 0 after it; type, link, magic, owner, device after the checksum
 _BEFORE_SIZE = b"0000444\0" + 2 * b"0000000\0"
 _OWNER = 2 * b"bigdata".ljust(32, b"\0")
-_AFTER_SIZE = b"00000000000\0" + b" " * 8 + b"0" + bytes(100) + b"ustar\00000" + _OWNER + 2 * b"0000000\0"
+_TIME = b"\0" + b"00000000000\0"
+_AFTER_CHECKSUM = b"0" + bytes(100) + b"ustar\00000" + _OWNER + 2 * b"0000000\0"
 _CHECKSUM_AT = 148
+_CONSTANT_SUM = sum(_BEFORE_SIZE + _TIME + b" " * 8 + _AFTER_CHECKSUM)
 
 
 def header(name: bytes, prefix: bytes, num_bytes: int) -> bytes:
     """Returns the ustar header, 512 bytes, of a file of `num_bytes`; `prefix/name` is its path."""
-    block = b"".join(
-        [name.ljust(NAME_BYTES, b"\0"), _BEFORE_SIZE, b"%011o\0" % num_bytes, _AFTER_SIZE, prefix.ljust(167, b"\0")]
-    )
-    return b"%b%06o\0 %b" % (block[:_CHECKSUM_AT], sum(block), block[_CHECKSUM_AT + 8 :])
+    size = b"%011o" % num_bytes
+    checksum = _CONSTANT_SUM + sum(name) + sum(size) + sum(prefix)
+    start = name.ljust(NAME_BYTES, b"\0") + _BEFORE_SIZE + size + _TIME
+    return b"%b%06o\0 %b%b" % (start, checksum, _AFTER_CHECKSUM, prefix.ljust(167, b"\0"))
 
 
 def padding(num_bytes: int) -> int:

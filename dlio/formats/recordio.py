@@ -113,6 +113,10 @@ def _head(flag: int, num_bytes: int) -> bytes:
     return _HEAD.pack(MAGIC, flag << _LENGTH_BITS | num_bytes)
 
 
+_MAGIC_BYTES = struct.pack("<I", MAGIC)
+_SEARCHED_BYTES = 8 << 10  # up to this, a search for the bytes takes less time than a comparison of all words
+
+
 def _magics(parts: list[Part]) -> list[int]:
     """Returns the offsets, multiples of 4, at which the data holds the magic number."""
     import numpy as np
@@ -120,8 +124,9 @@ def _magics(parts: list[Part]) -> list[int]:
     found: list[int] = []
     base = 0
     for part in parts:
-        words = np.frombuffer(part, "<u4", len(part) // 4)
-        found += (np.flatnonzero(words == MAGIC) * 4 + base).tolist()
+        if len(part) > _SEARCHED_BYTES or _MAGIC_BYTES in bytes(part):
+            words = np.frombuffer(part, "<u4", len(part) // 4)
+            found += (np.flatnonzero(words == MAGIC) * 4 + base).tolist()
         base += len(part)
     return found
 

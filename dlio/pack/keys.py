@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, overload
 
 from dlio.errors import SourceError
@@ -12,6 +13,27 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+
+BLOCK = 1 << 16  # keys that are plain Python objects at a time
+
+
+def _encoded(names: list[str], before: int) -> list[bytes]:
+    """Returns names in UTF-8; `before` is how many came before.
+
+    Raises:
+        SourceError: one is no key.
+    """
+    try:
+        encoded = [name.encode() for name in names]
+    except UnicodeEncodeError as error:
+        raise SourceError(f"the name {error.object!r} is no UTF-8: rename the file") from None
+    if b"" in encoded:
+        raise SourceError(f"entry {before + encoded.index(b'')} has an empty path: give every sample a path")
+    for name in encoded:
+        if b"\0" in name:
+            raise SourceError(f"the name {name.decode()!r} has a zero byte, which no file can have: correct the list")
+    return encoded
 
 
 class Keys(Sequence[str]):
@@ -36,20 +58,13 @@ class Keys(Sequence[str]):
         """
         import numpy as np
 
-        text, offsets = bytearray(), array("q", [0])
-        for name in names:
-            try:
-                text += name.encode()
-            except UnicodeEncodeError:
-                raise SourceError(f"the name {name!r} is no UTF-8: rename the file") from None
-            if len(text) == offsets[-1]:
-                raise SourceError(f"entry {len(offsets) - 1} has an empty path: give every sample a path")
-            offsets.append(len(text))
-        keys = cls(text, np.frombuffer(offsets, dtype="int64"))
-        if (zero := text.find(b"\0")) >= 0:
-            key = keys[int(np.searchsorted(keys._offsets, zero, side="right")) - 1]
-            raise SourceError(f"the name {key!r} has a zero byte: no file can have this name, correct the list")
-        return keys
+        text, sizes = bytearray(), array("q", [0])
+        waiting = iter(names)
+        while block := list(islice(waiting, BLOCK)):
+            encoded = _encoded(block, len(sizes) - 1)
+            text += b"".join(encoded)
+            sizes.extend(map(len, encoded))
+        return cls(text, np.cumsum(np.frombuffer(sizes, dtype="int64")))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -77,8 +92,10 @@ class Keys(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def _texts(self) -> Iterator[bytes | bytearray]:
-        for number in range(len(self)):
-            yield self._text[self._offsets[number] : self._offsets[number + 1]]
+        for first in range(0, len(self), BLOCK):
+            offsets = self._offsets[first : first + BLOCK + 1].tolist()
+            for start, stop in pairwise(offsets):
+                yield self._text[start:stop]
 
     def take(self, indices: Array) -> Keys:
         """Returns the keys numbered `indices`, an array of whole numbers, in that order."""

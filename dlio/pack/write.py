@@ -119,21 +119,20 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
 def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
     """Returns the sample to write, its images checked and recoded, and how many of them were made crop-ready."""
     sample = task.listing.schema.check(sample)
-    fields, infos, crop_ready = dict(sample.fields), [], 0
+    fields, info, crop_ready = sample.fields, sample.image_info, 0
     for name in task.listing.image_fields:
-        value = fields[name]
-        images = value if isinstance(value, list) else [value]
         try:
-            recoded = [task.recode.apply(image, inspect_image(image)) for image in images]
+            if isinstance(fields[name], list):
+                recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
+                fields[name] = [image for image, _, _ in recoded]
+                crop_ready += sum(ready for _, _, ready in recoded)
+            else:
+                fields[name], info, ready = task.recode.apply(fields[name], inspect_image(fields[name]))
+                crop_ready += ready
         except SourceError as error:
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
-        fields[name] = [image for image, _, _ in recoded] if isinstance(value, list) else recoded[0][0]
-        infos += [info for _, info, _ in recoded]
-        crop_ready += sum(ready for _, _, ready in recoded)
-    if not infos:
-        return sample, 0
-    return Sample(sample.key, fields, infos[0] if len(infos) == 1 else None), crop_ready
+    return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), crop_ready
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:

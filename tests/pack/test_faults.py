@@ -236,7 +236,7 @@ def test_killed_at_twenty_moments_and_run_again_nothing_differs(tmp_path, name):
         "rename:error=EIO:when=5",
         "rename:signal=SIGKILL:when=2",
         "rename:signal=SIGKILL:when=6",
-        "write:error=ENOSPC:when=12",
+        "writev:error=ENOSPC:when=5",
         "mkdir:error=ENOSPC:when=2",
     ],
 )

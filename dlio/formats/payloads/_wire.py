@@ -7,8 +7,13 @@ from collections.abc import Sequence
 Part = bytes | bytearray | memoryview
 
 
+_ONE_BYTE = [bytes([number]) for number in range(0x80)]
+
+
 def varint(number: int) -> bytes:
     """Returns a whole number as protobuf's int32, int64 and bool write it; negative ones take 10 bytes."""
+    if 0 <= number <= 0x7F:
+        return _ONE_BYTE[number]
     number &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while number > 0x7F:

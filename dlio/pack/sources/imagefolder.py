@@ -48,8 +48,7 @@ class ImageFolder:
         if not classes:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
         labels = array("q")
-        keys = Keys.of(self._names(classes, labels))
-        keys.check_distinct()
+        keys = Keys.of(self._names(classes, labels))  # distinct, since paths are
         columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
         return Listing(schema, keys, file_sizes(self.path, keys), columns)
@@ -60,9 +59,8 @@ class ImageFolder:
             before = len(labels)
             for folder, images in sorted(_walk(self.path / name, frozenset()), key=lambda found: found[0]):
                 below = os.path.relpath(folder, self.path)
-                for image in sorted(images):
-                    labels.append(label)
-                    yield f"{below}/{image}"
+                labels.extend([label] * len(images))
+                yield from [f"{below}/{image}" for image in sorted(images)]
             if len(labels) == before:
                 raise SourceError(f"{self.path / name} has no images ({' '.join(EXTENSIONS)}): remove the folder")
 
