@@ -1,0 +1,150 @@
+"""Prologues of schedulers that are not here, in the environments that their manuals describe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlio.manifest import NAME, Manifest
+
+from .conftest import assert_staged
+
+TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
+DLIO = Path(sys.executable).with_name("dlio")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not DLIO.exists(), reason="needs root and the command dlio")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The folder of a site's prologues, with their settings."""
+    folder = tmp_path / "site"
+    shutil.copytree(TOOLS, folder)
+    (folder / "dlio.conf").write_text(f"DLIO={DLIO}\nDLIO_LOG={folder / 'log'}\n")
+    return folder
+
+
+def request(folder: Path, dataset: Manifest, dest: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "dlio-stage").write_text(f"{dataset.root}\n{dest}\n")
+
+
+def run_hook(home: Path, *command: str | Path, **environ: str) -> float:
+    """Runs a hook where `home` is root's home folder, as the users' list says, and returns the seconds it took."""
+    users = home.with_name("passwd")
+    entries = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+    homes = [":".join([*entry[:5], str(home) if entry[2] == "0" else entry[5], *entry[6:]]) for entry in entries]
+    users.write_text("\n".join(homes) + "\n")
+    hidden = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"', str(users)]
+    started = time.monotonic()
+    done = subprocess.run([*hidden, *map(str, command)], env=environ, capture_output=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    return time.monotonic() - started
+
+
+def wait_for_manifest(dataset: Manifest, dest: Path) -> Manifest:
+    root = dest / "dlio" / dataset.content_id
+    for _ in range(1000):
+        if (root / NAME).exists():
+            break
+        time.sleep(0.02)
+    return Manifest.load(root)
+
+
+def test_pbs(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    request(tmp_path / "home", dataset, tmp_path / "local")
+    run_hook(tmp_path / "home", site / "pbs-prologue", "12.pbs", "root", "root")
+    assert_staged(wait_for_manifest(dataset, tmp_path / "local"), dataset)
+    assert (tmp_path / "local" / "dlio" / ".leases" / dataset.content_id / "12.pbs").exists()
+
+
+def test_flux(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    request(tmp_path / "home", dataset, tmp_path / "local")
+    run_hook(tmp_path / "home", site / "flux-prolog", FLUX_JOB_ID="f2Gw", FLUX_JOB_USERID="0")
+    assert_staged(Manifest.load(tmp_path / "local" / "dlio" / dataset.content_id), dataset)
+
+
+def slurm(site: Path, work: Path) -> dict[str, str]:
+    return {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_JOB_GID": "0", "SLURM_JOB_WORK_DIR": str(work)}
+
+
+def test_slurm_prolog_and_epilog(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    request(tmp_path / "work", dataset, tmp_path / "local")
+    environ = slurm(site, tmp_path / "work")
+    run_hook(tmp_path / "work", site / "slurm-prolog", **environ)
+    assert_staged(wait_for_manifest(dataset, tmp_path / "local"), dataset)
+    with (site / "dlio.conf").open("a") as settings:
+        settings.write(f"DEST={tmp_path / 'local'}\n")
+    run_hook(tmp_path / "work", site / "slurm-epilog", **environ)
+    assert not list((tmp_path / "local").iterdir())
+
+
+def test_a_prolog_returns_at_once_and_an_epilog_stops_its_stager(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    (site / "slow").write_text('#!/bin/bash\n[ "$1" = stage ] || exit 0\necho $$ >"${0%/*}/pid"\nsleep 1000 & wait\n')
+    (site / "slow").chmod(0o755)
+    (site / "dlio.conf").write_text(f"DLIO={site / 'slow'}\n")
+    request(tmp_path / "work", dataset, tmp_path / "local")
+    environ = slurm(site, tmp_path / "work")
+    assert run_hook(tmp_path / "work", site / "slurm-prolog", **environ) < 2
+    while not (site / "pid").exists() or not (site / "pid").read_text():
+        time.sleep(0.01)
+    stager = Path("/proc") / (site / "pid").read_text().strip()
+    assert stager.exists()
+    run_hook(tmp_path / "work", site / "slurm-epilog", **environ)
+    for _ in range(500):
+        if not stager.exists():
+            return
+        time.sleep(0.01)
+    pytest.fail("the stager still runs")
+
+
+@pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-epilog", "pbs-prologue", "flux-prolog"])
+def test_whatever_is_wrong_a_hook_ends_well(site: Path, tmp_path: Path, hook: str) -> None:
+    environ = {**slurm(site, tmp_path), "FLUX_JOB_ID": "f", "FLUX_JOB_USERID": "0"}
+    arguments = ("12.pbs", "root", "root") if hook == "pbs-prologue" else ()
+    (tmp_path / "home").mkdir()
+    run_hook(tmp_path / "home", site / hook, *arguments, **environ)
+    (tmp_path / "home" / "dlio-stage").write_text("/no/data set\n/no/dest\n")
+    (tmp_path / "dlio-stage").write_text("/no/data set\n/no/dest\n")
+    run_hook(tmp_path / "home", site / hook, *arguments, **environ)
+    (site / "dlio.conf").write_text("DLIO=/nowhere\n")
+    run_hook(tmp_path / "home", site / hook, *arguments, **environ)
+
+
+def test_taskprolog_exports_the_destination(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    request(tmp_path / "work", dataset, tmp_path / "lo cal")
+    work = tmp_path / "work"
+    done = subprocess.run([site / "slurm-taskprolog"], cwd=work, capture_output=True, text=True, check=True)
+    assert done.stdout == f"export DLIO_STAGED={tmp_path / 'lo cal'}\n"
+    done = subprocess.run([site / "slurm-taskprolog"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_lsf_stages_on_every_host(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "blaunch").write_text('#!/bin/bash\nshift\nfor host in $1; do echo "$host" >>"$LOG"; "${@:2}"; done\n')
+    (tools / "blaunch").chmod(0o755)
+    environ = {"PATH": f"{tools}:{DLIO.parent}:{os.environ['PATH']}", "LOG": str(tmp_path / "hosts"), "LSB_JOBID": "9",
+               "LSB_MCPU_HOSTS": "hosta 4 hostb 4"}  # fmt: skip
+    subprocess.run([site / "lsf-pre-exec", dataset.root, tmp_path / "local"], env=environ, check=True)
+    assert (tmp_path / "hosts").read_text().split() == ["hosta", "hostb"]
+    assert_staged(Manifest.load(tmp_path / "local" / "dlio" / dataset.content_id), dataset)
+    failed = subprocess.run([site / "lsf-pre-exec", tmp_path, tmp_path / "local"], env=environ, check=False)
+    assert failed.returncode != 0, "so that LSF puts the job back into the queue"
+
+
+def test_kubernetes_init_container(dataset: Manifest, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    job = yaml.safe_load((TOOLS / "kubernetes.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
+    paths = {"dlio": str(DLIO), "/shared/photos-packed": str(dataset.root), "/local": str(tmp_path / "local")}
+    command = [paths.get(word, word) for word in container["command"]]
+    environ = {item["name"]: item["value"] for item in container["env"]} | {"JOB_COMPLETION_INDEX": "2"}
+    subprocess.run(command, env=environ, check=True, capture_output=True)
+    assert_staged(Manifest.load(tmp_path / "local" / "dlio" / dataset.content_id), dataset)
