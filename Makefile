@@ -5,7 +5,7 @@
 
 venv: .venv/.complete
 
-.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.cpp dlio/native/*.h) tools/setup.sh
+.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.cpp dlio/native/*.hpp) tools/setup.sh
 	bash tools/setup.sh
 	touch $@
 

@@ -173,11 +173,13 @@ class Manifest:
 
     @cached_property
     def content_id(self) -> str:
-        """Names the data set wherever it is staged: 32 hex digits over the schema and the shards' digests."""
-        content = {
-            "format": self.format,
-            "schema": header(self)["schema"],
-            "files": [(file.name, file.num_bytes, file.digest) for shard in self.shards for file in shard.files],
+        """Names the data set wherever it is staged: 32 hex digits over what its samples mean and its files' digests."""
+        content = header(self) | {
+            "origin": None,  # where the data came from does not change what they are
+            "shards": [
+                (shard.num_samples, [(file.name, file.num_bytes, file.digest) for file in shard.files])
+                for shard in self.shards
+            ],
         }
         return files.digest_bytes(json.dumps(content, sort_keys=True).encode()).partition(":")[2]
 

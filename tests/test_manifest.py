@@ -242,3 +242,17 @@ def test_a_manifest_with_the_wrong_kind_of_value_is_refused(tmp_path, damage):
     path.write_text(text.replace(*damage))
     with pytest.raises(ManifestError, match=r"manifest\.jsonl, line [12]"):
         Manifest.load(tmp_path)
+
+
+def test_the_content_id_tells_what_labels_mean():
+    shard = Shard("a", 1, (File("a.tfrecord", 1, "xxh3-128:0"),))
+    plain = Manifest("tfrecord", IMAGE_CLASSIFICATION, (shard,))
+    named = replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, ("ant", "bee")))
+    others = [
+        named,
+        replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, ("bus", "car"))),
+        replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, (), label_offset=1)),
+        replace(plain, shards=(replace(shard, num_samples=2),)),
+    ]
+    assert len({manifest.content_id for manifest in [plain, *others]}) == 5
+    assert replace(named, origin={"path": "elsewhere"}, root=Path("there")).content_id == named.content_id

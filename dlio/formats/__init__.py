@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
@@ -99,23 +100,54 @@ class Format(Protocol):
 
 def names() -> list[str]:
     """Returns the names of the formats in this folder, sorted."""
-    modules = pkgutil.iter_modules(__path__)
+    return _modules(__path__[0])
+
+
+def read_only_names() -> list[str]:
+    """Returns the names of the formats in the folder `foreign`, which are read and never written, sorted."""
+    return _modules(f"{__path__[0]}/foreign")
+
+
+def _modules(folder: str) -> list[str]:
+    modules = pkgutil.iter_modules([folder])
     return sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_"))
 
 
 def load(name: str) -> Format:
-    """Returns the format of this name, or the module at this dotted path.
+    """Returns the format of this name, or the module of this dotted path if it is imported already.
+
+    Names come from manifests, and importing a module runs it: so a manifest alone never imports one of another package.
+
+    Raises:
+        UsageError: there is no such format, or its module is not imported.
+    """
+    if "." not in name:
+        if name in read_only_names():
+            return cast(Format, importlib.import_module(f"{__name__}.foreign.{name}"))
+        if name not in names():
+            raise UsageError(f"{name!r} is no format: expected one of {', '.join(names())}, or a module's dotted path")
+        return cast(Format, importlib.import_module(f"{__name__}.{name}"))
+    if name not in sys.modules:
+        raise UsageError(f"the format {name!r} is a module of another package: if you trust it, `import {name}` first")
+    module = sys.modules[name]
+    missing = [member for member in ("SUFFIX", "refuses", "Writer", "Reader") if not hasattr(module, member)]
+    if missing:
+        raise UsageError(f"the module {name!r} is no format: it has no {', '.join(missing)} (see dlio.formats.Format)")
+    return cast(Format, module)
+
+
+def import_format(name: str) -> Format:
+    """Returns the format that the user names, importing its module where that is of another package.
 
     Raises:
         UsageError: there is no such format.
     """
-    path = name if "." in name else f"{__name__}.{name}"
-    if "." not in name and name not in names():
-        raise UsageError(f"{name!r} is no format: expected one of {', '.join(names())}, or a module's dotted path")
-    try:
-        return cast(Format, importlib.import_module(path))
-    except ModuleNotFoundError as error:
-        raise UsageError(f"the format {name!r} cannot be imported: {error}") from error
+    if "." in name:
+        try:
+            importlib.import_module(name)
+        except (ImportError, ValueError, TypeError) as error:
+            raise UsageError(f"the format {name!r} cannot be imported: {error}") from error
+    return load(name)
 
 
 def require(name: str, schema: Schema) -> Format:
@@ -125,7 +157,7 @@ def require(name: str, schema: Schema) -> Format:
         SchemaError: it cannot; the message names the field, the format, and formats that can.
         UsageError: there is no such format.
     """
-    reason = load(name).refuses(schema)
+    reason = import_format(name).refuses(schema)
     if reason is None:
         return load(name)
     able = [other for other in names() if load(other).refuses(schema) is None]

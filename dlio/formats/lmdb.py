@@ -154,7 +154,7 @@ class Reader:
         value = self._entries.value(self._file, index)
         try:
             sample = self._payload.decode(value, self._schema)
-        except (ValueError, TypeError, OverflowError) as error:  # what flipped bits make of an Example
+        except ValueError as error:
             path, offset = self.locate(index)
             raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
         return Sample(sample.key or self._key(index), sample.fields)

@@ -159,7 +159,7 @@ class Reader:
             return self._decode(data, self._schema)
         except CorruptRecordError:
             raise
-        except (ValueError, TypeError, OverflowError) as error:  # what flipped bits make of an Example
+        except ValueError as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def _write(task: ShardTask, aside: Path) -> Shard:
         return file
 
     with files.storage_errors("write", aside), ExitStack() as opened:
-        writer = formats.load(task.format).Writer(aside / task.name, task.listing.schema, open_file)
+        writer = formats.import_format(task.format).Writer(aside / task.name, task.listing.schema, open_file)
         with closing(writer):
             written = _write_samples(task, writer)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
@@ -138,7 +138,7 @@ def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:
     """Returns the shard's files, the one with the records first, those of other libraries digested by reading."""
     names = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file())
-    suffix = formats.load(task.format).SUFFIX
+    suffix = formats.import_format(task.format).SUFFIX
     names.sort(key=lambda name: not name.startswith(task.name + suffix))
     entries = []
     for name in names:

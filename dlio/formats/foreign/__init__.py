@@ -1,1 +1,1 @@
-"""Containers that dlio reads and does not write; a manifest names one by its module's dotted path."""
+"""Containers that dlio reads and does not write: shards that `dlio index` has found."""

@@ -165,9 +165,12 @@ def parse(data: bytes | memoryview) -> dict[str, Any]:
 
     try:
         example = kind.FromString(bytes(data))
-    except (DecodeError, UnicodeDecodeError, TypeError) as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the record is no tf.train.Example: {error}") from error
-    return {entry.key: entry.value for entry in example.features.feature}
+    features = {entry.key: entry.value for entry in example.features.feature}
+    if not all(isinstance(name, str) for name in features):  # protobuf gives bytes for what is no UTF-8
+        raise ValueError("the record is no tf.train.Example: a feature's name is no UTF-8")
+    return features
 
 
 def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
