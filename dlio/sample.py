@@ -211,13 +211,14 @@ class Schema(Mapping[str, Field]):
                 f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
                 "pack it under the schema it follows"
             )
-        values = {}
+        values, same = {}, True
         for name, kind in self.fields:
             try:
                 values[name] = kind.convert(sample.fields[name])
             except SchemaError as error:
                 raise SchemaError(f"sample {sample.key!r}, field {name!r}: {error}") from None
-        return Sample(sample.key, values, sample.image_info)
+            same = same and values[name] is sample.fields[name]
+        return sample if same else Sample(sample.key, values, sample.image_info)
 
 
 #: One encoded image and its class index: the schema that every format has a payload of its ecosystem for.

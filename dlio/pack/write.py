@@ -119,7 +119,7 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
 def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
     """Returns the sample to write, its images checked and recoded, and how many of them were made crop-ready."""
     sample = task.listing.schema.check(sample)
-    fields, info, crop_ready = sample.fields, sample.image_info, 0
+    fields, info, crop_ready = dict(sample.fields), sample.image_info, 0
     for name in task.listing.image_fields:
         try:
             if isinstance(fields[name], list):

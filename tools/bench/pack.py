@@ -72,11 +72,11 @@ def run_tar(root: Path, out: Path) -> None:
     subprocess.run(["tar", "cf", str(out), "-C", str(root), "."], check=True)
 
 
-def run_dlio(name: str, *options: str) -> Callable[[Path, Path], None]:
-    """Returns a run of `dlio pack` with two workers."""
+def run_dlio(name: str) -> Callable[[Path, Path], None]:
+    """Returns a run of `dlio pack` with two workers, into eight shards so that both have equal work."""
 
     def run(root: Path, out: Path) -> None:
-        words = ["pack", str(root), str(out), "--format", name, "--workers", "2", "--quiet", *options]
+        words = ["pack", str(root), str(out), "--format", name, "--workers", "2", "--num-shards", "8", "--quiet"]
         subprocess.run([sys.executable, "-m", "dlio", *words], check=True)
 
     return run
