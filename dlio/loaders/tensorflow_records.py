@@ -12,6 +12,7 @@ scaled, not cut off as Pillow does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,12 +21,14 @@ import numpy as np
 import tensorflow as tf
 
 from dlio import decoders
+from dlio.formats import tfrecord
+from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import example
 from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
-from dlio.sample import Field, Schema
+from dlio.sample import Field
 
 _SHUFFLE_BYTES = 64 << 20
 _INTERLEAVED = 16  # shards read in turn; each holds a buffer of _READ_BYTES
@@ -141,7 +144,7 @@ def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) 
 def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor) -> Any:
     """Returns images, boxes, flips, labels, and, where the epoch ends by masking, what is valid, of a batch."""
     schema = plan.samples.schema
-    names = _feature_names(schema)
+    names = _feature_names(plan.samples)
     label = schema[LABEL]
     stored = tf.float32 if np.dtype(label.dtype).kind == "f" else tf.int64
     features = tf.io.parse_example(
@@ -159,9 +162,17 @@ def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tens
     return images, boxes, flips, labels, *((valid,) if plan.end is End.MASK else ())
 
 
-def _feature_names(schema: Schema) -> dict[str, str]:
+def _feature_names(samples: PackedSamples) -> dict[str, str]:
+    """Returns the features of the two fields; image classification by other tools may have ImageNet's names or not."""
+    names = {IMAGE: IMAGE, LABEL: LABEL}
+    if not samples.schema.is_image_classification:
+        return names
+    first = next(shard for shard in samples.manifest.shards if shard.num_samples)
+    with closing(PositionalFile(samples.manifest.root / first.files[0].name)) as file:
+        offset, num_bytes = next(tfrecord.scan(file))
+        record = file.read(offset + tfrecord.HEADER_BYTES, num_bytes - tfrecord.FRAME_BYTES, 0)
     imagenet = {IMAGE: example.IMAGE, LABEL: example.LABEL}
-    return imagenet if schema.is_image_classification else {IMAGE: IMAGE, LABEL: LABEL}
+    return imagenet if example.IMAGE in example.parse(record) else names
 
 
 def _windows(plan: Plan, images: tf.Tensor, numbers: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

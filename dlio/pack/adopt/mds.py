@@ -14,7 +14,7 @@ from dlio.formats.foreign.mds import read_columns, read_offsets
 from dlio.pack.adopt._infer import legal_schema, no_key
 from dlio.sample import Field, Sample, Schema
 
-CONTAINER = "dlio.formats.foreign.mds"
+CONTAINER = "mds"
 INDEX = "index.json"
 
 
