@@ -82,7 +82,9 @@ BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxe
   if (boxes.ndim() != 2 || boxes.shape(0) != num_images || boxes.shape(1) != 4 || !is_contiguous(boxes)) {
     wrong_shape("boxes", "(" + count + ", 4)");
   }
-  if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_contiguous(flips)) wrong_shape("flips", "(" + count + ",)");
+  if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_contiguous(flips)) {
+    wrong_shape("flips", "(" + count + ",)");
+  }
   const Target first = check_out(out, num_images);
   return {view_all(buffers), static_cast<const RequestedBox*>(boxes.data()),
           static_cast<const std::uint8_t*>(flips.data()), first};

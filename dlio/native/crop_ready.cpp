@@ -50,8 +50,8 @@ bool starts_with(const jpeg_marker_struct& marker, const char* tag, std::size_t 
   return marker.data_length >= size && std::memcmp(marker.data, tag, size) == 0;
 }
 
-// These two tell decoders the colour space: libjpeg writes the one that is right, and a second, which may stand anywhere
-// in the source, could contradict it.
+// These two tell decoders the colour space: libjpeg writes the one that is right, and a second, which may stand
+// anywhere in the source, could contradict it.
 bool tells_colours(const jpeg_marker_struct& marker) noexcept {
   return (marker.marker == JPEG_APP0 && starts_with(marker, "JFIF", 5)) ||
          (marker.marker == JPEG_APP0 + 14 && starts_with(marker, "Adobe", 5));

@@ -48,24 +48,33 @@ Code HuffmanTable::long_code(std::uint32_t bits) const noexcept {
 
 bool decode_block(BitReader& shared_reader, const HuffmanTable& dc, const HuffmanTable& ac, std::uint32_t& last_dc,
                   JCOEF* block) noexcept {
-  BitReader reader = shared_reader;
+  BitReader reader = shared_reader;  // a copy stays in registers
   reader.refill();
   Code code = dc.next(reader);
   if (code.code_bits == 0) return false;
-  last_dc += static_cast<std::uint32_t>(reader.take(code));
+  if (code.value_bits > 0) last_dc += static_cast<std::uint32_t>(reader.value(code));
+  reader.drop(code);
   block[0] = static_cast<JCOEF>(last_dc);
-  for (int k = 1; k < DCTSIZE2; ++k) {
-    reader.refill();
-    code = ac.next(reader);
-    const std::int32_t value = reader.take(code);
-    k += code.run;
-    if (code.value_bits == 0) {
-      if (code.code_bits == 0) return false;
-      if (code.run < kZeroRun) break;
-      continue;
+  bool good = true;
+  const auto decode_ac = [&](int k) {
+    const Code ac_code = ac.next(reader);
+    k += ac_code.run;
+    if (ac_code.value_bits > 0) {
+      block[kNaturalOrder[k]] = static_cast<JCOEF>(reader.value(ac_code));
+    } else if (ac_code.run < kZeroRun) {
+      good = ac_code.code_bits > 0;
+      k = DCTSIZE2;
     }
-    block[kNaturalOrder[k]] = static_cast<JCOEF>(value);
+    reader.drop(ac_code);
+    return k + 1;
+  };
+  for (int k = 1; k < DCTSIZE2;) {
+    reader.refill();
+    k = decode_ac(k);
+    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
+    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
   }
+  if (!good) return false;
   shared_reader = reader;
   return true;
 }

@@ -44,14 +44,22 @@ class BitReader {
 
   std::uint32_t peek(unsigned num_bits) const noexcept { return static_cast<std::uint32_t>(bits_ >> (64 - num_bits)); }
 
-  // Takes a code and returns the value behind it: negative ones begin with a 0 (F.2.2.1, EXTEND).
-  std::int32_t take(const Code& code) noexcept {
-    const auto value = static_cast<std::int32_t>((bits_ << code.code_bits >> 1) >> (63 - code.value_bits));
+  // Returns the value behind a code that has one: negative ones are the inverted bits, and so begin with a 0 (F.2.2.1).
+  std::int32_t value(const Code& code) const noexcept {
+    const auto bits = static_cast<std::int64_t>(bits_ << code.code_bits);
+    const std::int64_t negative = ~(bits >> 63);  // all ones, or 0
+    const auto magnitude = static_cast<std::uint64_t>(bits ^ negative) >> (64 - code.value_bits);
+    return static_cast<std::int32_t>((static_cast<std::int64_t>(magnitude) ^ negative) - negative);
+  }
+
+  void drop(const Code& code) noexcept {
     bits_ <<= code.num_bits;
     count_ -= code.num_bits;
-    const std::int32_t bound = 1 << code.value_bits;
-    return 2 * value < bound ? value - bound + 1 : value;
   }
+
+  // Whether a code and its value, 31 bits at most, are certain to be in the buffer. Two codes after refill they nearly
+  // always are, which a processor predicts well.
+  bool has_code() const noexcept { return count_ >= 31; }
 
   bool is_overrun() const noexcept { return at_ - count_ / 8 > end_; }
 
@@ -75,7 +83,7 @@ class HuffmanTable {
   }
 
  private:
-  static constexpr unsigned kLookahead = 10;  // bits
+  static constexpr unsigned kLookahead = 11;  // bits; 9 took 1% longer for a crop
 
   Code long_code(std::uint32_t bits) const noexcept;
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dlio.native import decode_batch, make_crop_ready, probe
+from dlio.native import decode, decode_batch, make_crop_ready, probe
 
 SIZE = 224
 PHOTOS = {
@@ -89,6 +89,16 @@ def core(images: list[bytes], boxes: NDArray[np.int32]) -> Callable[[], None]:
     def run() -> None:
         if decode_batch(images, boxes, flips, out).any():
             raise SystemExit("an image of the benchmark does not decode")
+
+    return run
+
+
+def full_decode(images: list[bytes]) -> Callable[[], None]:
+    """Returns a run of decode over all images."""
+
+    def run() -> None:
+        for data in images:
+            decode(data)
 
     return run
 
@@ -170,9 +180,10 @@ def main() -> None:
     sizes = np.array([(found.width, found.height) for found in map(probe, images)], np.int32)
     boxes, whole = random_boxes(sizes), np.concatenate([np.zeros_like(sizes), sizes], axis=1)
     ways = {
-        "full decode + resize": core(images, whole),
+        "full decode + resize of the whole": core(images, whole),
         "cropped decode of the original": core(images, boxes),
         "window of the crop-ready file": core(ready, boxes),
+        "full decode, no resize": full_decode(images),
         "Pillow, full decode + crop + resize": pillow(images, boxes),
     }
     if importlib.util.find_spec("simplejpeg") and importlib.util.find_spec("cv2"):

@@ -48,17 +48,20 @@ void check_box(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional
   dlio::decode_box(jpeg, box, wishes[13] % 2, {out.data(), height, width, layout});
   if (!whole || std::uint64_t{whole->width} * whole->height > kLargestComparison) return;
 
-  const auto image_width = static_cast<std::int32_t>(whole->width), image_height = static_cast<std::int32_t>(whole->height);
+  const auto image_width = static_cast<std::int32_t>(whole->width);
+  const auto image_height = static_cast<std::int32_t>(whole->height);
   const std::int32_t left = std::abs(box.left) % image_width, top = std::abs(box.top) % image_height;
   const dlio::RequestedBox inside{left, top, 1 + std::abs(box.width) % (image_width - left),
                                   1 + std::abs(box.height) % (image_height - top)};
-  const auto inside_height = static_cast<std::uint32_t>(inside.height), inside_width = static_cast<std::uint32_t>(inside.width);
-  out.resize(std::size_t{3} * inside_height * inside_width);
-  const dlio::Target target{out.data(), inside_height, inside_width, dlio::Layout::height_width_channels};
+  const std::size_t row_bytes = std::size_t{3} * static_cast<std::uint32_t>(inside.width);
+  out.resize(row_bytes * static_cast<std::uint32_t>(inside.height));
+  const dlio::Target target{out.data(), static_cast<std::uint32_t>(inside.height),
+                            static_cast<std::uint32_t>(inside.width), dlio::Layout::height_width_channels};
   if (dlio::decode_box(jpeg, inside, false, target) != dlio::Status::decoded) return;  // ours finds more damage
-  for (std::uint32_t y = 0; y < inside_height; ++y) {
-    const std::size_t row = (std::size_t{3} * whole->width) * (static_cast<std::uint32_t>(top) + y) + 3 * static_cast<std::uint32_t>(left);
-    require(std::memcmp(out.data() + std::size_t{3} * inside_width * y, whole->data.get() + row, 3 * inside_width) == 0,
+  for (std::int32_t y = 0; y < inside.height; ++y) {
+    const std::uint8_t* row = out.data() + row_bytes * static_cast<std::size_t>(y);
+    const auto first_pixel = static_cast<std::size_t>(top + y) * whole->width + static_cast<std::size_t>(left);
+    require(std::memcmp(row, whole->data.get() + 3 * first_pixel, row_bytes) == 0,
             "a box has the pixels of the whole image");
   }
 }
