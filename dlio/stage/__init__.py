@@ -3,7 +3,7 @@
     plan -> claim -> copy -> publish
 
 A strategy (dlio/stage/strategies) decides which files a node gets. Of the node's processes one claims the copy
-(claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
+(dlio/claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
 """
 
 from __future__ import annotations

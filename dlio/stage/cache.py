@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dlio import files
+from dlio.claim import is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME, Manifest
-from dlio.stage.claim import is_in_progress
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import drop, job_name, leases, take
 

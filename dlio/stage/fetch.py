@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.claim import Claim, claimed
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
 from dlio.stage import lease
 from dlio.stage.cache import make_room
-from dlio.stage.claim import Claim, claimed
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome

@@ -1,7 +1,7 @@
 """The folder of a staged copy, and what lies in it.
 
     DEST/dlio/                        as open to other users as DEST is
-    DEST/dlio/.claims/<copy>/         who is copying (claim.py)
+    DEST/dlio/.claims/<copy>/         who is copying (dlio/claim.py)
     DEST/dlio/.leases/<copy>/         which jobs use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
     DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio import files
+from dlio.claim import Claim
 from dlio.errors import ManifestError, StorageError
 from dlio.manifest import NAME, File, Manifest
-from dlio.stage.claim import Claim
 
 CONTROL = ".dlio"
 MARKER = "copy.json"

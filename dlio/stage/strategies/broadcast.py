@@ -17,11 +17,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from dlio.claim import claimed
 from dlio.errors import DlioError, StorageError
 from dlio.manifest import File
 from dlio.stage import lease
 from dlio.stage.cache import make_room
-from dlio.stage.claim import claimed
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
 from dlio.stage.folder import StagedFolder, check_names, open_up

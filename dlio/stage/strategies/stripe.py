@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.claim import claimed
 from dlio.errors import StorageError
 from dlio.filesystems import filesystem_of
 from dlio.manifest import File
 from dlio.stage import striping
-from dlio.stage.claim import claimed
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fill
 from dlio.stage.folder import StagedFolder, check_names, open_up

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dlio import claim as claim_module
+from dlio.claim import Owner, claimed
 from dlio.errors import StorageError
-from dlio.stage import claim as claim_module
-from dlio.stage.claim import Owner, claimed
-
-from .conftest import Forked
+from tests.stage.conftest import Forked
 
 
 def work_once(folder: Path, done: Path, log: Path) -> None:
