@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dlio import files
@@ -128,8 +128,8 @@ def _sweep(cache: Path) -> None:
 def resolve(dataset: str | os.PathLike[str]) -> Path:
     """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
 
-    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. There, only copies
-    of this user or root count: a world-writable /tmp could hold anybody's.
+    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. Copies of this user
+    or root come first, and in the local folders only they count: a world-writable /tmp could hold anybody's.
 
     Raises:
         ManifestError: there is no data set at `dataset`.
@@ -137,19 +137,26 @@ def resolve(dataset: str | os.PathLike[str]) -> Path:
     """
     manifest = Manifest.load(Path(dataset))
     for dest in _places():
-        for copy in _candidates(dest, manifest.content_id):
-            if dest in _named_places() or copy.path.stat().st_uid in (os.geteuid(), 0):
-                take(copy)
-                if (copy.path / NAME).exists():
-                    return copy.path
+        trusted, others = _candidates(dest, manifest.content_id)
+        for copy in [*trusted, *others] if dest in _named_places() else trusted:
+            take(copy)
+            if (copy.path / NAME).exists():
+                return copy.path
     return Path(dataset)
 
 
-def _candidates(dest: Path, content_id: str) -> Iterator[StagedFolder]:
-    """Yields the complete copies of a data set at `dest`: the whole one first, then those of its parts."""
+def _candidates(dest: Path, content_id: str) -> tuple[list[StagedFolder], list[StagedFolder]]:
+    """Returns the complete copies of a data set at `dest` that are this user's or root's, and those of others.
+
+    Of each the whole ones come first, then those of its parts.
+    """
+    trusted: list[StagedFolder] = []
+    others: list[StagedFolder] = []
     for path in sorted((dest / "dlio").glob(f"{content_id}*")):
         if (path / NAME).exists():
-            yield StagedFolder(dest, path.name)
+            ours = path.lstat().st_uid in (os.geteuid(), 0)
+            (trusted if ours else others).append(StagedFolder(dest, path.name))
+    return trusted, others
 
 
 def _named_places() -> Sequence[Path]:

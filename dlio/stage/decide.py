@@ -12,7 +12,7 @@ from dlio.filesystems import filesystem_of, memory_left
 from dlio.manifest import Manifest
 from dlio.stage import model
 from dlio.stage.cache import room
-from dlio.stage.folder import StagedFolder
+from dlio.stage.folder import folder_for_us
 from dlio.stage.job import all_files
 from dlio.stage.model import Decision, Machine
 from dlio.topology import Topology, node_id
@@ -70,7 +70,7 @@ def preview(
         )
     return Preview(
         decision,
-        str(StagedFolder(dest, manifest.content_id).path),
+        str(folder_for_us(dest, manifest.content_id, all_files(manifest)).path),
         manifest.content_id,
         str(filesystem_of(dest)),
         round(model.pays_after_epochs(decision, manifest.num_bytes, machine), 1),
@@ -83,7 +83,8 @@ def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
     Raises:
         StorageError: it fits in no way, or only in parts on which the nodes cannot agree.
     """
-    whole = StagedFolder(dest, manifest.content_id).holds(all_files(manifest))
+    wanted = all_files(manifest)
+    whole = folder_for_us(dest, manifest.content_id, wanted).holds(wanted)
     there = Decision("replicate", topology.num_nodes or 1, 0, 0, 0.0, "it is already there")
     if whole and not _can_exchange(topology):
         return there
@@ -108,7 +109,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
 def machine_of(manifest: Manifest, dest: Path, topology: Topology) -> Machine:
     """Returns the machine as this node sees it; the rates are the model's defaults."""
     system = filesystem_of(dest)
-    free = room(StagedFolder(dest, manifest.content_id))
+    free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
     return Machine(topology.num_nodes or 1, free, _can_exchange(topology))

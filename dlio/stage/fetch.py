@@ -15,12 +15,12 @@ from dlio.manifest import File, Manifest
 from dlio.stage import lease
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Copying, Tally, copy_files
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome
 
 
 def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Outcome:
-    """Returns the data set staged in the folder `copy`, with the files `wanted` in it.
+    """Returns the data set staged in the folder `copy`, or in this user's own of it, with the files `wanted` in it.
 
     Args:
         job: where from and where to.
@@ -34,9 +34,9 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         StorageError: no room, no permission, an input/output error, or the copier of this node failed.
     """
     check_names(manifest)
-    folder = StagedFolder(job.dest, copy)
-    staged = replace(manifest, root=folder.path)
     open_up(job.dest)
+    folder = folder_for_us(job.dest, copy, wanted)
+    staged = replace(manifest, root=folder.path)
     lease.take(folder)
     if folder.holds(wanted):
         folder.touch()

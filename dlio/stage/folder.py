@@ -8,7 +8,9 @@
     DEST/dlio/<copy>/...              the data set's files, each verified before it got its name
     DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
 
-`<copy>` is the data set's content id, followed by the part it holds where that is not the whole.
+`<copy>` is the data set's content id, followed by the part it holds where that is not the whole, and by `-u<uid>` where
+another user's copy or claim has the name already. What another user made is never relied on, since its owner can change
+it after any check; only root's copy is, once it is complete.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,6 +61,15 @@ class StagedFolder:
     def leases(self) -> Path:
         """The folder of the leases on this copy."""
         return self.dest / "dlio" / ".leases" / self.copy
+
+    @property
+    def owners(self) -> set[int]:
+        """The users who made the copy, and the claims on it, as far as these are there."""
+        found = set()
+        for path in (self.path, self.dest / "dlio" / ".claims" / self.copy):
+            with files.storage_errors("look at", path), suppress(FileNotFoundError):
+                found.add(path.lstat().st_uid)
+        return found
 
     @property
     def marker(self) -> Path:
@@ -183,6 +195,31 @@ def open_up(dest: Path) -> None:
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 folder.chmod(mode)
+
+
+def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder:
+    """Returns the folder in which this user has the copy, or is to make it; or root's, if it holds the files `wanted`.
+
+    Raises:
+        StorageError: the folders of both names are other users', or cannot be looked at.
+    """
+    shared = StagedFolder(dest, copy)
+    if shared.owners <= {os.geteuid()}:
+        return shared
+    us = _uid_on(dest / "dlio")
+    for folder in (shared, StagedFolder(dest, f"{copy}-u{us}")):
+        if folder.owners <= {us} or (folder.owners <= {us, 0} and folder.holds(wanted)):
+            return folder
+    raise StorageError(f"{folder.path} is another user's, who took this user's name for it: stage to another folder")
+
+
+def _uid_on(folder: Path) -> int:
+    """Returns the user that owns what this process makes in `folder`: on a squashed NFS not the one it runs as."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            return os.fstat(probe.fileno()).st_uid
+    except OSError:
+        return os.geteuid()
 
 
 def check_names(manifest: Manifest) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dlio import files
 from dlio.claim import Owner, start_time
 from dlio.stage.folder import StagedFolder
 
@@ -72,8 +73,11 @@ def take(folder: StagedFolder) -> None:
         folder.leases.mkdir(exist_ok=True)
         if _is_mine(folder.leases):
             folder.leases.chmod(folder.leases.parent.stat().st_mode & 0o1777)
-        aside.write_text(json.dumps(asdict(lease)))
-        aside.replace(folder.leases / name)
+        try:
+            aside.write_text(json.dumps(asdict(lease)))
+            aside.replace(folder.leases / name)
+        finally:
+            aside.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("%s is used without a lease, and may be removed meanwhile: %s", folder.path, error)
 
@@ -107,8 +111,13 @@ def _read(path: Path) -> Lease | None:
 
 
 def drop(folder: StagedFolder, job: str) -> None:
-    """Ends the leases of a job, or of this session where `job` is empty, on a copy."""
+    """Ends the leases of a job, or of this session where `job` is empty, on a copy.
+
+    Raises:
+        StorageError: a lease cannot be removed, such as that of another user's job.
+    """
     session = _session()
     for path, lease in leases(folder):
         if lease.job == job and (job or lease.holder == session):
-            path.unlink(missing_ok=True)
+            with files.storage_errors("end the lease", path):
+                path.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from dlio.manifest import File
 from dlio.stage import striping
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fill
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.plan import files_on, partitioned
 from dlio.stage.striping import Layout
@@ -35,7 +35,7 @@ def carry_out(job: Job) -> Outcome:
         DlioError: as `dlio.stage.fetch.fetch` says, or a layout is refused.
     """
     check_names(job.manifest)
-    whole = StagedFolder(job.dest, job.manifest.content_id)
+    whole = folder_for_us(job.dest, job.manifest.content_id, all_files(job.manifest))
     staged = replace(job.manifest, root=whole.path)
     if whole.holds(all_files(job.manifest)):
         return Outcome(staged)
