@@ -24,7 +24,7 @@ from dlio.stage import lease
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.passing import Passing, Place
 from dlio.stage.plan import place
@@ -58,9 +58,9 @@ def carry_out(job: Job) -> Outcome:
         if ring is not None:
             _take_part(job, ring, ready, tally)
             if ready.aside is not None:
-                folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+                ready.folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
     try:
-        rest = fetch(job, job.manifest, folder.copy, all_files(job.manifest))
+        rest = fetch(job, job.manifest, job.manifest.content_id, all_files(job.manifest))
     except StorageError as error:
         if _LOST in str(error):  # as the leader of this node says
             leave_at_exit()
@@ -73,6 +73,7 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
     files = all_files(job.manifest)
     try:
         open_up(job.dest)
+        folder = folder_for_us(job.dest, folder.copy, files)
         lease.take(folder)
         claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
         if claim is None:
