@@ -7,26 +7,23 @@ images become, as in torchvision's ImageFolder. Where the core is not built, Pil
 
 from __future__ import annotations
 
-import io
-import struct
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from dlio import native
+from dlio import native, pillow
 from dlio.errors import DataError
 from dlio.images import Sizes, Transform
 from dlio.keyed import Keys
+from dlio.sample import MAX_PIXELS
 
 #: An encoded image, or its pixels: uint8 of shape (height, width, channels) or (height, width).
 Picture = bytes | npt.NDArray[np.uint8]
 
-MAX_PIXELS = 178_956_970  # where Pillow refuses an image as a decompression bomb; half a gigabyte of RGB
 _ORIENTATION_TAG = 0x0112
 _JPEG_START = b"\xff\xd8\xff"
-_PILLOW_ERRORS = (OSError, SyntaxError, ValueError, IndexError, struct.error, Image.DecompressionBombError)
 
 
 def decode_rgb(picture: Picture, *, upright: bool = False) -> Image.Image:
@@ -39,8 +36,8 @@ def decode_rgb(picture: Picture, *, upright: bool = False) -> Image.Image:
         image = _open(picture)
         image.load()
         return _upright(image, upright).convert("RGB")
-    except _PILLOW_ERRORS as error:
-        raise DataError(f"the image cannot be decoded: {error}") from error
+    except pillow.ERRORS as error:
+        raise DataError(f"the image cannot be decoded: {pillow.reason(error)}") from error
 
 
 def decode_batch(
@@ -105,20 +102,26 @@ def _head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:
             except DataError:
                 return _pillow_head(picture, upright)
             if not upright or probe.orientation == 1:
-                return probe.height, probe.width, True
+                return _too_large(probe.width, probe.height) or (probe.height, probe.width, True)
         return _pillow_head(picture, upright)
-    except _PILLOW_ERRORS as error:
-        return f"the image cannot be decoded: {error}"
+    except pillow.ERRORS as error:
+        return f"the image cannot be decoded: {pillow.reason(error)}"
 
 
 def _pillow_head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:
     image = _open(picture)
     width, height = image.size
-    if width * height > MAX_PIXELS:
-        return f"the image has {width} x {height} pixels, more than {MAX_PIXELS}: a decompression bomb?"
+    if problem := _too_large(width, height):
+        return problem
     if upright and image.getexif().get(_ORIENTATION_TAG, 1) >= 5:  # those that lie on their side
         width, height = height, width
     return height, width, False
+
+
+def _too_large(width: int, height: int) -> str | None:
+    if width * height <= MAX_PIXELS:
+        return None
+    return f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
 
 
 def _decode_row(
@@ -128,15 +131,15 @@ def _decode_row(
     left, top, width, height = box.tolist()
     try:
         image = _upright(_open(picture), upright).crop((left, top, left + width, top + height)).convert("RGB")
-    except _PILLOW_ERRORS as error:
-        return f"the image cannot be decoded: {error}"
+    except pillow.ERRORS as error:
+        return f"the image cannot be decoded: {pillow.reason(error)}"
     pixels = np.asarray(image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR))
     out[...] = pixels[:, ::-1] if flip else pixels
     return None
 
 
 def _open(picture: Picture) -> Image.Image:
-    return Image.open(io.BytesIO(picture)) if isinstance(picture, bytes) else Image.fromarray(picture)
+    return pillow.open_image(picture) if isinstance(picture, bytes) else Image.fromarray(picture)
 
 
 def _upright(image: Image.Image, upright: bool) -> Image.Image:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NUMBER_TYPES = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 )
+MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; where Pillow too takes it for a decompression bomb
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

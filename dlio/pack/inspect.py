@@ -6,15 +6,13 @@ the two and Pillow takes 20 times as long; other formats are left to Pillow.
 
 from __future__ import annotations
 
-import io
 import struct
 import warnings
 import zlib
 
 from dlio.errors import SourceError
-from dlio.sample import ImageInfo
+from dlio.sample import MAX_PIXELS, ImageInfo
 
-MAX_PIXELS = 1 << 28  # 16,384 x 16,384: beyond this a few kilobytes can ask for gigabytes of memory
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_END = b"IEND\xaeB`\x82"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
@@ -28,7 +26,7 @@ def inspect_image(data: bytes) -> ImageInfo:
     """Returns format, size and channels of an encoded image.
 
     Raises:
-        SourceError: `data` is empty, no image that Pillow knows, cut off, or larger than `MAX_PIXELS`.
+        SourceError: `data` is empty, no image of a known format, cut off, or larger than `MAX_PIXELS`.
     """
     if not data:
         raise SourceError("it is empty, expected an image")
@@ -79,20 +77,15 @@ def _jpeg(data: bytes) -> ImageInfo:
 
 
 def _other(data: bytes) -> ImageInfo:
-    from PIL import Image
+    from dlio import pillow
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our own bound is checked by the caller
-            with Image.open(io.BytesIO(data)) as image:
+            with pillow.open_image(data) as image:
                 return ImageInfo(image.format or "", image.height, image.width, len(image.getbands()))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise SourceError(f"it is no image: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    return "no known format" if "cannot identify image file" in text else text
+    except pillow.ERRORS as error:
+        raise SourceError(f"it is no image: {pillow.reason(error)}") from None
 
 
 def decode_image(data: bytes) -> None:
@@ -101,13 +94,13 @@ def decode_image(data: bytes) -> None:
     Raises:
         SourceError: the header or the pixels are damaged.
     """
-    from PIL import Image
+    from dlio import pillow
 
     inspect_image(data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as image:
+            with pillow.open_image(data) as image:
                 image.load()
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise SourceError(f"it cannot be decoded: {error}") from None
+    except pillow.ERRORS as error:
+        raise SourceError(f"it cannot be decoded: {pillow.reason(error)}") from None

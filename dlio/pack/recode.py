@@ -6,7 +6,6 @@ An image that is already what is asked for keeps its bytes, so packing twice los
 from __future__ import annotations
 
 import io
-import struct
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -90,6 +89,8 @@ class Recode:
         )
 
     def _encode(self, data: bytes, info: ImageInfo) -> bytes:
+        from dlio import pillow
+
         encoding = self.encoding.upper() if self.encoding != "keep" else info.format
         out = io.BytesIO()
         try:
@@ -98,8 +99,10 @@ class Recode:
                 image = self._for_encoding(self._pixels(data, info), encoding)
                 options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
                 image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
-        except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
-            raise SourceError(f"it cannot be decoded or encoded: {error}") from None
+        except SourceError:
+            raise
+        except pillow.ERRORS as error:
+            raise SourceError(f"it cannot be decoded or encoded: {pillow.reason(error)}") from None
         return out.getvalue()
 
     def _pixels(self, data: bytes, info: ImageInfo) -> Pillow.Image:
@@ -111,7 +114,9 @@ class Recode:
                 return image.convert("L") if info.channels == 1 else image
         from PIL import Image
 
-        image = Image.open(io.BytesIO(data))
+        from dlio import pillow
+
+        image = pillow.open_image(data)
         image.load()
         if image.mode == "P":
             image = image.convert("RGBA" if "transparency" in image.info else "RGB")
