@@ -4,6 +4,9 @@
 
 A strategy (dlio/stage/strategies) decides which files a node gets. Of the node's processes one claims the copy
 (dlio/claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
+
+The attribute `dlio.stage` is the function, so this package's modules are imported by `from dlio.stage import cache` or
+`from dlio.stage.cache import clean`; `import dlio.stage.cache as cache` finds the function and fails.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ def stage(
 
     Args:
         dataset: the folder of a packed data set, or its manifest.
-        dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`.
+        dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`, or beside another
+            user's copy of that name: only copies of this user and whole ones of root are used.
         strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
         topology: this process's place in the job; by default what its launcher tells.
         copies: how many nodes hold each shard, for the strategy partition.
@@ -42,7 +46,7 @@ def stage(
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy, or a `dest` on a shared file system.
+        UsageError: an unknown strategy, or a `dest` on a shared file system or in the data set itself.
         ManifestError: there is no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.

@@ -12,7 +12,7 @@ from dlio.filesystems import filesystem_of, memory_left
 from dlio.manifest import Manifest
 from dlio.stage import model
 from dlio.stage.cache import room
-from dlio.stage.folder import folder_for_us
+from dlio.stage.folder import check_dest, folder_for_us
 from dlio.stage.job import all_files
 from dlio.stage.model import Decision, Machine
 from dlio.topology import Topology, node_id
@@ -61,6 +61,7 @@ def preview(
     """
     manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
     topology, dest = topology or Topology.from_env(), Path(dest).absolute()
+    check_dest(manifest, dest)
     machine = machine_of(manifest, dest, topology)
     if strategy == "auto":
         decision = decide(manifest, dest, topology)

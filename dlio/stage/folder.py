@@ -26,7 +26,7 @@ from pathlib import Path
 
 from dlio import files
 from dlio.claim import Claim
-from dlio.errors import ManifestError, StorageError
+from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, File, Manifest
 
 CONTROL = ".dlio"
@@ -220,6 +220,16 @@ def _uid_on(folder: Path) -> int:
             return os.fstat(probe.fileno()).st_uid
     except OSError:
         return os.geteuid()
+
+
+def check_dest(manifest: Manifest, dest: Path) -> None:
+    """Refuses a destination inside the data set that is to be copied.
+
+    Raises:
+        UsageError: `dest` is the data set's own folder, or lies below it.
+    """
+    if dest.resolve().is_relative_to(manifest.root.resolve()):
+        raise UsageError(f"{dest} lies in the data set {manifest.root} itself: stage to a folder outside it")
 
 
 def check_names(manifest: Manifest) -> None:

@@ -17,6 +17,7 @@ from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
 from dlio.stage.decide import decide
+from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, Options
 from dlio.topology import Topology
 
@@ -71,6 +72,7 @@ def run(
     if strategy not in ("auto", *strategy_names()):
         raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategy_names())}")
     manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
+    check_dest(manifest, Path(dest))
     system = filesystem_of(Path(dest))
     if system.shared and not allow_shared and strategy != "stripe":
         raise UsageError(

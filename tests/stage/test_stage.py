@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio import cli
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, Manifest
+from dlio.stage.decide import preview
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, bytes_read, node, write_dataset
@@ -274,3 +276,35 @@ def test_an_input_error_of_the_source(dataset: Manifest, tmp_path: Path, slow_so
     assert caught.value.exit_code == 4
     assert not list((tmp_path / "local").rglob("*00004*"))
     assert_staged(dlio.stage(dataset, tmp_path / "local"), dataset)
+
+
+@pytest.mark.parametrize("below", [".", "local/nvme", "../source"])
+def test_a_destination_in_the_data_set_itself_is_refused(dataset: Manifest, below: str) -> None:
+    with pytest.raises(UsageError, match=r"lies in the data set .* itself: stage to a folder outside it"):
+        dlio.stage(dataset, dataset.root / below)
+    with pytest.raises(UsageError, match="itself"):
+        preview(dataset, dataset.root / below, strategy="auto")
+    assert not (dataset.root / "dlio").exists()
+
+
+def test_staging_the_staged_copy_once_more_finds_it(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert dlio.stage(staged, tmp_path / "local").root == staged.root
+
+
+def test_clean_says_when_there_is_nothing_to_remove(
+    dataset: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["clean", str(tmp_path / "nope")]) == 0
+    assert capsys.readouterr().out == f"removed nothing: no data set is staged in {tmp_path / 'nope'}\n"
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert cli.main(["clean", str(tmp_path / "local"), "--job", "another"]) == 0
+    assert "removed nothing: 1 in" in capsys.readouterr().out
+    assert cli.main(["clean", str(tmp_path / "local")]) == 0
+    assert capsys.readouterr().out == f"removed {staged.root}\n"
+
+
+def test_the_packages_modules_are_imported_as_its_docstring_says() -> None:
+    code = "import dlio; from dlio.stage import cache; from dlio.stage.cache import clean; assert cache.clean is clean"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "from dlio.stage import cache" in (sys.modules["dlio.stage"].__doc__ or "")

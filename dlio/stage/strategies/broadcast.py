@@ -26,9 +26,10 @@ from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
 from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome, all_files
-from dlio.stage.passing import Passing, Place
+from dlio.stage.passing import Passing
 from dlio.stage.plan import place
 from dlio.stage.ring import LostError, Ring, leave_at_exit, world
+from dlio.stage.stream import Place
 from dlio.topology import node_id
 
 _LOST = "lost in the middle of the broadcast"

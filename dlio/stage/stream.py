@@ -1,0 +1,183 @@
+"""The two ends of a broadcast on one node: blocks read from its own files, and blocks written to everybody's.
+
+A block starts with a header of two integers, (failed, length), and goes around the ring as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import IO
+
+from dlio import files
+from dlio.errors import DigestError, StorageError
+from dlio.manifest import File
+from dlio.stage.copy import Tally, append_block
+from dlio.stage.folder import StagedFolder
+
+BLOCK_BYTES = 4 << 20
+_HEADER = struct.Struct("=qq")
+_REASON_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one node brings to a broadcast.
+
+    Attributes:
+        folder: the staged folder on this node.
+        missing: the files that it lacks, and this process may write.
+        aside: the folder for unfinished files; None where there is nothing to write.
+    """
+
+    folder: StagedFolder
+    missing: frozenset[File]
+    aside: Path | None
+
+
+@dataclass(slots=True)
+class Block:
+    """A buffer with a header, given back to the pool when each of its users has released it."""
+
+    pool: queue.Queue[Block]
+    data: bytearray = field(default_factory=lambda: bytearray(_HEADER.size + BLOCK_BYTES))
+    users: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def release(self) -> None:
+        """Ends one use."""
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.pool.put(self)
+
+    def seal(self, length: int) -> None:
+        """Writes the header of a block with that much of a stream."""
+        _HEADER.pack_into(self.data, 0, 0, length)
+
+    def fail(self, reason: str) -> None:
+        """Makes it a block that tells all nodes why this one gave up."""
+        text = reason.encode()[:_REASON_BYTES]
+        self.data[_HEADER.size : _HEADER.size + len(text)] = text
+        _HEADER.pack_into(self.data, 0, 1, len(text))
+
+    @property
+    def failed(self) -> bool:
+        """Whether the node that read this block gave up."""
+        return bool(_HEADER.unpack_from(self.data)[0])
+
+    @property
+    def payload(self) -> memoryview:
+        """The bytes of the stream, or the reason of the failure."""
+        return memoryview(self.data)[_HEADER.size : _HEADER.size + _HEADER.unpack_from(self.data)[1]]
+
+
+class OwnStream:
+    """The files that one node reads, as one stream cut into blocks, which several threads may read in any order."""
+
+    def __init__(self, source: Path, files_in_order: Sequence[File]) -> None:
+        self._source, self._files = source, [file for file in files_in_order if file.num_bytes]
+        self._ends = list(accumulate(file.num_bytes for file in self._files))
+        self._modified: dict[str, int] = {}
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of blocks; the last may not be full."""
+        return -(-self._ends[-1] // BLOCK_BYTES) if self._ends else 0
+
+    def fill(self, block: Block, number: int) -> int:
+        """Reads block `number` of the stream into `block`, seals it, and returns its length in bytes.
+
+        Raises:
+            StorageError: a file cannot be read, is not of the manifest's size, or changed since its first block.
+        """
+        position, end = number * BLOCK_BYTES, min((number + 1) * BLOCK_BYTES, self._ends[-1])
+        target = memoryview(block.data)[_HEADER.size :]
+        index = bisect_right(self._ends, position)
+        while position < end:
+            stop = min(end, self._ends[index])
+            file = self._files[index]
+            self._read_piece(file, position - (self._ends[index] - file.num_bytes), target[: stop - position])
+            target, position, index = target[stop - position :], stop, index + 1
+        block.seal(end - number * BLOCK_BYTES)
+        return end - number * BLOCK_BYTES
+
+    def _read_piece(self, file: File, offset: int, target: memoryview) -> None:
+        path = self._source / file.name
+        with files.storage_errors("read", path), path.open("rb", buffering=0) as opened:
+            size = len(target)
+            while target and (count := os.preadv(opened.fileno(), [target], offset + size - len(target))):
+                target = target[count:]
+            os.posix_fadvise(opened.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+            status = os.fstat(opened.fileno())
+        if target or status.st_size != file.num_bytes:
+            raise StorageError(f"{path} has {status.st_size:,} bytes, not {file.num_bytes:,} as its manifest says")
+        if self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
+            raise StorageError(f"{path} changed while it was copied: stage again when nobody writes to it")
+
+
+class Sink:
+    """Writes one stream's files, as far as this node lacks them; used by one thread at a time."""
+
+    def __init__(self, stream: Sequence[File], place: Place, tally: Tally) -> None:
+        self._files = iter(stream)
+        self._place, self._tally = place, tally
+        self._file: File | None = None
+        self._left = 0
+        self._target: IO[bytes] | None = None
+        self._digest = files.new_hash(files.DEFAULT_DIGEST)
+        self._next()
+
+    def write(self, data: memoryview) -> None:
+        """Takes the stream's next bytes; files of no bytes that are due are made as well.
+
+        Raises:
+            DigestError, StorageError: as `dlio.stage.copy.copy_files` says.
+        """
+        while self._file is not None and (data or not self._left):
+            piece, data = data[: self._left], data[self._left :]
+            self._left -= len(piece)
+            if self._target is not None and piece:
+                with files.storage_errors("write", Path(self._target.name)):
+                    append_block(self._target, piece)
+                self._digest.update(piece)
+                self._tally.count(read=0, written=len(piece))
+            if not self._left:
+                self._close(self._file)
+                self._next()
+
+    def _next(self) -> None:
+        """Turns to the next file, and opens it if it is lacked here."""
+        self._file = next(self._files, None)
+        if self._file is None:
+            return
+        self._left = self._file.num_bytes
+        if self._place.aside is not None and self._file in self._place.missing:
+            path = self._place.aside / self._file.name
+            with files.storage_errors("create", path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                self._target = path.open("ab", buffering=0)
+            self._digest = files.new_hash(self._file.digest.partition(":")[0])
+
+    def _close(self, file: File) -> None:
+        """Verifies the file and gives it its name."""
+        if self._target is None:
+            return
+        path, final = Path(self._target.name), self._place.folder.path / file.name
+        with files.storage_errors("write", path), self._target as target:
+            os.fsync(target.fileno())
+        self._target = None
+        found = f"{file.digest.partition(':')[0]}:{self._digest.hexdigest()}"
+        if found != file.digest:
+            raise DigestError(f"{file.name} is damaged at the source: expected the digest {file.digest}, found {found}")
+        with files.storage_errors("publish", final):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(final)
