@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,19 +74,27 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     return b"".join(blocks)
 
 
-def image_file_listing(root: Path, names: Iterable[str], labels: Array, class_names: tuple[str, ...]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The files that a list names: its path, each file's path as written there, and the number of its line."""
+
+    path: Path
+    names: Sequence[str]
+    lines: Sequence[int]
+
+
+def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: tuple[str, ...]) -> Listing:
     """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...).
 
     Raises:
-        SourceError: a name is no key; see `Keys`.
+        SourceError: a name is no key, see `Keys`, or is listed twice.
     """
-    keys = Keys.of(names)
-    keys.check_distinct()
-    if labels.dtype == "int64" and labels.ndim == 1:
+    keys = Keys.of(listed.names)
+    keys.check_distinct(listed.path, listed.lines)
+    if labels.dtype == "int64":
         schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
     else:
         schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
-        labels = labels.astype("float32")
     return Listing(schema, keys, file_sizes(root, keys), {"label": labels})
 
 
@@ -128,11 +136,3 @@ def read_lines(path: Path) -> list[str]:
     if not text:
         raise SourceError(f"{path} is empty: expected a line for each image")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def is_number(text: str) -> bool:
-    """Tells whether a label is written as a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

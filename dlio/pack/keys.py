@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dlio.errors import SourceError
@@ -111,14 +112,24 @@ class Keys(Sequence[str]):
         running.update(self._text)
         running.update(self._offsets.tobytes())
 
-    def check_distinct(self) -> None:
+    def check_distinct(self, path: Path, lines: Sequence[int] | None = None) -> None:
         """Makes sure that no key occurs twice.
 
+        Args:
+            path: what lists the keys, for the error.
+            lines: the number of each key's line in `path`; by default they are counted as entries.
+
         Raises:
-            SourceError: one does.
+            SourceError: one does; names the list and both places.
         """
-        for number in self.repeated():
-            raise SourceError(f"{self[number]!r} is listed twice: keys name samples, remove one of the two")
+        for second in self.repeated():
+            key, what = self[second], "entry" if lines is None else "line"
+            numbers = lines or range(1, len(self) + 1)
+            first = next(number for number, other in enumerate(self) if other == key)
+            raise SourceError(
+                f"{path}, {what} {numbers[second]}: {key!r} is listed twice, first by {what} {numbers[first]}: "
+                "keys name samples, remove one of the two"
+            )
 
     def repeated(self) -> list[int]:
         """Returns the numbers of the keys that an earlier one equals, rising; found by a 64-bit digest of each key."""

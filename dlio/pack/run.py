@@ -14,6 +14,7 @@ from dlio import files, formats, manifest
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
+from dlio.pack import labels
 from dlio.pack.listing import Listing, Source
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.recode import KEEP, Recode
@@ -87,7 +88,8 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
     if not listing.schema.is_image_classification or "label" not in listing.columns:
         raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
-    return replace(listing, schema=schema, columns={**listing.columns, "label": listing.columns["label"] + offset})
+    moved = {"label": labels.offset(listing.columns["label"], offset)}
+    return replace(listing, schema=schema, columns={**listing.columns, **moved})
 
 
 def _digest(listing: Listing, shards: list[ShardPlan]) -> str:

@@ -64,6 +64,15 @@ def test_a_label_offset_on_a_vector_is_refused(tmp_path):
         dlio.pack(csv_file(tmp_path / "t.csv"), tmp_path / "out", label_offset=1)
 
 
+@pytest.mark.parametrize(("label", "offset"), [(2**63 - 1, 1), (-(2**63), -1), (0, 10**24)])
+def test_a_label_offset_that_leads_beyond_int64_is_refused(tmp_path, label, offset):
+    make_image_folder(tmp_path, {"a": 1})
+    (tmp_path / "t.csv").write_text(f"path,label\na/0000.png,{label}\n")
+    with pytest.raises(UsageError, match=f"--label-offset {offset} makes labels from .* do not fit an int64"):
+        dlio.pack(csv_file(tmp_path / "t.csv"), tmp_path / "out", label_offset=offset, engine="serial")
+    assert not (tmp_path / "out").exists()
+
+
 def test_keys_with_odd_characters_come_back_exactly(tmp_path):
     names = [" a", "b'\"", "c\nd", "é☃", "x" * 200]
     make_image_folder(tmp_path / "in", dict.fromkeys(names, 1))

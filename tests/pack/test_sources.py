@@ -191,8 +191,11 @@ class TestCsv:
             ("path,label\na.png,1.5\nb.png,nan\n", "line 3: the label 'nan'"),
             ("path,x,y\na.png,1,2\nb.png,3,\n", "line 3: the label '' in column 'y' is no number"),
             ("path,label\na.png,1\nb.png\n", "line 3: 1 columns, the header has 2"),
-            ("path,label\na.png,9223372036854775808\n", "line 2: the label 9223372036854775808 .* int64"),
-            ("path,label\na.png,1\na.png,2\n", "'a.png' is listed twice"),
+            ("path,label\na.png,9223372036854775808\n", "line 2: the label '9223372036854775808' .* int64"),
+            ("path,label\na.png,1\na.png,2\n", "labels.csv, line 3: 'a.png' is listed twice, first by line 2"),
+            ("path,label\na.png,1\nb.png,1e39\n", "line 3: the label '1e39' in column 'label' is beyond a float32"),
+            ("path,x,y\na.png,1,16777217\n", "line 2: the label '16777217' in column 'y' would become 16777216"),
+            ("path,label,label\na.png,1,2\n", "line 1: two columns are called 'label'"),
             ("path,label\n,1\n", "empty path"),
             ("path,label\na\0.png,1\n", "zero byte"),
             ("path,label\n", "no rows"),
@@ -204,6 +207,17 @@ class TestCsv:
         path = write_csv(tmp_path, text)
         with pytest.raises(SourceError, match=problem):
             csv_file(path).listing()
+
+    def test_a_file_without_a_header_is_not_robbed_of_its_first_image(self, tmp_path):
+        make_image_folder(tmp_path, {"a": 2})
+        path = write_csv(tmp_path, "a/0000.png,1\na/0001.png,2\n")
+        with pytest.raises(SourceError, match=r"line 1: 'a/0000\.png' is a file: expected the columns' names"):
+            csv_file(path).listing()
+
+    def test_white_space_makes_no_class(self, tmp_path):
+        listing = csv_file(write_csv(tmp_path, "path, label\na.png, cat\nb.png,cat \nc.png,dog\n")).listing()
+        assert listing.schema.class_names == ("cat", "dog")
+        assert listing.columns["label"].tolist() == [0, 0, 1]
 
     def test_latin1_is_refused(self, tmp_path):
         with pytest.raises(SourceError, match=r"labels\.csv is no CSV file in UTF-8"):
@@ -253,7 +267,10 @@ class TestLst:
             ("0\t1\ta.png\n1 2 b.png\n", "line 2: 1 columns, expected index, label and path"),
             ("0\t1\ta.png\n\n", "line 2: 1 columns"),
             ("0\t1\ta.png\n1\t1\t2\tb.png\n", "line 2: 2 labels, the lines before have 1"),
-            ("0\t1\ta.png\n1\t1\ta.png\n", "'a.png' is listed twice"),
+            ("0\t1\ta.png\n1\t1\ta.png\n", "train.lst, line 2: 'a.png' is listed twice, first by line 1"),
+            ("0\t1\ta.png\n1\t1e300\tb.png\n", "line 2: the label '1e300' is beyond a float32"),
+            (f"0\t{2**63}\ta.png\n", f"line 1: the label '{2**63}' is beyond an int64"),
+            ("0\t0.5\ta.png\n1\t16777217\tb.png\n", "line 2: the label '16777217' would become 16777216"),
             ("", "is empty"),
         ],
     )

@@ -40,7 +40,7 @@ def with_distinct_keys(manifest: Manifest) -> tuple[Shard, ...]:
         if number in repeated:
             shards[number] = _renamed(manifest, shards[number], table, repeated[number])
     renamed = replace(manifest, shards=tuple(shards))
-    _all_keys(renamed).check_distinct()
+    _all_keys(renamed).check_distinct(manifest.root)
     return renamed.shards
 
 

@@ -70,7 +70,7 @@ class Archive:
             "place": np.array([[m.offset, m.packed_bytes, m.num_bytes, m.method] for m in images], dtype="int64"),
         }
         keys = Keys.of(names)
-        keys.check_distinct()
+        keys.check_distinct(self.path)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
         return Listing(schema, keys, np.array([member.num_bytes for member in images], dtype="int64"), columns)
 

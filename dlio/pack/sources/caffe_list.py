@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError
-from dlio.pack.image_files import image_file_listing, image_file_reader, read_lines
+from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -60,7 +60,8 @@ class CaffeList:
                 raise SourceError(f"{self.path}, line {number}: expected a path, a space, and a whole number: {line!r}")
             paths.append(match[1].lstrip("/") if self.all_below_root else match[1])
             labels.append(int(match[2]))
-        return image_file_listing(self.root, paths, np.array(labels, dtype="int64"), ())
+        listed = Listed(self.path, paths, range(1, len(paths) + 1))
+        return image_file_listing(self.root, listed, np.array(labels, dtype="int64"), ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label."""

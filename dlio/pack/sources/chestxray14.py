@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.image_files import image_file_listing, image_file_reader, read_lines
+from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -86,7 +86,8 @@ class ChestXray14:
         labels = np.zeros((len(names), len(FINDINGS)), dtype="float32")
         for row, name in enumerate(names):
             labels[row, findings[name]] = 1
-        return image_file_listing(self.root, (f"{folders[name]}/{name}" for name in names), labels, FINDINGS)
+        listed = Listed(self.path, [f"{folders[name]}/{name}" for name in names], range(1, len(names) + 1))
+        return image_file_listing(self.root, listed, labels, FINDINGS)
 
     def _findings(self) -> dict[str, list[int]]:
         """Returns the numbers of the findings of each image."""
@@ -97,7 +98,11 @@ class ChestXray14:
         try:
             with table.open(encoding="utf-8-sig", newline="") as file:
                 rows = csv.DictReader(file)
-                found = {row["Image Index"]: _numbers(row["Finding Labels"], table, rows.line_num) for row in rows}
+                found: dict[str, list[int]] = {}
+                for row in rows:
+                    if row["Image Index"] in found:
+                        raise SourceError(f"{table}, line {rows.line_num}: {row['Image Index']!r} is listed twice")
+                    found[row["Image Index"]] = _numbers(row["Finding Labels"], table, rows.line_num)
         except OSError as error:
             raise StorageError(error.errno, f"cannot read {table}: {error.strerror}") from error
         except (KeyError, UnicodeDecodeError, csv.Error) as error:

@@ -3,33 +3,31 @@
 The path column is the one called path, file, filename, image or image_path, else the first. The label column is the one
 called label, class or target; without one, every other column is a label.
 
-    one column of whole numbers     label is int64
+    one column of whole numbers     label is int64, as for 3 and 3.0
     one column of other numbers     label is float32
     one column of text              label is int64, the place of the text among the sorted class names
     several columns of numbers      label is float32[n], and the class names are the columns' names
+
+White space around labels and the columns' names does not count; around paths it does.
 """
 
 from __future__ import annotations
 
 import csv
-import re
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.image_files import image_file_listing, image_file_reader, is_number
+from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, path_below
+from dlio.pack.labels import LabelColumn, stack
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
-if TYPE_CHECKING:
-    import numpy as np
-
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*", re.ASCII)
 
 
 def csv_file(
@@ -81,16 +79,17 @@ class CsvFile:
         label_columns = self.label_columns or named or tuple(name for name in header if name != path_column)
         if not label_columns:
             raise SourceError(f"{self.path} has no column of labels, only {', '.join(header)}")
-        keys = [text for _, text in self._column(header, rows, path_column).cells]
-        columns = [self._column(header, rows, name) for name in label_columns]
-        labels, class_names = columns[0].labels() if len(columns) == 1 else _stack(columns)
-        return image_file_listing(self.root, keys, labels, class_names)
+        lines = [line for line, _ in rows]
+        paths = self._column(header, rows, path_column)
+        columns = [LabelColumn(self.path, lines, self._column(header, rows, name), name) for name in label_columns]
+        labels, class_names = columns[0].labels() if len(columns) == 1 else (stack(columns), label_columns)
+        return image_file_listing(self.root, Listed(self.path, paths, lines), labels, class_names)
 
-    def _column(self, header: list[str], rows: list[tuple[int, list[str]]], name: str) -> _Column:
+    def _column(self, header: list[str], rows: list[tuple[int, list[str]]], name: str) -> list[str]:
         if name not in header:
             raise UsageError(f"{self.path} has no column {name!r}, only {', '.join(header)}")
         position = header.index(name)
-        return _Column(self.path, name, [(line, row[position]) for line, row in rows])
+        return [row[position] for _, row in rows]
 
     def _rows(self) -> tuple[list[str], list[tuple[int, list[str]]]]:
         """Returns the header and the rows, each with the number of its line."""
@@ -105,57 +104,20 @@ class CsvFile:
             raise SourceError(f"{self.path} is no CSV file in UTF-8: {error}") from error
         if not rows:
             raise SourceError(f"{self.path} has no rows: expected a header and a line for each image")
+        self._check_header(header)
         for line, row in rows:
             if len(row) != len(header):
                 raise SourceError(f"{self.path}, line {line}: {len(row)} columns, the header has {len(header)}")
         return [name.strip() for name in header], rows
 
+    def _check_header(self, header: list[str]) -> None:
+        for number, name in enumerate(header):
+            if name.strip() in map(str.strip, header[:number]):
+                raise SourceError(f"{self.path}, line 1: two columns are called {name.strip()!r}: rename one of them")
+            if os.path.isfile(path_below(str(self.root), name)):  # noqa: PTH113  a Path's raises on odd names
+                expected = "expected the columns' names, such as path,label: add them as the first line"
+                raise SourceError(f"{self.path}, line 1: {name!r} is a file: {expected}")
+
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label or labels."""
         return image_file_reader(self.root, listing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """The texts of a column of labels, each with the number of its line."""
-
-    path: Path
-    name: str
-    cells: list[tuple[int, str]]
-
-    def labels(self) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-        """Returns one label a row, and the class names where the column holds names."""
-        import numpy as np
-
-        for line, text in self.cells:
-            if not text.strip():
-                raise SourceError(f"{self.path}, line {line}: the label in column {self.name!r} is missing")
-        if not any(is_number(text) for _, text in self.cells):
-            classes = sorted({text for _, text in self.cells})
-            index = {name: number for number, name in enumerate(classes)}
-            return np.array([index[text] for _, text in self.cells], dtype="int64"), tuple(classes)
-        if all(_WHOLE.fullmatch(text) for _, text in self.cells):
-            return np.array([self._whole(*cell) for cell in self.cells], dtype="int64"), ()
-        return self.numbers().astype("float32"), ()
-
-    def _whole(self, line: int, text: str) -> int:
-        if not -(2**63) <= int(text) < 2**63:
-            raise SourceError(f"{self.path}, line {line}: the label {text} in column {self.name!r} is beyond an int64")
-        return int(text)
-
-    def numbers(self) -> np.ndarray[Any, Any]:
-        """Returns the column as float64."""
-        import numpy as np
-
-        for line, text in self.cells:
-            if not is_number(text):
-                problem = f"the label {text!r} in column {self.name!r} is no number"
-                raise SourceError(f"{self.path}, line {line}: {problem}")
-        return np.array([float(text) for _, text in self.cells])
-
-
-def _stack(columns: list[_Column]) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    import numpy as np
-
-    labels = np.stack([column.numbers() for column in columns], axis=1)
-    return labels.astype("float32"), tuple(column.name for column in columns)

@@ -91,7 +91,7 @@ class Frames:
         if not keys:
             raise SourceError(f"{self.path} has no sequence of {span} frames or more: check clip, targets and stride")
         distinct = Keys.of(keys)
-        distinct.check_distinct()
+        distinct.check_distinct(self.path)
         types = {"frames": f"bytes[{self.clip}]"} | ({"targets": f"bytes[{self.targets}]"} if self.targets else {})
         columns = {"places": np.array(places, dtype="int64")}
         return Listing(Schema.of(types), distinct, np.array(sizes, dtype="int64"), columns, tuple(types))

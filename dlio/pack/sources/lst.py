@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError
-from dlio.pack.image_files import image_file_listing, image_file_reader, is_number, read_lines
+from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
+from dlio.pack.labels import LabelColumn, stack
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -39,32 +40,22 @@ class LstFile:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the list; labels are int64 where all are whole, else float32."""
-        import numpy as np
-
         keys: list[str] = []
-        rows: list[list[float]] = []
+        rows: list[list[str]] = []
         for number, line in enumerate(read_lines(self.path), start=1):
             columns = line.split("\t")
             if len(columns) < 3:
                 problem = f"{len(columns)} columns, expected index, label and path with tabs between"
                 raise SourceError(f"{self.path}, line {number}: {problem}")
             keys.append(columns[-1])
-            rows.append(self._labels(columns[1:-1], number))
+            rows.append(columns[1:-1])
             if len(rows[-1]) != len(rows[0]):
                 problem = f"{len(rows[-1])} labels, the lines before have {len(rows[0])}"
                 raise SourceError(f"{self.path}, line {number}: {problem}")
-        labels = np.array(rows)
-        if labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.ndim == 1 and (labels == np.round(labels)).all():
-            labels = labels.astype("int64")
-        return image_file_listing(self.root, keys, labels, ())
-
-    def _labels(self, columns: list[str], number: int) -> list[float]:
-        for column in columns:
-            if not is_number(column):
-                raise SourceError(f"{self.path}, line {number}: the label {column!r} is no number")
-        return [float(column) for column in columns]
+        lines = range(1, len(rows) + 1)
+        labels = [LabelColumn(self.path, lines, texts) for texts in zip(*rows, strict=True)]
+        values = labels[0].numbers() if len(labels) == 1 else stack(labels)
+        return image_file_listing(self.root, Listed(self.path, keys, lines), values, ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label or labels."""

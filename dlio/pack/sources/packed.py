@@ -50,7 +50,7 @@ class Packed:
         if not found.num_samples:
             raise SourceError(f"{self.path} has no samples: give a data set that has some")
         keys = Keys.of(key for shard, table in _tables(found) for key in table.keys(0, shard.num_samples))
-        keys.check_distinct()
+        keys.check_distinct(self.path)
         columns = {
             name: np.concatenate([table.field(name) for _, table in _tables(found)])
             for name in sample_table.columns(found.schema)
