@@ -1,0 +1,92 @@
+"""Power is lost: a file system on a loop device is shut down by ioctl, without writing what is not synced."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import StorageError
+from dlio.manifest import NAME, Manifest
+
+from .conftest import MiB, assert_staged, damaged_files, write_dataset
+
+SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+
+
+class Disk:
+    """A small disk whose power can be cut."""
+
+    def __init__(self, image: Path, mounted: Path) -> None:
+        self.image, self.mounted = image, mounted
+
+    def plug_in(self) -> None:
+        """Mounts it, replaying its journal."""
+        done = subprocess.run(["mount", "-o", "loop", self.image, self.mounted], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("loop devices cannot be mounted here")
+
+    def cut_power(self) -> None:
+        """Loses what is not on the disk; every later call fails."""
+        descriptor = os.open(self.mounted, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def unplug(self) -> None:
+        """Unmounts it."""
+        subprocess.run(["umount", self.mounted], check=False, capture_output=True)
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    make = shutil.which(f"mkfs.{request.param}")
+    if make is None or os.geteuid() != 0:
+        pytest.skip(f"needs root and mkfs.{request.param}")
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(320 * MiB)
+    subprocess.run([make, "-q", image], check=True, capture_output=True)
+    found = Disk(image, tmp_path / "disk")
+    found.mounted.mkdir()
+    found.plug_in()
+    yield found
+    found.unplug()
+
+
+def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest) -> None:
+    staged = dlio.stage(dataset, disk.mounted)
+    disk.cut_power()
+    disk.unplug()
+    disk.plug_in()
+    assert_staged(staged, dataset)
+    assert dlio.stage(dataset, disk.mounted).root == staged.root
+
+
+@pytest.mark.parametrize("cut_after", [0, 3, 7, 11])
+def test_power_lost_in_the_middle(disk: Disk, tmp_path: Path, cut_after: int) -> None:
+    source = write_dataset(tmp_path / "source", [MiB] * 12)
+    reported = 0
+
+    def cut(_: int) -> None:
+        nonlocal reported
+        if reported == cut_after:
+            disk.cut_power()
+        reported += 1
+
+    with pytest.raises(StorageError, match="Input/output error"):
+        dlio.stage(source, disk.mounted, strategy="replicate", report=cut)
+    disk.unplug()
+    disk.plug_in()
+    folder = disk.mounted / "dlio" / source.content_id
+    assert damaged_files(folder, source) == []
+    assert not (folder / NAME).exists()
+    assert_staged(dlio.stage(source, disk.mounted), source)
