@@ -131,4 +131,18 @@ def clean(args: argparse.Namespace) -> int:
         return print_report(args, {"removed": [str(path) for path in removed]})
     for path in removed:
         say(args, f"removed {path}")
+    if not removed and not args.keep:
+        say(args, _why_nothing(args.dest))
     return EXIT_DONE
+
+
+def _why_nothing(dest: Path | None) -> str:
+    """Returns why there was nothing to remove."""
+    from dlio.stage.cache import copies
+
+    if dest is None:
+        return "removed nothing: no data set that nobody uses is staged in the folders of this node"
+    kept = len(copies(dest))
+    if kept:
+        return f"removed nothing: {kept} in {dest / 'dlio'} are in use, or another user's"
+    return f"removed nothing: no data set is staged in {dest}"
