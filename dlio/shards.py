@@ -35,7 +35,7 @@ class ShardReader:
         """
         self._schema = manifest.schema
         self.shard = shard
-        paths = [_checked(manifest.root / file.name, file.num_bytes) for file in shard.files]
+        paths = [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
         tables = [path for path in paths if path.name.endswith(sample_table.SUFFIX)]
         self._table = SampleTable(tables[0], manifest.schema, shard.num_samples) if tables else None
         try:
@@ -99,9 +99,15 @@ class ShardReader:
                 part.close()
 
 
-def _checked(path: Path, num_bytes: int) -> Path:
+def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
     try:
         found = path.stat().st_size
+    except FileNotFoundError as error:
+        if not shard.nodes:
+            raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+        nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
+        advice = "read it there, with a dlio loader in a job of as many nodes, or stage the whole data set to each node"
+        raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
     except OSError as error:
         raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
     if found != num_bytes:
@@ -112,6 +118,21 @@ def _checked(path: Path, num_bytes: int) -> Path:
 def _records(path: Path, name: str) -> Path:
     """Returns what the format opens: the shard's first file, or its folder where the records' name is a folder's."""
     return path.parent if path.parent.name == name else path
+
+
+class _Place:
+    """The place of one shard in a pool; whoever uses it first opens the shard, and the pool goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self.opening = threading.Lock()
+        self.reader: ShardReader | None = None
+        self.num_users = 0
+        self.is_dropped = False
+
+    def close_if_unused(self) -> None:
+        """Closes the shard, unless somebody reads it."""
+        if self.num_users == 0 and self.reader is not None:
+            self.reader.close()
 
 
 class ShardPool:
@@ -128,8 +149,7 @@ class ShardPool:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, ShardReader] = OrderedDict()
-        self._in_use: dict[int, int] = {}
+        self._places: OrderedDict[int, _Place] = OrderedDict()
 
     def __getstate__(self) -> tuple[Manifest, int]:
         return self.manifest, self._max_open
@@ -145,22 +165,25 @@ class ShardPool:
             StorageError, CorruptRecordError: as ShardReader.
         """
         with self._lock:
-            if number not in self._open:
-                self._open[number] = ShardReader(self.manifest, self.manifest.shards[number])
-            self._open.move_to_end(number)
-            self._in_use[number] = self._in_use.get(number, 0) + 1
-            reader = self._open[number]
+            place = self._places.setdefault(number, _Place())
+            self._places.move_to_end(number)
+            place.num_users += 1
         try:
-            yield reader
+            with place.opening:
+                if place.reader is None:
+                    place.reader = ShardReader(self.manifest, self.manifest.shards[number])
+            yield place.reader
         finally:
             with self._lock:
-                self._in_use[number] -= 1
+                place.num_users -= 1
+                if place.is_dropped:
+                    place.close_if_unused()
                 self._evict()
 
     def _evict(self) -> None:
-        idle = [number for number in self._open if not self._in_use.get(number)]
-        for number in idle[: max(0, len(self._open) - self._max_open)]:
-            self._open.pop(number).close()
+        idle = [number for number, place in self._places.items() if place.num_users == 0]
+        for number in idle[: max(0, len(self._places) - self._max_open)]:
+            self._places.pop(number).close_if_unused()
 
     def read(self, index: int) -> Sample:
         """Returns sample `index` of the data set.
@@ -174,11 +197,12 @@ class ShardPool:
             return shard.read(record)
 
     def close(self) -> None:
-        """Closes every shard; the pool can be used again."""
+        """Closes every shard, one that a thread still reads as soon as it is given back; the pool can be used again."""
         with self._lock:
-            for reader in self._open.values():
-                reader.close()
-            self._open.clear()
+            for place in self._places.values():
+                place.is_dropped = True
+                place.close_if_unused()
+            self._places.clear()
 
 
 _pools: weakref.WeakSet[ShardPool] = weakref.WeakSet()

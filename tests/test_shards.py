@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 from dlio import formats
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.manifest import Manifest
+from dlio.manifest import File, Manifest, Shard
 from dlio.sample import Sample, Schema
 from dlio.shards import ShardPool, ShardReader
 from tests.loaders.packing import pack_samples
@@ -97,6 +98,33 @@ def test_a_lent_shard_stays_open_until_it_is_given_back(packed: Manifest) -> Non
             pool.read(index)
         assert first.read(0).fields["label"] == 0 and second.read(0).fields["label"] == 6
     pool.close()
+
+
+def test_a_shard_in_use_is_closed_when_it_is_given_back(packed: Manifest) -> None:
+    pool = ShardPool(packed)
+    with pool.shard(0) as shard:
+        pool.read(6)
+        pool.close()
+        assert shard.read(0).fields["label"] == 0
+        assert num_open(packed.root) > 0
+    assert num_open(packed.root) == 0
+
+
+def test_a_shard_whose_disk_hangs_keeps_nobody_else_waiting(packed: Manifest, tmp_path: Path) -> None:
+    fifo = tmp_path / "hangs.samples.npz"
+    os.mkfifo(fifo)  # opening it waits for a writer
+    hanging = Shard("hangs", 0, (File(str(fifo), 0, ""),))
+    pool = ShardPool(replace(packed, shards=(*packed.shards, hanging)))
+    with ThreadPoolExecutor(1) as executor:
+        stuck = executor.submit(lambda: pool.shard(NUM_SHARDS).__enter__())
+        while not stuck.running():
+            pass
+        assert pool.read(7).fields["label"] == 7
+        pool.close()
+        writer = os.open(fifo, os.O_RDWR)
+        with pytest.raises(CorruptRecordError, match="File is not a zip file"):
+            stuck.result()
+        os.close(writer)
 
 
 def test_threads_read_what_one_thread_reads_while_shards_come_and_go(packed: Manifest) -> None:

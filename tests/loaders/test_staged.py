@@ -57,11 +57,15 @@ def test_ranks_read_what_their_node_holds_and_see_everything_together(
     assert sorted(seen) == list(range(NUM_PHOTOS))
 
 
-def test_reading_another_nodes_part_names_the_file(parts: list[Manifest]) -> None:
-    loader = DataLoader(PackedDataset(parts[0], transform=Resize(16)), 2, rank=1, world_size=3)
-    with pytest.raises(StorageError, match="cannot open the shard's file"):
+def test_reading_another_nodes_part_says_which_node_has_it(parts: list[Manifest]) -> None:
+    dataset = PackedDataset(parts[0], transform=Resize(16))
+    loader = DataLoader(dataset, 2, rank=1, world_size=3)
+    with pytest.raises(StorageError, match=r"shard-\d+ is on node 1: .* is not here; read it there"):
         list(loader)
     loader.close()
+    first = next(number for number, shard in enumerate(parts[0].shards) if shard.nodes == (2,))
+    with pytest.raises(StorageError, match=f"{parts[0].shards[first].name} is on node 2: "):
+        dataset[parts[0].offsets[first]]
     with pytest.raises(UsageError, match="staged in 3 parts"):
         epoch_order(parts[0], lanes=2)
 
