@@ -72,9 +72,9 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         _height_width(self.size)
-        for name, (low, high) in {"scale": self.scale, "ratio": self.ratio}.items():
-            if not 0 < low <= high:
-                raise UsageError(f"{name}=({low}, {high}): expected 0 < low <= high")
+        for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
+            if not _is_range(bounds):
+                raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -130,9 +130,10 @@ class CenterCrop:
     resize: int | None = None
 
     def __post_init__(self) -> None:
-        _height_width(self.size)
-        if self.resize is not None and self.resize < self.size:
-            raise UsageError(f"resize={self.resize}: expected at least the size, {self.size}")
+        if not _is_pixels(self.size):
+            raise UsageError(f"CenterCrop({self.size!r}): expected one whole number of pixels from 1, for a square")
+        if self.resize is not None and not (_is_pixels(self.resize) and self.resize >= self.size):
+            raise UsageError(f"resize={self.resize!r}: expected a whole number of at least the size, {self.size}")
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -174,10 +175,22 @@ class Resize:
 
 
 def _height_width(size: int | tuple[int, int]) -> tuple[int, int]:
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise UsageError(f"a size of {height} x {width} pixels: expected at least 1 x 1")
-    return height, width
+    pair = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2 or not all(map(_is_pixels, pair)):
+        raise UsageError(f"size={size!r}: expected a whole number of pixels from 1, or a pair (height, width) of such")
+    return pair[0], pair[1]
+
+
+def _is_pixels(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_range(value: object) -> bool:
+    """Tells whether this is a pair of numbers 0 < low <= high, both finite."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in value)
+    return numbers and bool(0 < value[0] <= value[1] < float("inf"))
 
 
 def _boxes(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -258,6 +258,30 @@ def test_impossible_transforms_are_refused(make: object) -> None:
         make()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Resize("a"), "size='a'"),
+        (lambda: Resize(2.5), "size=2.5"),
+        (lambda: Resize((1, 2, 3)), r"size=\(1, 2, 3\)"),
+        (lambda: Resize(None), "size=None"),
+        (lambda: CenterCrop((8, 8)), r"CenterCrop\(\(8, 8\)\)"),
+        (lambda: CenterCrop(8, resize="9"), "resize='9'"),
+        (lambda: RandomResizedCrop(True), "size=True"),
+        (lambda: RandomResizedCrop(8, scale=0.5), "scale=0.5"),
+        (lambda: RandomResizedCrop(8, scale=("a", "b")), r"scale=\('a', 'b'\)"),
+        (lambda: RandomResizedCrop(8, ratio=(1, float("nan"))), "ratio="),
+    ],
+)
+def test_values_of_another_kind_are_named(make: object, named: str) -> None:
+    with pytest.raises(UsageError, match=f"{named}.*: expected"):
+        make()  # type: ignore[operator]
+
+
+def test_numpys_numbers_are_sizes_too() -> None:
+    assert Resize(np.int64(8)).output_size == Resize([8, 8]).output_size == (8, 8)  # type: ignore[arg-type]
+
+
 def test_transforms_are_plain_data() -> None:
     for transform in TRANSFORMS:
         assert isinstance(transform, Transform)

@@ -41,12 +41,22 @@ class Window:
     num_shards: int
 
     def __post_init__(self) -> None:
-        if self.num_shards < 1:
-            raise UsageError(f"a window of {self.num_shards} shards: expected at least 1")
+        if not isinstance(self.num_shards, int) or self.num_shards < 1:
+            raise UsageError(f"a window of {self.num_shards!r} shards: expected a whole number from 1")
 
 
 #: False: as packed. True: an exact shuffle of everything. Window(w): shards shuffled, samples mixed w shards at a time.
 Shuffle: TypeAlias = bool | Window
+
+
+def check_shuffle(shuffle: object) -> None:
+    """Refuses what is no shuffle, such as a text, which would count as True.
+
+    Raises:
+        UsageError: it is neither a bool nor a Window.
+    """
+    if not isinstance(shuffle, (bool, Window)):
+        raise UsageError(f"shuffle={shuffle!r}: expected True, False or Window(number of shards)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +148,9 @@ def epoch_order(
         lanes: how many lanes to deal the shards to; by default `num_lanes(manifest)`.
 
     Raises:
-        UsageError: there are no samples, or a lane would have none.
+        UsageError: there are no samples, or a lane would have none, or this is no shuffle.
     """
+    check_shuffle(shuffle)
     offsets = np.array(manifest.offsets, dtype=np.int64)
     dealt = _lanes(manifest, np.diff(offsets), num_lanes(manifest) if lanes is None else lanes)
     order = EpochOrder(offsets, dealt, seed, epoch, shuffle)

@@ -182,6 +182,8 @@ def test_a_billion_samples_on_4096_ranks_are_planned_at_once() -> None:
         (lambda: Share(0, 3, 4, 2), "one must divide the other"),
         (lambda: Share(0, 2, 3, 4), "multiple of 2"),
         (lambda: Window(0), "window of 0"),
+        (lambda: Window(1.5), "window of 1.5"),  # type: ignore[arg-type]
+        (lambda: epoch_order(manifest_of([3, 3]), shuffle="yes"), "shuffle='yes': expected True"),  # type: ignore[arg-type]
         (lambda: epoch_order(manifest_of([3, 3]), lanes=0), "0 lanes"),
         (lambda: epoch_order(manifest_of([3, 3]), lanes=3), "lane 2 of 3 has no samples"),
         (lambda: epoch_order(manifest_of([])), "has no samples"),
