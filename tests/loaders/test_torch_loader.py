@@ -65,7 +65,7 @@ def test_every_argument_is_kept_as_an_attribute(packed: Manifest) -> None:
         {"batch_sampler": [[1]], "drop_last": True},
         {"batch_size": 0},
     ],
-    ids=str,
+    ids="-".join,
 )
 def test_it_refuses_what_torch_refuses(packed: Manifest, options: dict[str, Any]) -> None:
     dataset = PackedDataset(packed, Resize(8))
