@@ -18,7 +18,7 @@ from dlio.topology import Topology
 
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a node that is silent for so long does not come back
 _ROLL_CALL_SECONDS = 3.0
-_POLL_SECONDS = 1e-4
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG, _ROLL_CALL_TAG = 1, 2
 
 
@@ -57,14 +57,15 @@ class Ring:
         from mpi4py import MPI
 
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        started = time.monotonic()
+        started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         try:
             requests = [self._communicator.Irecv(receive, left, _BLOCK_TAG)]
             requests.append(self._communicator.Isend(send, right, _BLOCK_TAG))
             while not MPI.Request.Testall(requests):
                 if time.monotonic() - started > LOST_SECONDS:
                     raise TimeoutError(f"no block for {LOST_SECONDS:.0f} s")
-                time.sleep(_POLL_SECONDS)
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LAST_POLL_SECONDS)
         except (TimeoutError, MPI.Exception) as error:
             leave_at_exit()
             raise LostError(self._missing(), str(error)) from error
@@ -88,7 +89,7 @@ class Ring:
                     missing -= {rank} if heard[rank].Test() else set()
                 except MPI.Exception:
                     continue
-            time.sleep(10 * _POLL_SECONDS)
+            time.sleep(_LAST_POLL_SECONDS)
         return sorted(missing)
 
 
