@@ -29,6 +29,7 @@ NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)  # nearly every name; no path needs to be made of it
 VERSION = 1
+_MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,8 @@ def _inside(name: object) -> str:
 
 
 def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"expected a whole number from 0, found {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")
     return value
 
 
@@ -125,6 +126,7 @@ class Manifest:
         shards: in order; samples are numbered through them from 0.
         origin: how the data set was made: the source, its options, the plan's digest.
         root: the folder that holds the files; not part of the manifest's text.
+        node: whose part of a data set staged in parts lies at `root`; None where all of it does.
 
     Manifests are immutable, picklable, and safe to share between threads.
     """
@@ -134,6 +136,7 @@ class Manifest:
     shards: tuple[Shard, ...]
     origin: Mapping[str, Any] = field(default_factory=dict)
     root: Path = field(default=Path(), compare=False)
+    node: int | None = field(default=None, compare=False)
 
     @property
     def num_samples(self) -> int:
@@ -144,6 +147,13 @@ class Manifest:
     def num_bytes(self) -> int:
         """The size of all files, in bytes."""
         return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def shards_here(self) -> tuple[Shard, ...]:
+        """The shards whose files lie at `root`: those of its node, for a data set staged in parts."""
+        if self.node is None:
+            return self.shards
+        return tuple(shard for shard in self.shards if not shard.nodes or self.node in shard.nodes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -209,7 +219,8 @@ class Manifest:
         Raises:
             StorageError: the folder cannot be written.
         """
-        lines = [header(self), *(shard.to_json() for shard in self.shards)]
+        place = {} if self.node is None else {"node": self.node}
+        lines = [header(self) | place, *(shard.to_json() for shard in self.shards)]
         path = Path(root) / NAME
         files.publish_bytes(path, "".join(dump_line(line) for line in lines).encode())
         return path
@@ -249,7 +260,9 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
         shards = []
         for number, line in numbered:  # noqa: B007  `number` is used by the error below
             shards.append(Shard.from_json(json.loads(line)))
-        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent)
+        _count(sum(shard.num_samples for shard in shards))
+        node = None if head.get("node") is None else _count(head["node"])
+        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
     except StopIteration:
         raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:
@@ -266,8 +279,8 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 
 
 def _signed(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"expected a whole number, found {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_COUNT:
+        raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
     return value
 
 

@@ -256,3 +256,34 @@ def test_the_content_id_tells_what_labels_mean():
     ]
     assert len({manifest.content_id for manifest in [plain, *others]}) == 5
     assert replace(named, origin={"path": "elsewhere"}, root=Path("there")).content_id == named.content_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('"samples":3', '"samples":100000000000000000000000000', 2),
+        ('"samples":3', f'"samples":{2**63 - 2}', 4),  # with the two of the last shard too many in all
+        ('"bytes":10', f'"bytes":{2**63}', 2),
+        ('"label_offset":0', f'"label_offset":{10**30}', 1),
+        ('"origin"', '"node":-1,"origin"', 4),
+    ],
+)
+def test_numbers_that_no_64_bits_hold_are_refused(tmp_path, old, new, line):
+    path = _manifest().save(tmp_path)
+    text = path.read_text()
+    assert text.count(old) >= 1
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ManifestError, match=rf"line {line}: expected a whole number"):
+        Manifest.load(tmp_path)
+
+
+def test_a_part_knows_its_node_and_its_shards(tmp_path):
+    whole = _manifest()
+    assert whole.shards_here == whole.shards
+    places = zip(whole.shards, [(0,), (1, 2), (2, 0)], strict=True)
+    shards = tuple(replace(shard, nodes=nodes) for shard, nodes in places)
+    replace(whole, shards=shards, node=2).save(tmp_path)
+    part = Manifest.load(tmp_path)
+    assert part.node == 2
+    assert part.shards_here == shards[1:]
+    assert part.content_id == whole.content_id

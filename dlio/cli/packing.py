@@ -133,12 +133,17 @@ def info(args: argparse.Namespace) -> int:
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Checks every digest and every record of the packed data set DATASET; exits 1 where something is damaged."""
+    """Checks every digest and every record of the packed data set DATASET; exits 1 where something is damaged.
+
+    Of a data set staged in parts, what lies on this node is checked.
+    """
     from dlio.pack.verify import verify as check
 
     manifest = Manifest.load(args.dataset)
+    checked = manifest.shards_here
+    num_samples = sum(shard.num_samples for shard in checked)
     with Progress("verify", unit="samples", quiet=args.quiet) as progress:
-        progress.start(manifest.num_samples)
+        progress.start(num_samples)
         damage = check(
             manifest,
             decode=args.decode,
@@ -150,13 +155,21 @@ def verify(args: argparse.Namespace) -> int:
     print_report(
         args,
         {
-            "samples": manifest.num_samples,
-            "bytes": manifest.num_bytes,
+            "samples": num_samples,
+            "bytes": sum(shard.num_bytes for shard in checked),
+            **_part(manifest),
             "damaged": [asdict(item) for item in damage] if args.json else len(damage),
             "path": str(args.dataset),
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE
+
+
+def _part(manifest: Manifest) -> dict[str, str]:
+    """Returns what a report says of a data set of which only a part is here."""
+    if manifest.node is None:
+        return {}
+    return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}
 
 
 def _describe(manifest: Manifest) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def verify(
 ) -> list[Damage]:
     """Returns all damage in the data set at `manifest.root`, in the order of shards and records; empty if it is whole.
 
+    Of a data set staged in parts, the part that lies there is checked (`Manifest.shards_here`).
+
     Args:
         manifest: the data set.
         decode: decodes every image too.
@@ -60,12 +62,12 @@ def verify(
         report: called with each shard when it has been checked.
     """
     found: dict[str, list[Damage]] = {}
-    checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards)
-    with processes.open(min(workers or default_workers(), max(1, len(manifest.shards))), None) as pool:
+    checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards_here)
+    with processes.open(min(workers or default_workers(), max(1, len(manifest.shards_here))), None) as pool:
         for shard, damage in map_bounded(pool, check_shard, checks):
             found[shard.name] = damage
             report(shard)
-    return [damage for shard in manifest.shards for damage in found[shard.name]]
+    return [damage for shard in manifest.shards_here for damage in found[shard.name]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import dlio
-from dlio import formats
+from dlio import cli, formats
 from dlio.manifest import Manifest
 from dlio.pack.sources import image_folder
 from dlio.pack.verify import verify
+from dlio.topology import Topology
 from tests.images import image, make_image_folder
 
 
@@ -92,3 +95,21 @@ def test_damage_tells_where_it_is(pack):
     lines = [str(item) for item in verify(manifest, workers=1)]
     assert lines[0].startswith(f"shard shard-000000, {file}: ")
     assert lines[1].startswith(f"shard shard-000000, {file}, record 0 'cat/0000.png', offset 0: ")
+
+
+def test_of_a_part_what_is_on_this_node_is_checked(pack, tmp_path, capsys):
+    parts = [
+        dlio.stage(pack("tfrecord") if not node else tmp_path / "out", tmp_path / f"node{node}", strategy="partition",
+                   topology=Topology(node, 2, 0, 1, node, 2), allow_shared=True)
+        for node in range(2)
+    ]  # fmt: skip
+    reported = []
+    for part in parts:
+        assert verify(part, workers=1, report=reported.append) == []
+    assert sum(shard.num_samples for shard in reported) == 36
+    assert cli.main(["verify", str(parts[0].root), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["part"] == f"node 0's, {len(parts[0].shards_here)} of 3 shards"
+    assert report["samples"] == sum(shard.num_samples for shard in parts[0].shards_here) < 36
+    (parts[0].root / parts[0].shards_here[0].files[0].name).unlink()
+    assert {damage.shard for damage in verify(parts[0], workers=1)} == {parts[0].shards_here[0].name}

@@ -1,10 +1,13 @@
 """Partition: each shard on `copies` of the nodes, balanced by bytes; together the nodes hold the whole data set.
 
-The staged manifest is the same on every node and says where each shard lies, so the loaders give every rank the shards
-of its own node. A part lies in a folder of its own, `<content id>.<node>of<nodes>x<copies>`: it is not the whole.
+The staged manifest says where each shard lies, the same on every node, and which node this is; so the loaders give
+every rank the shards of its own node. A part lies in a folder of its own, `<content id>.<node>of<nodes>x<copies>`: it
+is not the whole.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from dlio.errors import UsageError
 from dlio.stage.fetch import fetch
@@ -25,6 +28,6 @@ def carry_out(job: Job) -> Outcome:
             f"the strategy partition needs the nodes' numbers, and the launcher {job.topology.launcher} tells none: "
             "start one process per node with srun, or give the topology"
         )
-    manifest = partitioned(job.manifest, nodes, copies)
+    manifest = replace(partitioned(job.manifest, nodes, copies), node=node)
     copy = f"{manifest.content_id}.{node}of{nodes}x{copies}"
     return fetch(job, manifest, copy, files_on(manifest.shards, node))
