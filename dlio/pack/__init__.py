@@ -70,6 +70,8 @@ def pack(
     from dlio.pack.run import make_plan, run_plan
 
     files.new_hash(digest)
+    if on_error not in ("raise", "skip"):
+        raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     out = Path(out)
     how: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
     sizes = {"shard_bytes": shard_size, "num_shards": num_shards}
