@@ -8,7 +8,8 @@
     │   ├── ManifestError                          manifest.jsonl is missing, damaged or of another version
     │   └── CorruptRecordError                     a record that differs from what was packed
     ├── StorageError           OSError         4   space, permission, input/output
-    │   └── DigestError                            a file that differs from its digest
+    │   ├── DigestError                            a file that differs from its digest
+    │   └── TimedOutError    TimeoutError          a batch that did not come in time
     └── MissingError                           5   what the machine lacks
         ├── MissingPackageError  ImportError       a Python package
         └── LauncherError                          rank variables that contradict each other
@@ -94,6 +95,10 @@ class StorageError(DlioError, OSError):
 
 class DigestError(StorageError):
     """A file whose content is not what its digest says."""
+
+
+class TimedOutError(StorageError, TimeoutError):
+    """Samples that could not be read and decoded in the time given for them."""
 
 
 class MissingError(DlioError):

@@ -26,6 +26,7 @@ EXIT_CODES = {
     errors.CorruptRecordError: 3,
     errors.StorageError: 4,
     errors.DigestError: 4,
+    errors.TimedOutError: 4,
     errors.MissingError: 5,
     errors.MissingPackageError: 5,
     errors.LauncherError: 5,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dlio.errors import TimedOutError
+from dlio.loaders.threads import Threads
+
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,12 @@ class Work(Generic[T]):
     Attributes:
         item: what is handed out when all parts are done; the parts fill it.
         parts: independent pieces of the work, called once each, by any thread.
+        about: says what the part of a number is about, for errors.
     """
 
     item: T
     parts: tuple[Callable[[], None], ...]
+    about: Callable[[int], str] = "part {}".format
 
 
 def ahead(
@@ -33,31 +40,38 @@ def ahead(
 
     Besides the item in use, up to `prefetch` items are under way or waiting; `works` is drawn from no faster. When the
     generator is closed, or a part fails, parts that run are waited for, the rest is dropped, and no thread is left.
+    Where there is a timeout, nothing is waited for longer: threads that hang are left to themselves, and keep neither
+    the consumer nor the interpreter from going on.
 
     Args:
         works: what to make; drawn from by the consumer's thread.
         num_threads: how many threads; 0 makes each item when it is asked for.
         prefetch: how many items ahead, at least 1.
-        timeout: seconds to wait for an item at most; None waits as long as it takes.
+        timeout: seconds to wait for an item at most, and at the end for what still runs; None waits without end, and
+            without threads it plays no part.
 
     Raises:
         Exception: whatever a part raised, when its item is asked for.
-        TimeoutError: an item took longer than `timeout`.
+        TimedOutError: an item was waited for longer than `timeout`.
     """
     if num_threads == 0:
         yield from map(_finish, works)
         return
-    executor = ThreadPoolExecutor(num_threads, thread_name_prefix="dlio-loader")
-    waiting: deque[tuple[T, list[Future[None]]]] = deque()
+    threads, patience = Threads(num_threads, "dlio-loader"), timeout
+    waiting: deque[tuple[Work[T], list[Future[None]]]] = deque()
     try:
         for work in works:
-            waiting.append((work.item, [executor.submit(part) for part in work.parts]))
+            waiting.append((work, [threads.submit(part) for part in work.parts]))
             if len(waiting) > prefetch:
                 yield _wait(*waiting.popleft(), timeout)
         while waiting:
             yield _wait(*waiting.popleft(), timeout)
+    except TimedOutError:
+        patience = 0
+        raise
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        if not threads.end(patience):
+            _log.warning("threads that read or decode samples hang, and are left to themselves")
 
 
 def _finish(work: Work[T]) -> T:
@@ -66,10 +80,18 @@ def _finish(work: Work[T]) -> T:
     return work.item
 
 
-def _wait(item: T, parts: list[Future[None]], timeout: float | None) -> T:
+def _wait(work: Work[T], parts: list[Future[None]], timeout: float | None) -> T:
+    late = wait(parts, timeout).not_done
     for part in parts:
-        part.result(timeout)
-    return item
+        if part not in late:
+            part.result()
+    if late:
+        first = min(number for number, part in enumerate(parts) if part in late)
+        raise TimedOutError(
+            f"a batch took longer than {timeout:g} s, and {len(late)} of its {len(parts)} parts are still under way, "
+            f"the first is {work.about(first)}: check the storage and the transform, or give more time"
+        )
+    return work.item
 
 
 def num_usable_cores() -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlio.errors import CorruptRecordError, LauncherError, UsageError
+from dlio.errors import CorruptRecordError, LauncherError, StorageError, TimedOutError, UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.ahead import Work, ahead, num_usable_cores
 from dlio.loaders.dataset import PackedSamples
@@ -334,10 +338,56 @@ def test_no_more_is_made_than_the_bound_allows() -> None:
 
 def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
     go_on = threading.Event()
-    items = ahead([Work(1, (lambda: go_on.wait(60),))], num_threads=1, prefetch=1, timeout=0.01)  # type: ignore[arg-type,return-value,list-item]
-    threading.Timer(0.5, go_on.set).start()
-    with pytest.raises(TimeoutError):
+
+    def hang() -> None:
+        go_on.wait(60)
+
+    items = ahead([Work(1, (lambda: None, hang, hang))], num_threads=2, prefetch=1, timeout=0.01)
+    with pytest.raises(TimedOutError, match=r"longer than 0.01 s, and 2 of its 3 parts .* the first is part 1: check"):
         next(items)
+    assert not go_on.is_set() and any(thread.name == "dlio-loader" for thread in threading.enumerate())
+    go_on.set()
+    while any(thread.name == "dlio-loader" for thread in threading.enumerate()):
+        pass
+
+
+def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
+    items = ahead([Work(1, (partial(time.sleep, 0.15),) * 10)], num_threads=1, prefetch=1, timeout=0.2)
+    with pytest.raises(TimedOutError):
+        next(items)
+
+
+def test_what_failed_is_raised_though_another_part_hangs() -> None:
+    go_on = threading.Event()
+
+    def hang() -> None:
+        go_on.wait(60)
+
+    def fail() -> None:
+        raise StorageError("the disk is gone")
+
+    items = ahead([Work(1, (hang, fail))], num_threads=2, prefetch=1, timeout=0.01)
+    with pytest.raises(StorageError, match="the disk is gone"):
+        next(items)
+    go_on.set()
+
+
+@pytest.mark.parametrize("timeout", ["0.01", "None"])
+def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str) -> None:
+    code = (
+        "import threading\n"
+        "from dlio.loaders import threads\n"
+        "from dlio.loaders.ahead import Work, ahead\n"
+        "threads._EXIT_SECONDS = 0.01\n"
+        "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"
+        f"items = ahead(works, num_threads=1, prefetch=1, timeout={timeout})\n"
+        "print(next(items), flush=True)\n"
+        f"{'next(items)' if timeout != 'None' else ''}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n"
+    assert done.returncode == (timeout != "None"), done.stderr
+    assert ("TimedOutError" in done.stderr) == (timeout != "None")
 
 
 def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:

@@ -1,0 +1,73 @@
+"""Threads that can be given up: where one hangs on a dead disk, neither its consumer nor the interpreter waits on."""
+
+from __future__ import annotations
+
+import atexit
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+_EXIT_SECONDS = 5.0  # a part takes some 20 ms; what takes longer when the interpreter exits, hangs
+
+_Calls = SimpleQueue["tuple[Future[None], Callable[[], None]] | None"]
+
+
+class Threads:
+    """A number of threads that call functions, in the order in which these are submitted; used by one thread.
+
+    They are daemons, as the interpreter would wait for any other without end. But a daemon that is cut off in compiled
+    code may crash an exit, so the exit first ends those that are left, and waits some seconds for what they run.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        """Starts `count` threads, each called `name`."""
+        self._calls: _Calls = SimpleQueue()
+        self._threads = [Thread(target=_serve, args=(self._calls,), name=name, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+        _started.add(self)
+
+    def submit(self, call: Callable[[], None]) -> Future[None]:
+        """Returns the outcome of `call`, which a thread makes as soon as one is free."""
+        future: Future[None] = Future()
+        self._calls.put((future, call))
+        return future
+
+    def end(self, seconds: float | None) -> bool:
+        """Drops the calls that have not begun, and returns whether those that have ended within `seconds`; None waits.
+
+        The threads end with what they do, if that ever ends.
+        """
+        _started.discard(self)
+        with suppress(Empty):
+            while True:
+                self._calls.get_nowait()
+        for _ in self._threads:
+            self._calls.put(None)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _serve(calls: _Calls) -> None:
+    while (entry := calls.get()) is not None:
+        future, call = entry
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+        del entry, future, call  # while this thread waits, nothing of a batch that is done is kept
+
+
+_started: weakref.WeakSet[Threads] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    for threads in list(_started):
+        threads.end(_EXIT_SECONDS)
