@@ -11,13 +11,14 @@ modification time, renewed every second.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from dlio.topology import node_id
 
 BEAT_SECONDS = 1.0
 PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
 
 
@@ -113,21 +115,84 @@ def claimed(
         return
     mine, previous = succeeded
     path = folder / str(mine.number)
-    stop = threading.Event()
-    heart = threading.Thread(target=_beat, args=(path, stop), name="dlio-claim", daemon=True)
-    heart.start()
+    with _heart(path):
+        try:
+            yield mine, previous
+            _remove(folder)
+        except Exception as error:
+            _rewrite(path, mine, f"failed: {error}")
+            raise
+        except BaseException:
+            _rewrite(path, mine, "released")
+            raise
+
+
+@contextmanager
+def alone(folder: Path, work: str) -> Iterator[None]:
+    """Keeps other processes from the same work until the context is left; the folder of the claims is gone then.
+
+    Args:
+        folder: where the claims lie; made by this call.
+        work: what is done, for the error: `dlio pack into /data/packed`.
+
+    On a file system without hard links nobody is kept from anything.
+
+    Raises:
+        StorageError: another process is at it, which is said at once if it is on this machine, or after its next
+            heartbeat; or the folder cannot be written.
+    """
     try:
-        yield mine, previous
+        mine = _succeed(folder, work)
+    except StorageError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        yield
+        return
+    try:
+        with _heart(folder / str(mine.number)):
+            yield
+    finally:
         _remove(folder)
-    except Exception as error:
-        _rewrite(path, mine, f"failed: {error}")
-        raise
-    except BaseException:
-        _rewrite(path, mine, "released")
-        raise
+        with suppress(OSError):  # somebody else has made a claim since
+            folder.rmdir()
+
+
+def _succeed(folder: Path, work: str) -> Claim:
+    """Returns the claim made after that of an owner who is done or dead."""
+    while True:
+        latest = _latest(folder)
+        if latest is not None and _is_at_work(folder, latest):
+            host, pid = latest.owner.node.partition("/")[0], latest.owner.pid
+            problem = f"another {work} is under way, by process {pid} on {host}: wait until it ends, or end it"
+            raise StorageError(errno.EBUSY, problem)
+        if mine := _make(folder, latest.number + 1 if latest else 1):
+            return mine
+
+
+@contextmanager
+def _heart(path: Path) -> Iterator[None]:
+    """Renews the modification time of a claim."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_beat, args=(path, stop), name="dlio-claim", daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         stop.set()
-        heart.join()
+        thread.join()
+
+
+def _is_at_work(folder: Path, claim: Claim) -> bool:
+    """Tells whether a claim is in force; where its owner cannot be seen, whether its heart beats, by waiting for it."""
+    if claim.is_over or claim.owner.is_alive():
+        return not claim.is_over
+    path = folder / str(claim.number)
+    beat, deadline = _modified(path), time.monotonic() + PRESUMED_DEAD_SECONDS
+    while time.monotonic() < deadline and (found := _modified(path)):
+        if found != beat:
+            return True
+        time.sleep(_LAST_POLL_SECONDS)
+    return False
 
 
 def is_in_progress(folder: Path) -> bool:
@@ -211,10 +276,10 @@ def _make(folder: Path, number: int) -> Claim | None:
     aside = folder / f".{claim.token}"
     with files.storage_errors("claim", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        aside.write_text(_text(claim))
         try:
+            aside.write_text(_text(claim))
             os.link(aside, folder / str(number))
-        except (FileExistsError, FileNotFoundError):
+        except (FileExistsError, FileNotFoundError):  # made by another, or removed with the whole folder
             return None
         finally:
             aside.unlink(missing_ok=True)

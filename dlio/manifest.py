@@ -52,6 +52,7 @@ class Shard:
         skipped: the inputs left out under `--on-error skip`, each with the reason.
         nodes: the node ranks that hold the shard once it is staged in parts; empty where every node does.
         crop_ready: how many of its images were rewritten so that crops can be cut out of them.
+        inputs: names the state of what it was packed from; '' where that is not known.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Shard:
     skipped: tuple[tuple[str, str], ...] = ()
     nodes: tuple[int, ...] = ()
     crop_ready: int = 0
+    inputs: str = field(default="", compare=False)  # where the samples came from does not change what they are
 
     @property
     def num_bytes(self) -> int:
@@ -79,6 +81,8 @@ class Shard:
             line["nodes"] = list(self.nodes)
         if self.crop_ready:
             line["crop_ready"] = self.crop_ready
+        if self.inputs:
+            line["inputs"] = self.inputs
         return line
 
     @classmethod
@@ -95,9 +99,8 @@ class Shard:
         nodes = tuple(_count(node) for node in line.get("nodes", ()))
         if not entries:
             raise ValueError("a shard without files")
-        return cls(
-            _inside(line["shard"]), _count(line["samples"]), entries, skipped, nodes, _count(line.get("crop_ready", 0))
-        )
+        crop_ready, inputs = _count(line.get("crop_ready", 0)), str(line.get("inputs", ""))
+        return cls(_inside(line["shard"]), _count(line["samples"]), entries, skipped, nodes, crop_ready, inputs)
 
 
 def _inside(name: object) -> str:

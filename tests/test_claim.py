@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio import claim as claim_module
-from dlio.claim import Owner, claimed
+from dlio.claim import Owner, alone, claimed
 from dlio.errors import StorageError
 from tests.stage.conftest import Forked
 
@@ -164,3 +164,33 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="claim"), claimed(tmp_path / "file" / "claims", lambda: False):
         pass
+
+
+class TestAlone:
+    def test_a_second_is_told_who_is_at_work_and_the_folder_is_gone_afterwards(self, tmp_path: Path) -> None:
+        folder = tmp_path / "claims"
+        with alone(folder, "feast"):
+            with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117
+                with alone(folder, "feast"):
+                    pass
+            assert folder.exists()
+        assert not folder.exists()
+
+    def test_an_error_leaves_no_claim(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="cold"), alone(tmp_path / "claims", "feast"):
+            raise ValueError("cold")
+        assert not (tmp_path / "claims").exists()
+
+    def test_an_owner_elsewhere_is_told_by_its_heartbeat(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = foreign_claim(tmp_path / "claims")
+        other = Forked(lambda: beat_then_finish(path, tmp_path / "done"))
+        with (
+            pytest.raises(StorageError, match="by process 1 on elsewhere"),
+            alone(tmp_path / "claims", "feast"),
+        ):
+            pass
+        assert other.wait() == 0
+        monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+        with alone(tmp_path / "claims", "feast"):
+            pass
+        assert not (tmp_path / "claims").exists()

@@ -47,7 +47,8 @@ def pack(
         label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
         recode: what becomes of each image: size, colour, encoding; by default they are packed as they are.
         on_error: `skip` leaves bad samples out and lists them in the manifest.
-        overwrite: replaces another data set in `out`; only files that its manifest names are removed.
+        overwrite: replaces another data set in `out`, which can be read until the new one is whole; only files that its
+            manifest names are removed.
         workers: the number of workers; by default as many as the engine finds room for.
         engine: what runs the workers: the name of an engine in `dlio.executors`, or what such an engine's `open` has
             yielded, which stays open. Under mpi every rank makes this call, and all return when the first is done.
@@ -62,29 +63,35 @@ def pack(
         UsageError: arguments that contradict each other, or `out` holds something else.
     """
     from dlio import files
+    from dlio.claim import alone
     from dlio.errors import UsageError
     from dlio.executors import open_engine
     from dlio.manifest import Manifest
     from dlio.pack.recode import KEEP
-    from dlio.pack.resume import clear_aside, remove_packed
-    from dlio.pack.run import make_plan, run_plan
+    from dlio.pack.resume import CLAIMS, Held, clear_aside
+    from dlio.pack.run import make_plan, packed_already, run_plan
+    from dlio.pack.write import ASIDE, Writing
 
     files.new_hash(digest)
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     out = Path(out)
-    how: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
-    sizes = {"shard_bytes": shard_size, "num_shards": num_shards}
+    plans: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
+    plans |= {"shard_bytes": shard_size, "num_shards": num_shards}
     try:
         with open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine) as pool:
             if pool is None:  # this rank has worked for the first, which is done
                 return Manifest.load(out)
             if out.resolve() == source.path.resolve():
                 raise UsageError(f"{out} is the input too: give another folder to write")
-            plan = make_plan(source, format=format, **(how | sizes))
+            plan = make_plan(source, format=format, **plans)
             started(len(plan.listing))
-            if overwrite:
-                remove_packed(out)
-            return run_plan(plan, out, pool=pool, skip_bad=on_error == "skip", digest=digest, report=report)
+            if done := packed_already(plan, Held.look(out)):
+                return done
+            how = Writing(skip_bad=on_error == "skip", digest=digest)
+            with files.storage_errors("create", out):
+                out.mkdir(parents=True, exist_ok=True)
+            with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
+                return run_plan(plan, Held.look(out), pool=pool, how=how, overwrite=overwrite, report=report)
     finally:
         clear_aside(out)

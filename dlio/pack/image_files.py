@@ -95,29 +95,33 @@ def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: t
         schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
     else:
         schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
-    return Listing(schema, keys, file_sizes(root, keys), {"label": labels})
+    sizes, versions = file_states(root, keys)
+    return Listing(schema, keys, sizes, {"label": labels}, versions=versions)
 
 
-def file_bytes(path: str) -> int:
-    """Returns a file's size in bytes, 0 for one that is not there: reading it will say so."""
+def file_state(path: str) -> tuple[int, int]:
+    """Returns a file's size in bytes and time of change in ns, 0 for one that is not there: reading it will say so."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116  Path.stat takes four times as long
+        status = os.stat(path)  # noqa: PTH116  Path.stat takes four times as long
     except OSError:
-        return 0
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
-def file_sizes(root: Path, keys: Keys) -> Array:
-    """Returns the sizes of the files `root / key` in bytes, int64 of shape (n,), exact for up to `EXACT_FILES`.
+def file_states(root: Path, keys: Keys) -> tuple[Array, Array]:
+    """Returns sizes in bytes and times of change in ns of the files `root / key`, int64, exact for `EXACT_FILES` files.
 
-    Of more files, every second, third and so on is looked at, and those after it are taken for as large: looking costs
-    as much as reading a small file, and a round trip to the server where the file system is shared.
+    Of more files, every second, third and so on is looked at, and those after it are taken for the same: looking costs
+    as much as reading a small file, and a round trip to the server where the file system is shared. So among more files
+    some that were changed later stay unnoticed.
     """
     import numpy as np
 
-    step = -(-len(keys) // EXACT_FILES)
+    step = max(1, -(-len(keys) // EXACT_FILES))
     folder = str(root)
-    found = [file_bytes(path_below(folder, key)) for key in islice(keys, 0, None, max(1, step))]
-    return np.repeat(np.array(found, dtype="int64"), max(1, step))[: len(keys)]
+    found = [file_state(path_below(folder, key)) for key in islice(keys, 0, None, step)]
+    states = np.repeat(np.array(found, dtype="int64").reshape(-1, 2), step, axis=0)[: len(keys)]
+    return np.ascontiguousarray(states[:, 0]), np.ascontiguousarray(states[:, 1])
 
 
 def read_lines(path: Path) -> list[str]:

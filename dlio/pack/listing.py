@@ -28,6 +28,8 @@ class Listing:
         columns: what is known of each sample before reading it, its label for instance; n rows each.
         image_fields: the fields that hold encoded images, whose headers are checked when they are packed.
         bounds: where the shards of a packed data set begin, and its end, int64; None for anything else.
+        versions: int64 of shape (n,): another number once the sample's input was changed, as far as that shows without
+            reading it, such as the time of the change; None where nothing is known.
     """
 
     schema: Schema
@@ -36,12 +38,13 @@ class Listing:
     columns: Mapping[str, Array]
     image_fields: tuple[str, ...] = ("image",)
     bounds: Array | None = None
+    versions: Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def take(self, indices: Array) -> Listing:
-        """Returns the samples numbered `indices`, an array of whole numbers, in that order."""
+        """Returns what is needed to read the samples numbered `indices`, whole numbers, in that order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
         return Listing(self.schema, self.keys.take(indices), self.num_bytes[indices], columns, self.image_fields)
 

@@ -1,39 +1,109 @@
-"""Going on where a pack was stopped: what is finished, the partial manifest, and what killed workers left behind."""
+"""Going on where a pack was stopped: what a folder holds, the partial manifest, and what killed workers left behind."""
 
 from __future__ import annotations
 
 import shutil
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlio import files, manifest
-from dlio.errors import StorageError, UsageError
+from dlio.claim import start_time
+from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import Manifest, Shard
 from dlio.pack.write import ASIDE
 
+CLAIMS = "claims"  # below ASIDE: who is packing
 INDEXED = "index"  # the origin of a data set whose shards other tools made
+NEXT = "next"  # below ASIDE: the data set that is to replace the one in the folder
 
 
-def finished_shards(plan: Manifest, out: Path) -> dict[str, Shard]:
-    """Returns the shards of the planned data set that `out` holds already, by name.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a folder to pack into holds.
 
-    Raises:
-        UsageError: `out` holds another data set, or other files.
+    Attributes:
+        out: the folder.
+        published: the data set there.
+        partial: the shards that an interrupted run has finished, if there are any.
+        names: the paths of all files below the folder that dlio has packed, as manifests name them.
+        foreign: the names of other files and folders.
     """
-    complete = (out / manifest.NAME).exists()
-    found = Manifest.load(out) if complete else manifest.read_partial(out)
-    if found is None:
-        foreign = [path.name for path in _entries(out) if path.name != ASIDE and path not in _unpublished(out)]
-        if foreign:
-            what = f"{foreign[0]!r} and {len(foreign) - 1} more" if len(foreign) > 1 else repr(foreign[0])
-            raise UsageError(f"{out} holds {what}, which dlio has not packed: give an empty or a new folder")
-        return {}
-    if manifest.header(found) != manifest.header(plan):
-        state = "another data set" if complete else "an unfinished pack of another data set or with other options"
-        raise UsageError(f"{out} holds {state} ({_summary(found)}): give another folder, or --overwrite to replace it")
-    whole = [shard for shard in found.shards if complete or _is_whole(out, shard)]
-    return {shard.name: shard for shard in whole}
+
+    out: Path
+    published: Manifest | None
+    partial: Manifest | None
+    names: frozenset[str]
+    foreign: list[str]
+
+    @classmethod
+    def look(cls, out: Path) -> Held:
+        """Returns what the folder `out` holds, nothing if it is not there.
+
+        Raises:
+            ManifestError: a manifest there is damaged.
+            StorageError: the folder cannot be read.
+            UsageError: `out` is no folder.
+        """
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"{out} is a file: give the name of a folder to write")
+        try:
+            published, coming = (
+                Manifest.load(folder) if (folder / manifest.NAME).exists() else None
+                for folder in (out, out / ASIDE / NEXT)  # a run may have been killed when it moved the second
+            )
+            partial = manifest.read_partial(out)
+        except ManifestError as error:
+            advice = f"as it does not tell which files are dlio's, remove {out} yourself, or give another folder"
+            raise ManifestError(f"{error}; {advice}") from error
+        if partial is not None and not partial.shards:
+            partial = None
+        names = _names(published) | _names(partial) | _names(coming)
+        own = {manifest.NAME, manifest.PARTIAL_NAME, ASIDE, *(path.name for path in _unpublished(out))}
+        own |= {name.partition("/")[0] for name in names}
+        return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
+
+    def is_of(self, plan: Manifest, inputs: Mapping[str, str]) -> bool:
+        """Tells whether this is the planned data set, or a part of it; `inputs` are the states of the shards' inputs.
+
+        Inputs that have changed since make another data set of a published one; of a partial one, they make some shards
+        unfinished.
+        """
+        if self.published is None:
+            return self.partial is None or manifest.header(self.partial) == manifest.header(plan)
+        same = all(shard.inputs == inputs.get(shard.name, "") for shard in self.published.shards)
+        return same and manifest.header(self.published) == manifest.header(plan)
+
+    def finished(self, plan: Manifest, inputs: Mapping[str, str]) -> dict[str, Shard]:
+        """Returns the shards of the planned data set that are there whole, by name."""
+        found = {
+            shard.name: shard
+            for held in (self.published, self.partial)
+            if held is not None and manifest.header(held) == manifest.header(plan)
+            for shard in held.shards
+        }
+        return {
+            name: shard
+            for name, shard in found.items()
+            if shard.inputs == inputs.get(name, "") and _is_whole(self.out, shard)
+        }
+
+    def check_foreign(self) -> None:
+        """Makes sure that there is nothing but what dlio has packed.
+
+        Raises:
+            UsageError: there is.
+        """
+        if self.foreign:
+            more = f" and {len(self.foreign) - 1} more" if len(self.foreign) > 1 else ""
+            problem = f"{self.out} holds {self.foreign[0]!r}{more}, which dlio has not packed"
+            raise UsageError(f"{problem}: give an empty or a new folder")
+
+
+def _names(found: Manifest | None) -> frozenset[str]:
+    return frozenset(file.name for shard in found.shards for file in shard.files) if found else frozenset()
 
 
 def _unpublished(out: Path) -> list[Path]:
@@ -41,13 +111,9 @@ def _unpublished(out: Path) -> list[Path]:
     return list(out.glob(f".{manifest.NAME}*.tmp"))
 
 
-def _summary(found: Manifest) -> str:
-    return f"{found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')}"
-
-
-def _entries(folder: Path) -> list[Path]:
+def _entries(folder: Path) -> list[str]:
     try:
-        return sorted(folder.iterdir())
+        return sorted(path.name for path in folder.iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -61,28 +127,6 @@ def _is_whole(out: Path, shard: Shard) -> bool:
         return False
 
 
-def remove_packed(out: Path) -> None:
-    """Removes the data set in `out`, finished or not: the files that its manifest names, and nothing else.
-
-    Raises:
-        StorageError: a file cannot be removed.
-        UsageError: it is of shards that other tools made, and `dlio index` found.
-    """
-    complete = (out / manifest.NAME).exists()
-    found = Manifest.load(out) if complete else manifest.read_partial(out)
-    if found is not None and found.origin.get("source") == INDEXED:
-        raise UsageError(f"{out} holds shards that other tools made, which dlio does not remove: give another folder")
-    with files.storage_errors("remove the data set in", out):
-        (out / manifest.NAME).unlink(missing_ok=True)  # first, so that what is left is never taken for a data set
-        for file in [file for shard in found.shards for file in shard.files] if found else []:
-            path = out / file.name
-            path.unlink(missing_ok=True)
-            if path.parent != out and path.parent.is_dir() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
-        (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
-    clear_aside(out)
-
-
 def clear_aside(out: Path) -> None:
     """Removes what killed workers of this machine have left unfinished; a pack that still runs keeps its own."""
     host = socket.gethostname()
@@ -91,19 +135,25 @@ def clear_aside(out: Path) -> None:
         name, _, pid = owner.rpartition(".")
         if name == host and pid.isdigit() and not _is_alive(pid):
             shutil.rmtree(folder, ignore_errors=True)
-    for path in _unpublished(out):
-        path.unlink(missing_ok=True)
     with suppress(OSError):  # it is not there, or another run is at work in it
         (out / ASIDE).rmdir()
 
 
+def clear_manifests(out: Path) -> None:
+    """Removes the manifests that a killed run was writing aside; for the one run at work on `out`."""
+    for path in _unpublished(out):
+        path.unlink(missing_ok=True)
+
+
+def clear_all_aside(out: Path) -> None:
+    """Removes all that is unfinished, of killed workers on other machines too; for when all shards are there."""
+    for folder in (out / ASIDE).glob("*"):
+        if folder.name != CLAIMS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _is_alive(pid: str) -> bool:
-    """Tells whether a process runs; one that has ended and that nobody has waited for yet does not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+    return start_time(int(pid)) is not None
 
 
 class PartialManifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
 from dlio.pack import labels
 from dlio.pack.listing import Listing, Source
+from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.resume import PartialManifest, clear_aside, finished_shards
-from dlio.pack.write import ASIDE, ShardTask, write_shard
+from dlio.pack.resume import Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.write import ASIDE, ShardTask, Writing, write_shard
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class PackPlan:
         shards: which samples go into which shard.
         header: the manifest to be, without its shards.
         recode: what becomes of each image.
+        inputs: by the name of each shard, a digest of the states of its inputs; empty where these are not known.
     """
 
     source: Source
@@ -41,6 +43,7 @@ class PackPlan:
     shards: list[ShardPlan]
     header: Manifest
     recode: Recode
+    inputs: Mapping[str, str]
 
 
 def make_plan(
@@ -79,7 +82,14 @@ def make_plan(
     }
     if recode != KEEP:
         origin["recode"] = asdict(recode)
-    return PackPlan(source, listing, shards, Manifest(format, listing.schema, (), origin), recode)
+    header = Manifest(format, listing.schema, (), origin)
+    return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
+
+
+def _inputs(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
+    if listing.versions is None:
+        return {}
+    return {shard.name: files.digest_bytes(listing.versions[shard.indices].tobytes()) for shard in shards}
 
 
 def _offset_labels(listing: Listing, offset: int) -> Listing:
@@ -102,41 +112,52 @@ def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
 
+def packed_already(plan: PackPlan, held: Held) -> Manifest | None:
+    """Returns the planned data set if it is in the folder whole, and nothing is left to tidy up there."""
+    if held.published is None or held.partial is not None or (held.out / ASIDE).exists():
+        return None
+    whole = len(held.finished(plan.header, plan.inputs)) == len(plan.shards)
+    return held.published if whole and held.is_of(plan.header, plan.inputs) else None
+
+
 def run_plan(
-    plan: PackPlan,
-    out: Path,
-    *,
-    pool: Pool,
-    skip_bad: bool,
-    digest: str,
-    report: Callable[[Shard], None],
+    plan: PackPlan, held: Held, *, pool: Pool, how: Writing, overwrite: bool, report: Callable[[Shard], None]
 ) -> Manifest:
     """Writes what is not written yet and returns the manifest, published.
 
     Raises:
         SourceError, SchemaError, StorageError, UsageError: as `pack`.
     """
-    done = finished_shards(plan.header, out)
-    if len(done) == len(plan.shards) and (out / manifest.NAME).exists():
-        return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+    folder = folder_to_pack_into(held, plan.header, plan.inputs, overwrite)
+    if folder == held.out:
+        whole = _run(plan, held, pool, how, report)
+    else:
+        whole = replace_packed(held, _run(plan, Held.look(folder), pool, how, report))
+    clear_all_aside(held.out)
+    return whole
+
+
+def _run(plan: PackPlan, held: Held, pool: Pool, how: Writing, report: Callable[[Shard], None]) -> Manifest:
+    out, done = held.out, held.finished(plan.header, plan.inputs)
     for shard in done.values():
         report(shard)
     todo = [shard for shard in plan.shards if shard.name not in done]
-    num_bytes = sum(shard.num_bytes for shard in todo)
-    _check_space(out, 0 if plan.recode.changes_pixels else num_bytes)
-    clear_aside(out)
-    tasks = (_task(plan, shard, out, skip_bad, digest) for shard in todo)
-    with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
-        for shard in map_bounded(pool, write_shard, tasks):
-            partial.append(shard)
-            done[shard.name] = shard
-            report(shard)
+    if todo or held.published is None:
+        _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
+        clear_aside(out)
+        clear_manifests(out)
+        tasks = (_task(plan, shard, out, how) for shard in todo)
+        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
+            for shard in map_bounded(pool, write_shard, tasks):
+                partial.append(shard)
+                done[shard.name] = shard
+                report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
 
-def _task(plan: PackPlan, shard: ShardPlan, out: Path, skip_bad: bool, digest: str) -> ShardTask:
-    listing = plan.listing.take(shard.indices)
-    return ShardTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, skip_bad, digest)
+def _task(plan: PackPlan, shard: ShardPlan, out: Path, how: Writing) -> ShardTask:
+    listing, inputs = plan.listing.take(shard.indices), plan.inputs.get(shard.name, "")
+    return ShardTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, how, inputs)
 
 
 def _check_space(out: Path, num_bytes: int) -> None:
@@ -145,7 +166,8 @@ def _check_space(out: Path, num_bytes: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(out).free
     if free < num_bytes:
-        raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed: choose another folder")
+        kept = ", as the data set there is kept until the new one is whole" if out.parent.name == ASIDE else ""
+        raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed{kept}: choose another folder")
 
 
 def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
@@ -153,8 +175,6 @@ def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
     if whole.num_samples == 0:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
         raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
-    if not (out / manifest.NAME).exists():
-        whole.save(out)
+    whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
-    shutil.rmtree(out / ASIDE, ignore_errors=True)  # killed workers of other machines too: all shards are there
     return whole

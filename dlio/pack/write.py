@@ -26,6 +26,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Writing:
+    """How shards are written.
+
+    Attributes:
+        skip_bad: whether a bad sample is left out and noted, instead of ending the run.
+        digest: the algorithm of the files' digests.
+    """
+
+    skip_bad: bool
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTask:
     """All that a worker needs for one shard; picklable.
 
@@ -36,8 +49,8 @@ class ShardTask:
         format: the container's name.
         out: the data set's folder.
         recode: what becomes of each image.
-        skip_bad: whether a bad sample is left out and noted, instead of ending the run.
-        digest: the algorithm of the files' digests.
+        how: what is done with bad samples, and which digests are taken.
+        inputs: names the state of what the samples are read from.
     """
 
     name: str
@@ -46,8 +59,8 @@ class ShardTask:
     format: str
     out: Path
     recode: Recode
-    skip_bad: bool
-    digest: str
+    how: Writing
+    inputs: str
 
     def __str__(self) -> str:
         return self.name
@@ -77,7 +90,7 @@ def _write(task: ShardTask, aside: Path) -> Shard:
     created: dict[str, DigestingFile] = {}
 
     def open_file(path: Path) -> DigestingFile:
-        file = opened.enter_context(closing(DigestingFile(path, task.digest)))
+        file = opened.enter_context(closing(DigestingFile(path, task.how.digest)))
         created[str(path.relative_to(aside))] = file
         return file
 
@@ -87,7 +100,8 @@ def _write(task: ShardTask, aside: Path) -> Shard:
             written = _write_samples(task, writer)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
     entries = _entries(aside, created, task)
-    return Shard(task.name, len(written.table), entries, tuple(written.skipped), crop_ready=written.crop_ready)
+    skipped = tuple(written.skipped)
+    return Shard(task.name, len(written.table), entries, skipped, crop_ready=written.crop_ready, inputs=task.inputs)
 
 
 @dataclass(slots=True)
@@ -107,7 +121,7 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
                 sample, crop_ready = _prepared(task, read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
-                if not task.skip_bad:
+                if not task.how.skip_bad:
                     raise
                 written.skipped.append((task.listing.keys[index], str(error)))
             else:
@@ -142,6 +156,6 @@ def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) ->
     names.sort(key=lambda name: not name.startswith(task.name + suffix))
     entries = []
     for name in names:
-        digest = created[name].digest if name in created else files.digest_file(aside / name, task.digest)
+        digest = created[name].digest if name in created else files.digest_file(aside / name, task.how.digest)
         entries.append(File(name, (aside / name).stat().st_size, digest))
     return tuple(entries)

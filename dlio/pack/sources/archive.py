@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from dlio.errors import DataError, SourceError
 from dlio.formats._positional import PositionalFile
+from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources._members import STORED, Member, members_of, zip_data_offset
@@ -72,7 +73,9 @@ class Archive:
         keys = Keys.of(names)
         keys.check_distinct(self.path)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
-        return Listing(schema, keys, np.array([member.num_bytes for member in images], dtype="int64"), columns)
+        sizes = np.array([member.num_bytes for member in images], dtype="int64")
+        versions = np.full(len(keys), file_state(str(self.path))[1])
+        return Listing(schema, keys, sizes, columns, versions=versions)
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:

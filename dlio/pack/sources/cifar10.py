@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.formats._positional import PositionalFile
+from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.sample import Sample, Schema
@@ -83,7 +84,9 @@ class Cifar10:
         keys = Keys.of(f"{batch.path.name}/{row:05d}" for batch in batches for row in range(len(batch.labels)))
         sizes = np.full(len(keys), ROW_BYTES, dtype="int64")
         schema = Schema.of({"image": image, "label": "int64"}, names)
-        return Listing(schema, keys, sizes, columns, ("image",) if self.form == "png" else ())
+        changed = np.array([file_state(str(batch.path))[1] for batch in batches], dtype="int64")
+        images = ("image",) if self.form == "png" else ()
+        return Listing(schema, keys, sizes, columns, images, versions=changed[columns["batch"]])
 
     def _class_names(self) -> tuple[str, ...]:
         meta = self.path / "batches.meta"

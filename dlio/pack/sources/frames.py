@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
-from dlio.pack.image_files import file_sizes, read_file
+from dlio.pack.image_files import file_states, read_file
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources.imagefolder import EXTENSIONS
@@ -79,22 +79,25 @@ class Frames:
 
         span = (self.clip + self.targets - 1) * self.stride + 1
         keys: list[str] = []
-        sizes: list[int] = []
+        states: list[tuple[int, int]] = []
         places: list[range] = []
         for sequence in self._sequences():
             found = _frames(self.path / sequence)
-            frame_sizes = file_sizes(self.path, Keys.of(f"{sequence}/{name}" for name in found))
+            sizes, versions = file_states(self.path, Keys.of(f"{sequence}/{name}" for name in found))
             for first in range(0, len(found) - span + 1, self.step):
                 keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
                 places.append(range(first, first + span, self.stride))
-                sizes.append(int(frame_sizes[places[-1]].sum()))
+                states.append((int(sizes[places[-1]].sum()), int(versions[places[-1]].sum())))
         if not keys:
             raise SourceError(f"{self.path} has no sequence of {span} frames or more: check clip, targets and stride")
         distinct = Keys.of(keys)
         distinct.check_distinct(self.path)
         types = {"frames": f"bytes[{self.clip}]"} | ({"targets": f"bytes[{self.targets}]"} if self.targets else {})
         columns = {"places": np.array(places, dtype="int64")}
-        return Listing(Schema.of(types), distinct, np.array(sizes, dtype="int64"), columns, tuple(types))
+        totals = np.array(states, dtype="int64")
+        return Listing(
+            Schema.of(types), distinct, totals[:, 0].copy(), columns, tuple(types), versions=totals[:, 1].copy()
+        )
 
     def _sequences(self) -> list[str]:
         folders = [folder for folder, _, names in os.walk(self.path) if any(map(_is_frame, names))]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.image_files import file_sizes, image_file_reader
+from dlio.pack.image_files import file_states, image_file_reader
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
@@ -51,7 +51,8 @@ class ImageFolder:
         keys = Keys.of(self._names(classes, labels))  # distinct, since paths are
         columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
-        return Listing(schema, keys, file_sizes(self.path, keys), columns)
+        sizes, versions = file_states(self.path, keys)
+        return Listing(schema, keys, sizes, columns, versions=versions)
 
     def _names(self, classes: list[str], labels: array[int]) -> Iterator[str]:
         """Yields the path of each image below the folder, having added its label to `labels`."""

@@ -64,6 +64,7 @@ class Packed:
             columns | {"place": np.arange(len(keys))},
             ("image",) if found.schema.is_image_classification else (),
             np.array(found.offsets, dtype="int64"),
+            np.full(len(keys), int(found.content_id[:15], 16)),
         )
 
     @contextmanager

@@ -1,0 +1,85 @@
+"""Replacing a packed data set by another: the old one can be read until the new one is whole beside it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from dlio import files, manifest
+from dlio.errors import ManifestError, UsageError
+from dlio.manifest import Manifest
+from dlio.pack.resume import INDEXED, NEXT, Held
+from dlio.pack.write import ASIDE
+
+
+def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], overwrite: bool) -> Path:
+    """Returns `held.out`, or a folder below it where a published data set there is to be replaced.
+
+    The shards of an unfinished pack that is to be replaced are removed here, as nobody can read them; no others are.
+
+    Raises:
+        StorageError: a file cannot be removed.
+        UsageError: the folder holds another data set that is not to be overwritten, or files that are not dlio's.
+    """
+    if held.is_of(plan, inputs):
+        if not held.names:
+            held.check_foreign()
+        return held.out
+    if not overwrite:
+        raise UsageError(f"{held.out} holds {_other(held, plan)}: give another folder, or --overwrite to replace it")
+    held.check_foreign()
+    if held.published is None:
+        _remove(held.out, held.names)
+        return held.out
+    if held.published.origin.get("source") == INDEXED:
+        problem = "shards that other tools made, which dlio does not remove"
+        raise UsageError(f"{held.out} holds {problem}: give another folder")
+    return _next(held.out, plan, inputs)
+
+
+def _other(held: Held, plan: Manifest) -> str:
+    found = held.published or held.partial or plan
+    state = "another data set" if held.published else "an unfinished pack of another data set or with other options"
+    then = " before that was changed" if manifest.header(found) == manifest.header(plan) else ""
+    return f"{state} ({found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')}{then})"
+
+
+def _next(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
+    """Returns the folder of the data set to be, emptied unless it holds a part of it."""
+    folder = out / ASIDE / NEXT
+    try:
+        started = Held.look(folder)
+    except ManifestError:
+        started = None
+    if started is None or not started.is_of(plan, inputs):
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def replace_packed(old: Held, new: Manifest) -> Manifest:
+    """Moves the data set `new`, whose folder is below `old.out`, to where the old one is, and returns it there.
+
+    A run killed on the way leaves the old manifest, so that the same command finds what is still to be removed.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    out = old.out
+    names = [file.name for shard in new.shards for file in shard.files]
+    files.publish_all(new.root, out, names)
+    _remove(out, old.names - frozenset(names))
+    files.publish(new.root / manifest.NAME, out / manifest.NAME)
+    with files.storage_errors("remove", out / manifest.PARTIAL_NAME):
+        (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
+    return replace(new, root=out)
+
+
+def _remove(out: Path, names: frozenset[str]) -> None:
+    """Removes files below `out`, and the folders they leave empty."""
+    with files.storage_errors("remove the data set in", out):
+        for path in [out / name for name in sorted(names)]:
+            path.unlink(missing_ok=True)
+            if path.parent != out and path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()

@@ -1,0 +1,212 @@
+"""What OUT holds already: repaired where it is the same data set, replaced only by a whole one, never by two runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import ManifestError, SourceError, StorageError, UsageError
+from dlio.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.pack.resume import CLAIMS
+from dlio.pack.sources import image_folder
+from dlio.pack.verify import verify
+from dlio.pack.write import ASIDE
+from tests.images import make_image_folder
+from tests.pack.conftest import content, samples
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")
+HOW = {"num_shards": 3, "engine": "serial"}
+
+
+@pytest.fixture
+def out(photos, tmp_path) -> Path:
+    """The photos, packed."""
+    dlio.pack(image_folder(photos), tmp_path / "out", **HOW)
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def others(tmp_path):
+    """Another source, with fewer images."""
+    make_image_folder(tmp_path / "others", {"fish": 8, "worm": 4})
+    return image_folder(tmp_path / "others")
+
+
+class TestSameDataSet:
+    @pytest.mark.parametrize("damage", ["lost", "cut"])
+    def test_a_shard_that_was_lost_or_cut_is_written_again(self, photos, out, damage):
+        before = content(out)
+        kept = {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+        file = out / Manifest.load(out).shards[1].files[0].name
+        file.unlink() if damage == "lost" else file.write_bytes(b"cut")
+        dlio.pack(image_folder(photos), out, **HOW)
+        assert content(out) == before
+        assert kept == {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+
+    @pytest.mark.parametrize("name", ["lmdb", "hdf5"])
+    def test_of_formats_that_vary_the_manifest_follows(self, photos, tmp_path, name):
+        dlio.pack(image_folder(photos), tmp_path / "out", format=name, **HOW)
+        (tmp_path / "out" / Manifest.load(tmp_path / "out").shards[1].files[0].name).unlink()
+        manifest = dlio.pack(image_folder(photos), tmp_path / "out", format=name, **HOW)
+        assert verify(manifest, workers=1) == []
+
+    def test_an_image_changed_at_the_same_size_makes_another_data_set(self, photos, out):
+        changed = photos / "dog/0003.png"
+        status = changed.stat()
+        changed.write_bytes(bytes(reversed(changed.read_bytes())))
+        os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+        with pytest.raises(UsageError, match=r"another data set \(.* before that was changed\): .* --overwrite"):
+            dlio.pack(image_folder(photos), out, **HOW)
+
+    def test_of_an_unfinished_pack_only_shards_of_changed_images_are_written_again(self, photos, out, tmp_path):
+        (out / NAME).rename(out / PARTIAL_NAME)
+        kept = {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+        listing = image_folder(photos).listing()
+        changed = photos / listing.keys[len(listing) // 2]
+        changed.write_bytes(changed.read_bytes())
+        os.utime(changed)
+        dlio.pack(image_folder(photos), out, **HOW)
+        assert kept == {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+        dlio.pack(image_folder(photos), tmp_path / "whole", **HOW)
+        assert content(out) == content(tmp_path / "whole")
+
+
+class TestNothingWorthKeeping:
+    def test_a_pack_that_failed_before_its_first_shard_leaves_the_choice_of_options(self, photos, tmp_path):
+        (photos / "cat/0000.png").write_bytes(b"no image")
+        with pytest.raises(SourceError):
+            dlio.pack(image_folder(photos), tmp_path / "out", num_shards=1, engine="serial")
+        dlio.pack(image_folder(photos), tmp_path / "out", num_shards=2, on_error="skip", engine="serial")
+        assert len(samples(tmp_path / "out")) == 35
+
+    def test_out_that_is_a_file_is_called_one(self, photos, tmp_path):
+        (tmp_path / "out").write_text("")
+        with pytest.raises(UsageError, match=r"out is a file: give the name of a folder"):
+            dlio.pack(image_folder(photos), tmp_path / "out", **HOW)
+
+
+class TestOverwrite:
+    def test_replaces_a_data_set_as_if_it_had_never_been(self, out, others, tmp_path):
+        for name in ("recordio", "lmdb", "tfrecord"):
+            dlio.pack(others, out, format=name, overwrite=True, engine="serial")
+            assert Manifest.load(out).format == name
+            assert verify(Manifest.load(out), workers=1) == []
+        dlio.pack(others, tmp_path / "new", format="tfrecord", engine="serial")
+        assert content(out) == content(tmp_path / "new")
+        assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "new").iterdir()}
+
+    def test_the_old_data_set_is_read_until_the_new_one_is_whole(self, out, others):
+        before, seen = samples(out), []
+        dlio.pack(others, out, overwrite=True, report=lambda shard: seen.append(samples(out)), **HOW)
+        assert seen == [before] * 3
+        assert len(samples(out)) == 12
+
+    def test_a_bad_source_costs_nothing(self, out, others, tmp_path):
+        before = content(out)
+        bad = tmp_path / "others/worm/0002.png"
+        good = bad.read_bytes()
+        bad.write_bytes(b"no image")
+        with pytest.raises(SourceError):
+            dlio.pack(others, out, overwrite=True, **HOW)
+        assert {name: data for name, data in content(out).items() if not name.startswith(ASIDE)} == before
+        bad.write_bytes(good)
+        dlio.pack(others, out, overwrite=True, **HOW)
+        assert len(samples(out)) == 12
+        assert not (out / ASIDE).exists()
+
+    def test_a_foreign_file_costs_nothing(self, out, others):
+        (out / "thesis.tex").write_text("years of work")
+        before = content(out)
+        with pytest.raises(UsageError, match=r"holds 'thesis\.tex', which dlio has not packed"):
+            dlio.pack(others, out, overwrite=True, **HOW)
+        assert content(out) == before
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_damaged_manifest_leaves_a_way_out(self, out, others, overwrite):
+        with (out / NAME).open("a") as file:
+            file.write("{")
+        with pytest.raises(ManifestError, match=r"line 5: .* remove .*out yourself, or give another folder"):
+            dlio.pack(others, out, overwrite=overwrite, **HOW)
+
+    def test_an_unfinished_pack_is_replaced(self, out, others):
+        (out / NAME).rename(out / PARTIAL_NAME)
+        with pytest.raises(UsageError, match="an unfinished pack of another data set"):
+            dlio.pack(others, out, **HOW)
+        dlio.pack(others, out, overwrite=True, num_shards=1, engine="serial")
+        assert len(samples(out)) == 12
+        assert not list(out.glob("shard-000001*"))
+
+    @needs_strace
+    @pytest.mark.parametrize("call", ["rename", "unlink"])
+    @pytest.mark.parametrize("when", [2, 5, 8, 10, 12, 14, 15])
+    def test_killed_on_the_way_the_same_command_ends_it(self, out, others, tmp_path, call, when):
+        command = [sys.executable, "-m", "dlio", "pack", str(others.path), str(out), "--format", "recordio"]
+        command += ["--num-shards", "2", "--engine", "serial", "--overwrite", "--quiet"]
+        watched = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
+        watched += ["-e", f"inject={call}:signal=SIGKILL:when={when}"]
+        killed = subprocess.run([*watched, *command], env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+        assert killed.returncode in (0, -9, 137)
+        assert Manifest.load(out).num_samples in (12, 36)
+        subprocess.run(command, check=True)
+        dlio.pack(others, tmp_path / "new", format="recordio", num_shards=2, engine="serial")
+        assert content(out) == content(tmp_path / "new")
+        assert not (out / ASIDE).exists()
+
+
+SLOW = """
+import os, sys, time
+import dlio
+from pathlib import Path
+source, out, ready = map(Path, sys.argv[1:])
+def wait(shard):
+    ready.touch()
+    time.sleep(1000)
+dlio.pack(dlio.sources.image_folder(source), out, num_shards=3, engine="serial", report=wait)
+"""
+
+
+class TestTwoAtOnce:
+    @pytest.fixture
+    def slow(self, photos, tmp_path):
+        """A pack that has finished one shard and hangs."""
+        ready = tmp_path / "ready"
+        command = [sys.executable, "-c", SLOW, str(photos), str(tmp_path / "out"), str(ready)]
+        with subprocess.Popen(command) as run:
+            while not ready.exists():
+                assert run.poll() is None
+                time.sleep(0.01)
+            yield run
+            run.kill()
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_the_second_is_told_at_once(self, slow, photos, tmp_path, overwrite):
+        out = tmp_path / "out"
+        (out / f".{NAME}.{slow.pid}.tmp").write_text("being written")
+        before = content(out)
+        problem = rf"another dlio pack into .*out is under way, by process {slow.pid} on "
+        with pytest.raises(StorageError, match=problem):
+            dlio.pack(image_folder(photos), out, overwrite=overwrite, **HOW)
+        assert content(out) == before
+
+    def test_the_dead_are_succeeded(self, slow, photos, tmp_path):
+        slow.send_signal(signal.SIGKILL)
+        slow.wait()
+        assert list((tmp_path / "out" / ASIDE / CLAIMS).iterdir())
+        dlio.pack(image_folder(photos), tmp_path / "out", **HOW)
+        dlio.pack(image_folder(photos), tmp_path / "whole", **HOW)
+        assert content(tmp_path / "out") == content(tmp_path / "whole")
+        assert not (tmp_path / "out" / ASIDE).exists()
+
+
+def test_where_nothing_is_to_do_nothing_is_written(photos, out):
+    before = out.stat()
+    assert dlio.pack(image_folder(photos), out, **HOW).num_samples == 36
+    assert out.stat().st_ctime_ns == before.st_ctime_ns
