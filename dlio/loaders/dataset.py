@@ -10,6 +10,7 @@ The core of every loader; it knows no framework. What it gives for a field:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,9 +126,14 @@ class PackedSamples:
         """Returns `index` as a number from 0, counted from the end if negative.
 
         Raises:
+            TypeError: it is no whole number.
             IndexError: there is no such sample.
         """
-        number = index + len(self) if index < 0 else index
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"sample {index!r} of {len(self)}: expected a whole number") from None
+        number += len(self) if number < 0 else 0
         if not 0 <= number < len(self):
             raise IndexError(f"sample {index} of {len(self)} in {self.manifest.root}")
         return number
@@ -153,7 +159,8 @@ class PackedSamples:
         """
         if LABEL not in self.schema or not self.schema[LABEL].is_fixed:
             raise UsageError(f"{self.manifest.root} has no field 'label' of numbers, only {self.schema.types()}")
-        columns = []
+        kind = self.schema[LABEL]
+        columns = [np.empty((0, *(dim or 0 for dim in kind.shape)), kind.dtype)]  # for a data set without shards
         for number in range(len(self.manifest.shards)):
             with self._pool.shard(number) as shard:
                 columns.append(shard.column(LABEL))
@@ -174,7 +181,7 @@ class PackedSamples:
             StorageError: a shard is missing or cannot be read.
         """
         samples: dict[int, Sample] = {}
-        places = sorted({self.number(int(index)) for index in indices})
+        places = sorted({self.number(index) for index in indices})
         start = 0
         while start < len(places):
             shard_number, _ = self.manifest.locate(places[start])
@@ -184,7 +191,7 @@ class PackedSamples:
                 for place in places[start:stop]:
                     samples[place] = shard.read(place - first)
             start = stop
-        return [samples[self.number(int(index))] for index in indices]
+        return [samples[self.number(index)] for index in indices]
 
     def batch(self, indices: Sequence[int] | Indices, key: int, *, channels_last: bool = False) -> Batch:
         """Returns samples as arrays, a value for each field.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -15,13 +16,15 @@ from dlio.files import digest_bytes
 from dlio.keyed import derive
 from dlio.loaders.ahead import Work, ahead, num_usable_cores
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.order import Shuffle, epoch_order, num_lanes
+from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
 from dlio.manifest import Manifest
 from dlio.topology import Topology
 
 _STATE_VERSION = 1
+_MAX_EPOCH = 2**63 - 1
 _PART_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
+_SHOWN_SHARDS = 4
 _AUGMENTATION = 1  # tells the keys of random boxes from those of the order
 
 
@@ -62,7 +65,8 @@ class ArrayBatches:
         """Returns the work of making one batch, in parts that fill some rows each."""
         batch = self.samples.empty(len(step.indices), channels_last=self.channels_last)
         parts = [partial(self.samples.fill, batch, rows.start, step.indices[rows], key) for rows in parts_of(step)]
-        return Work(batch | {"valid": step.valid} if self.mask else batch, tuple(parts))
+        about = partial(part_name, self.samples, step)
+        return Work(batch | {"valid": step.valid} if self.mask else batch, tuple(parts), about)
 
     def close(self) -> None:
         """Closes all files."""
@@ -72,6 +76,14 @@ class ArrayBatches:
 def parts_of(step: Step) -> list[slice]:
     """Returns the rows of each part of a batch."""
     return [slice(start, start + _PART_SIZE) for start in range(0, len(step.indices), _PART_SIZE)]
+
+
+def part_name(samples: PackedSamples, step: Step, number: int) -> str:
+    """Returns how many samples, and of which shards, part `number` of a batch holds."""
+    indices, manifest = step.indices[parts_of(step)[number]], samples.manifest
+    names = list(dict.fromkeys(manifest.shards[manifest.locate(samples.number(i))[0]].name for i in indices))
+    more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
+    return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +143,12 @@ class Loader:
             place: tells rank and world size; asked at the start of each epoch.
             num_threads: threads that read and decode; by default one for each core that may be used; 0 for none.
             prefetch: batches made ahead of the one in use.
-            timeout: seconds to wait for a batch at most.
+            timeout: seconds to wait for a batch at most; it needs threads.
 
         Raises:
-            UsageError: a number out of its range.
+            UsageError: a number out of its range, or something else in its place.
         """
+        check_shuffle(shuffle)
         if prefetch < 1 or (num_threads is not None and num_threads < 0):
             raise UsageError(f"prefetch={prefetch}, num_threads={num_threads}: expected at least 1 and at least 0")
         self.source = source
@@ -145,6 +158,8 @@ class Loader:
         self.lanes = num_lanes(source.manifest) if lanes is None else lanes
         self.end = end
         self.num_threads = num_usable_cores() if num_threads is None else num_threads
+        if timeout is not None and not (self.num_threads and timeout > 0):
+            raise UsageError(f"timeout={timeout}, num_threads={self.num_threads}: expected both above 0, or no timeout")
         self.prefetch = prefetch
         self.timeout = timeout
         self._place = place
@@ -163,6 +178,15 @@ class Loader:
         """The epoch that the next iteration runs."""
         return self._next.epoch
 
+    def share(self) -> Share:
+        """Returns this rank's part of every global batch.
+
+        Raises:
+            UsageError: the numbers cannot be shared out evenly.
+            LauncherError: the launcher's variables contradict each other.
+        """
+        return Share(*self._place(), self.batch_size, self.lanes)
+
     def steps(self, epoch: int) -> RankSteps:
         """Returns this rank's steps of a whole epoch.
 
@@ -171,7 +195,7 @@ class Loader:
             LauncherError: the launcher's variables contradict each other.
         """
         order = epoch_order(self.source.manifest, seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
-        return rank_steps(order, Share(*self._place(), self.batch_size, self.lanes), self.end)
+        return rank_steps(order, self.share(), self.end)
 
     def __len__(self) -> int:
         """Returns the number of batches of an epoch, the same on every rank."""
@@ -236,7 +260,7 @@ class Loader:
         """Makes the next iteration go on where `state_dict` was taken; an empty state changes nothing.
 
         Raises:
-            UsageError: the state is of another data set, order or seed, or no state of a loader.
+            UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
         """
         if not state:
             return
@@ -250,13 +274,30 @@ class Loader:
             )
         if state["seed"] != self.seed:
             raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
-        self._next = self._reached = Progress(int(state["epoch"]), int(state["samples"]) // self.lanes)
+        order = epoch_order(self.source.manifest, seed=self.seed, shuffle=self.shuffle, lanes=self.lanes)
+        samples = _count_in(state, "samples", int(order.lane_sizes.max()) * self.lanes)
+        self._next = self._reached = Progress(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
 
     def close(self) -> None:
         """Ends iterations that are under way and closes all files; the loader can be used again."""
         for batches in list(self._running):
             batches.close()
         self.source.close()
+
+
+def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
+    """Returns a count that a state holds: a whole number of any kind, such as a tensor's.
+
+    Raises:
+        UsageError: it is no whole number from 0 to `most`.
+    """
+    try:
+        value = operator.index(state[name])
+    except TypeError:
+        value = -1
+    if not 0 <= value <= most:
+        raise UsageError(f"the state has {name}={state[name]!r}: expected a whole number from 0 to {most}")
+    return value
 
 
 def order_id(manifest: Manifest, shuffle: Shuffle, lanes: int) -> str:

@@ -34,7 +34,7 @@ from dlio.images import Transform
 from dlio.loaders import tensorflow_records
 from dlio.loaders.dataset import IMAGE, Batch, PackedSamples, paired
 from dlio.loaders.loader import ArrayBatches, Loader, place_from_env
-from dlio.loaders.order import Shuffle
+from dlio.loaders.order import Shuffle, check_shuffle
 from dlio.loaders.share import End
 from dlio.manifest import Manifest
 from dlio.sample import Field
@@ -77,12 +77,13 @@ def dataset(
 
     Raises:
         ManifestError: there is no data set.
-        UsageError: numbers that cannot be shared out evenly, or a transform and no image.
+        UsageError: numbers that cannot be shared out evenly, no shuffle, or a transform and no image.
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """
     if (rank is None) != (world_size is None):
         raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
+    check_shuffle(shuffle)
     place = place_from_env() if rank is None or world_size is None else (rank, world_size)
     ends = End(end) if end is not None else End.DROP if drop_remainder else End.PAD
     samples = PackedSamples(data, transform, upright=upright)

@@ -17,7 +17,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pinned
 from dlio.errors import UsageError
 from dlio.loaders.ahead import Work
 from dlio.loaders.dataset import paired
-from dlio.loaders.loader import ArrayBatches, Loader, parts_of, place_from_env
+from dlio.loaders.loader import ArrayBatches, Loader, part_name, parts_of, place_from_env
 from dlio.loaders.order import Shuffle
 from dlio.loaders.share import End, Step
 from dlio.loaders.torch_dataset import PackedDataset, tensors
@@ -48,7 +48,8 @@ class ItemBatches:
         def fill(rows: slice) -> None:
             items[rows] = self.dataset.items(step.indices[rows], key)
 
-        return Work((items, step.valid), tuple(partial(fill, rows) for rows in parts_of(step)))
+        parts = tuple(partial(fill, rows) for rows in parts_of(step))
+        return Work((items, step.valid), parts, partial(part_name, self.dataset.packed, step))
 
     def close(self) -> None:
         """Closes all files."""
@@ -61,7 +62,11 @@ class RankSampler(DistributedSampler[int]):
     It is a DistributedSampler so that trainers which would replace any other sampler leave the order to dlio.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, dataset: PackedDataset, loader: Loader) -> None:
+        self.dataset = dataset
+        self.shuffle = bool(loader.shuffle)
+        self.seed = loader.seed
+        self.drop_last = loader.end is End.DROP
         self._loader = loader
 
     def __iter__(self) -> Iterator[int]:
@@ -70,6 +75,26 @@ class RankSampler(DistributedSampler[int]):
 
     def __len__(self) -> int:
         return sum(len(step.indices) for step in self._loader.steps(self.epoch))
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """This process's number among those that share the samples."""
+        return self._loader.share().rank
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """How many processes share the samples."""
+        return self._loader.share().world_size
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """How many samples this process takes in the next epoch, as every other does."""
+        return len(self)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """How many samples all processes take together, the repeated ones included."""
+        return self.num_samples * self.num_replicas
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -166,7 +191,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._loader = Loader(
             ItemBatches(dataset) if self._by_item else ArrayBatches(dataset.packed, mask=mask),
             batch_size or 1,
-            shuffle=shuffle or False,
+            shuffle=False if shuffle is None else shuffle,
             seed=self.seed,
             lanes=lanes,
             end=self.end,
@@ -179,7 +204,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             dataset,
             batch_size,
             None if own_order else bool(shuffle),
-            RankSampler(self._loader) if own_order else sampler,
+            RankSampler(dataset, self._loader) if own_order else sampler,
             batch_sampler,
             num_workers,
             collate_fn,
@@ -221,7 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         Raises:
             UsageError: the ranks' batches would not come out even, or images without a transform make no batch.
             CorruptRecordError, StorageError: when the batch that needs the record is reached.
-            TimeoutError: a batch took longer than `timeout`.
+            TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
         """
         if self._own_order:
             return map(self._convert, self._loader)

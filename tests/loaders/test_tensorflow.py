@@ -175,6 +175,8 @@ def test_what_makes_no_batch_is_refused(tmp_path: Path, packed: Manifest) -> Non
         dataset(pack_samples(tmp_path, schema, samples, num_shards=1), 1, **PLACE)
     with pytest.raises(UsageError, match="no whole batch"):
         dataset(packed, 30, drop_remainder=True, rank=0, world_size=2)
+    with pytest.raises(UsageError, match="shuffle='yes': expected"):
+        dataset(packed, 5, shuffle="yes", **PLACE)
     with pytest.raises(UsageError, match="both or neither"):
         dataset(packed, 4, rank=0)
 

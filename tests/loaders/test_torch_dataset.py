@@ -235,3 +235,19 @@ def test_other_processes_read_on_their_own(packed: Manifest, context: str) -> No
     queue.join_thread()
     assert number_of(dataset[12][0]) == 12
     dataset.packed.close()
+
+
+@pytest.mark.parametrize("index", [1.5, "1", None])
+def test_numbers_that_are_not_whole_are_refused(packed: Manifest, index: object) -> None:
+    dataset = PackedDataset(packed, Resize(8))
+    for read in (dataset.__getitem__, dataset.samples.__getitem__, dataset.packed.key):
+        with pytest.raises(TypeError, match=rf"sample {index!r} of 41: expected a whole number"):
+            read(index)  # type: ignore[arg-type]
+    assert dataset[np.int64(1)][1] == dataset[torch.tensor(1)][1] == dataset[1][1]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("int64", (0,)), ("float32[14]", (0, 14))])
+def test_a_data_set_without_samples_has_no_labels(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    schema = Schema.of({"image": "bytes", "label": dtype})
+    targets = PackedDataset(pack_samples(tmp_path, schema, [], num_shards=0)).targets
+    assert targets.shape == shape and targets.dtype == dtype.partition("[")[0]

@@ -20,7 +20,10 @@ from torch.utils.data import DistributedSampler, SequentialSampler
 
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
+from dlio.loaders.loader import ArrayBatches
+from dlio.loaders.share import Step
 from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
+from dlio.loaders.torch_loader import ItemBatches
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from tests.loaders.packing import pack_samples
@@ -267,6 +270,66 @@ def test_two_real_ranks_take_equal_steps_and_see_every_sample_once(
         seen = [number for rank in epoch for batch in rank for number in batch]
         assert sorted(seen) == (list(range(NUM_PHOTOS)) if "end" in options else sorted(set(seen)))
         assert len(seen) == (36 if options.get("drop_last") else NUM_PHOTOS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("samples", -5), ("samples", 10**9), ("samples", 42), ("samples", 1.5), ("epoch", -1), ("epoch", "x")],
+)
+def test_numbers_that_no_state_holds_are_refused(packed: Manifest, name: str, value: object) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(16)), 4, True)
+    with pytest.raises(UsageError, match=f"the state has {name}={value!r}: expected a whole number from 0 to"):
+        loader.load_state_dict({**loader.state_dict(), name: value})
+    loader.load_state_dict({**loader.state_dict(), "samples": torch.tensor(12), "epoch": np.int64(1)})
+    assert loader.state_dict()["samples"] == 12 and len(numbers(loader)) == NUM_PHOTOS - 12
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_its_sampler_is_a_distributed_sampler_in_every_attribute(packed: Manifest, drop_last: bool) -> None:
+    dataset = PackedDataset(packed, Resize(16))
+    loader = DataLoader(dataset, 4, True, drop_last=drop_last, seed=5, rank=1, world_size=2)
+    theirs = DistributedSampler(dataset, 2, 1, shuffle=True, seed=5)
+    assert {name for name in vars(theirs) if not hasattr(loader.sampler, name)} == set()
+    ours: Any = loader.sampler
+    assert (ours.dataset, ours.num_replicas, ours.rank) == (dataset, 2, 1)
+    assert (ours.shuffle, ours.seed, ours.drop_last, ours.epoch) == (True, 5, drop_last, 0)
+    assert ours.num_samples == len(ours) == len(list(ours)) == (20 if drop_last else 21)
+    assert ours.total_size == 2 * ours.num_samples
+    loader.set_epoch(3)
+    assert ours.epoch == 3
+
+
+def test_a_batch_that_does_not_come_in_time_names_its_shards(packed: Manifest) -> None:
+    go_on = threading.Event()
+
+    def hang(image: Any) -> torch.Tensor:
+        go_on.wait(60)
+        return torch.zeros(3, 8, 8, dtype=torch.uint8)
+
+    loader = DataLoader(PackedDataset(packed, hang), 4, num_workers=1, timeout=0.05)
+    batches = iter(loader)
+    with pytest.raises(TimeoutError, match=r"longer than 0.05 s, .* is 4 samples of shard-\d+ in .*: check"):
+        next(batches)
+    loader.close()
+    go_on.set()
+
+
+def test_of_many_shards_a_few_are_named(tmp_path: Path) -> None:
+    samples = [Sample(str(i), {"number": i}) for i in range(9)]
+    packed = pack_samples(tmp_path, Schema.of({"number": "int64"}), samples, num_shards=9)
+    dataset = PackedDataset(packed)
+    step = Step(np.arange(-1, 8), np.ones(9, np.bool_))
+    names = f"shard-00008, shard-00000, shard-00001, shard-00002 and 5 more shards in {tmp_path}"
+    for source in (ItemBatches(dataset), ArrayBatches(dataset.packed)):
+        assert source.work(step, 0).about(0) == f"9 samples of {names}"
+
+
+def test_values_of_another_kind_are_refused_by_name(packed: Manifest) -> None:
+    dataset = PackedDataset(packed, Resize(16))
+    with pytest.raises(UsageError, match="shuffle='yes': expected True"):
+        DataLoader(dataset, 4, "yes")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="timeout=3, num_threads=0: expected both above 0"):
+        DataLoader(dataset, 4, timeout=3)
 
 
 def test_state_is_elastic(packed: Manifest) -> None:
