@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+import dlio
 from dlio.manifest import Manifest
 
 from .conftest import write_dataset
 
+TRAIN = Path(__file__).parents[2] / "tools" / "demo" / "train.py"
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
 SCRIPT = Path(__file__).with_name("virtual_cluster.sh")
 NEEDED = ("slurmctld", "slurmd", "srun", "munged", "nsenter", "unshare", "ip", "setpriv")
@@ -132,6 +135,39 @@ def test_a_job_script_stages_trains_and_leaves_nothing(
     assert len(verified) == len(shared.shards) * (1 if strategy == "partition" else 3)
     assert {host for host, _ in verified} == {"node1", "node2", "node3"}
     cluster.wait_until_empty()
+
+
+# Static node ranks: the parts lie on the nodes by SLURM's numbers, and torchrun's own rendezvous would deal new ones.
+TORCHRUN = """#!/bin/bash
+rm -f "$1"/*.tfrecord  # from here on only the copies on the SSDs are left
+export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0
+exec torchrun --nnodes=3 --nproc-per-node=1 --node-rank="$SLURM_NODEID" --master-addr=node1 --master-port=29500 \\
+  "$2" "$1"
+"""
+
+
+def test_the_demo_trains_from_the_ssds(
+    start: Callable[[], Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    cluster = start()
+    packed = pack_photos(tmp_path / "photos", cluster.folder / "packed")
+    monkeypatch.setenv("DLIO_STAGE_OPTIONS", "--strategy partition")
+    torchrun = script(cluster, "torchrun", TORCHRUN)
+    output = cluster.batch(TOOLS / "slurm-job.sh", packed, cluster.local, torchrun, packed, TRAIN)
+    epochs = [line for line in output.splitlines() if line.startswith("epoch ")]
+    assert [line.split(",")[0] for line in epochs] == [f"epoch {number}: 192 images on 3 ranks" for number in (0, 1)]
+    cluster.wait_until_empty()
+
+
+def pack_photos(photos: Path, out: Path) -> Path:
+    """Packs 192 images of two classes into six shards, and returns where."""
+    for number in range(192):
+        label = number % 2
+        path = photos / f"class-{label}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 64), (200 * label, number, 100)).save(path)
+    return dlio.pack(dlio.sources.image_folder(photos), out, num_shards=6, engine="serial").root
 
 
 def hooks(start: Callable[[], Cluster], **settings: str) -> None:
