@@ -55,6 +55,7 @@ def stage(args: argparse.Namespace) -> int:
     """Brings the packed data set DATASET to DEST, on each node once; every process of a job may call it.
 
     A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
+    With --json one process of each node prints an object: its first, and any other that had to copy in its place.
     """
     from dlio.stage.job import Options
     from dlio.stage.run import run
@@ -78,7 +79,8 @@ def stage(args: argparse.Namespace) -> int:
             report=lambda num_bytes: progress.advance(num_bytes, num_bytes),
         )
     if args.json:
-        return print_report(args, asdict(summary))
+        leads = not topology.local_rank or summary.copied_bytes > 0
+        return print_report(args, asdict(summary)) if leads else EXIT_DONE
     rate = format_size(summary.copied_bytes / max(summary.seconds, 1e-9))
     say(
         args,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.claim import Claim, claimed
+from dlio.claim import Claim, claimed, is_in_progress
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
 from dlio.stage import lease
@@ -17,6 +18,8 @@ from dlio.stage.cache import make_room
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome
+
+_HEAD_START_SECONDS = 2.0
 
 
 def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Outcome:
@@ -41,6 +44,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
     if folder.holds(wanted):
         folder.touch()
         return Outcome(staged)
+    _let_the_leader_begin(job, folder, wanted)
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
         if claim is None:
             return Outcome(staged)
@@ -48,6 +52,15 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         fill(job, folder, wanted, claim, tally)
         folder.finish(manifest, [file.name for file in wanted])
     return Outcome(staged, tally.read, tally.written)
+
+
+def _let_the_leader_begin(job: Job, folder: StagedFolder, wanted: Sequence[File]) -> None:
+    """Waits a moment for the first process of this node, so that the one that copies is the one that reports."""
+    deadline = time.monotonic() + _HEAD_START_SECONDS
+    while job.topology.local_rank and time.monotonic() < deadline:
+        if is_in_progress(folder.claims) or folder.holds(wanted):
+            return
+        time.sleep(0.01)
 
 
 def fill(
