@@ -110,7 +110,10 @@ class Field:
     def _convert_number(self, value: object) -> Value:
         import numpy as np
 
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            raise SchemaError(f"expected {self}, found {_describe(value)} of unequal parts") from None
         if array.dtype != self.dtype:
             exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, np.dtype(self.dtype)))
             if not exact:

@@ -115,6 +115,13 @@ class TestPack:
         assert "shard-000001" in out
         assert not (tmp_path / "out").exists()
 
+    def test_a_dry_run_tells_the_size_and_no_content_id(self, run, photos, tmp_path):
+        _, out, _ = run("pack", photos, tmp_path / "out", "--format", "tfrecord", "--dry-run", "--json")
+        report = json.loads(out)
+        assert report["bytes"] == sum(path.stat().st_size for path in photos.rglob("*.png"))
+        assert (report["samples"], report["shards"]) == (12, 1)
+        assert "content_id" not in report
+
     def test_skipped_samples_are_listed_and_the_code_is_1(self, run, photos, tmp_path):
         (photos / "cat/bad.png").write_bytes(b"no")
         command = ["pack", photos, tmp_path / "out", "--format", "tfrecord", "--on-error", "skip"]
@@ -163,6 +170,7 @@ class TestExitCodes:
             "pack {photos} {out} --format tfrecord --source floppy",
             "pack {photos} {out} --format tfrecord --option split=test",
             "pack {photos} {out} --format tfrecord --option split",
+            "pack {photos} {out} --format tfrecord --root {photos}",
             "pack {photos}/absent {out} --format tfrecord",
             "pack {photos}/cat/0001.png {out} --format tfrecord",
         ],
@@ -232,6 +240,42 @@ def test_a_closed_pipe_ends_quietly(packed):
     command = f"{sys.executable} -m dlio info {packed} | true"
     run = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert "Traceback" not in run.stderr
+
+
+def test_a_full_disk_under_the_report_is_said(packed):
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run([sys.executable, "-m", "dlio", "info", packed], stdout=full, stderr=subprocess.PIPE)
+    assert run.stderr.decode() == "dlio: cannot write the report: No space left on device\n"
+    assert run.returncode == 4
+
+
+def test_a_newline_in_a_class_name_breaks_no_line(run, tmp_path):
+    make_image_folder(tmp_path / "in", {"a\nb\x1b[2J": 2})
+    dlio.pack(dlio.sources.image_folder(tmp_path / "in"), tmp_path / "out", engine="serial")
+    assert r"a\nb\x1b[2J" in run("info", tmp_path / "out")[1]
+
+
+def test_a_missing_file_is_listed_once_and_in_words(run, packed):
+    file = packed / Manifest.load(packed).shards[0].files[0].name
+    file.unlink()
+    code, _, err = run("verify", packed, "--workers", 1)
+    assert (code, err.count("\n"), err.count(str(file))) == (1, 1, 2)
+    assert "No such file" in err
+    assert "[Errno" not in err
+
+
+def test_an_interrupted_check_promises_nothing(packed):
+    source = f"""
+import os, signal, sys
+from dlio import cli
+from dlio.executors import processes
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+processes.open = interrupt
+sys.exit(cli.main(["verify", {str(packed)!r}]))
+"""
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "dlio: interrupted\n")
 
 
 def test_an_interrupt_says_how_to_go_on(photos, tmp_path):

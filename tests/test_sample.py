@@ -182,3 +182,9 @@ def test_the_checksum_of_a_column_major_array_is_that_of_its_values():
     box = np.arange(6, dtype="int16").reshape(2, 3)
     sums = {crc32c(Sample("", {"box": order}), schema) for order in (box, np.asfortranarray(box))}
     assert len(sums) == 1
+
+
+def test_lists_of_different_lengths_are_no_array():
+    schema = Schema.of({"box": "float32[2,2]"})
+    with pytest.raises(SchemaError, match=r"'k', field 'box': expected float32\[2,2\], found a list of 2 of unequal"):
+        schema.check(Sample("k", {"box": [[1, 2], [3]]}))

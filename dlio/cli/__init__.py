@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import os
 import sys
+from contextlib import suppress
 
 from dlio import __version__
 from dlio.cli import adopting, packing, staging
@@ -32,18 +34,28 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(format="dlio: %(message)s", level=logging.WARNING)
     try:
         code: int = args.function(args)
+        sys.stdout.flush()
     except DlioError as error:
         _complain(error, _message(error))
         return error.exit_code
     except BrokenPipeError:
+        _discard_output()
         return EXIT_DONE
     except OSError as error:
-        _complain(error, f"{error.filename}: {error.strerror}")
+        _discard_output()
+        _complain(error, f"{error.filename or 'cannot write the report'}: {error.strerror}")
         return StorageError.exit_code
     except KeyboardInterrupt as error:
-        _complain(error, "interrupted; run the same command again to go on")
+        advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
+        _complain(error, f"interrupted{advice}")
         return 130
     return code
+
+
+def _discard_output() -> None:
+    """Lets what is left of the output go nowhere, so that its flush at the end does not fail again."""
+    with suppress(OSError, ValueError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(error: BaseException, message: str) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from typing import Any
 
 from dlio.errors import EXIT_DONE
 from dlio.sizes import format_size
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a name with such would break lines, or worse
+
 
 def say(args: argparse.Namespace, line: str) -> None:
     """Prints a line for people, unless --quiet or --json asks for none."""
     if not (args.quiet or args.json):
-        print(line)
+        print(_CONTROL.sub(lambda found: repr(found[0])[1:-1], line))
 
 
 def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:

@@ -89,7 +89,9 @@ def _print_plan(args: argparse.Namespace) -> int:
     )
     for shard in plan.shards:
         say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
-    return print_report(args, _describe(plan.header) | {"shards": len(plan.shards), "samples": len(plan.listing)})
+    num_bytes = sum(shard.num_bytes for shard in plan.shards)
+    report = _describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
+    return print_report(args, {name: report[name] for name in report if name not in ("skipped", "content_id")})
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
@@ -224,6 +226,7 @@ def _dataset_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
+    verb.set_defaults(resumes=True)
     verb.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     amount = verb.add_mutually_exclusive_group()

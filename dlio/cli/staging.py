@@ -23,6 +23,7 @@ def add_verbs(verbs: Any) -> None:
     from dlio.stage.run import strategy_names
 
     bring = add_verb(verbs, stage)
+    bring.set_defaults(resumes=True)
     dataset_argument(bring)
     bring.add_argument("dest", metavar="DEST", type=Path, help="a folder on node-local storage; on Lustre for stripe")
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")

@@ -25,6 +25,19 @@ class ShardPlan:
     num_bytes: int
 
 
+def shard_name(number: int) -> str:
+    """Returns the name of a shard, the stem of its files' names."""
+    return f"shard-{number:06d}"
+
+
+def shard_number(file_name: str) -> int | None:
+    """Returns the number of the shard that a file or folder of this name belongs to, None where it belongs to none."""
+    digits = file_name.partition(".")[0].removeprefix("shard-")
+    if not (digits.isdecimal() and digits.isascii() and len(digits) < 20):
+        return None
+    return int(digits) if file_name.startswith(f"{shard_name(int(digits))}.") else None
+
+
 def plan_shards(
     num_bytes: Array,
     *,
@@ -47,14 +60,15 @@ def plan_shards(
     """
     import numpy as np
 
-    if any(value is not None and value <= 0 for value in (shard_bytes, num_shards)):
-        raise UsageError("the size and the number of shards must be positive")
+    for value in (shard_bytes, num_shards):
+        if value is not None and (not isinstance(value, int) or value <= 0):
+            raise UsageError(f"the size of shards in bytes and their number are a whole number from 1, found {value!r}")
     count = len(num_bytes)
     order = np.arange(count) if seed is None else shuffled(count, seed)
     if bounds is None or shard_bytes is not None or num_shards is not None:
         bounds = _bounds(np.cumsum(num_bytes[order], dtype="int64"), shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
     return [
-        ShardPlan(f"shard-{number:06d}", order[start:stop], int(num_bytes[order[start:stop]].sum()))
+        ShardPlan(shard_name(number), order[start:stop], int(num_bytes[order[start:stop]].sum()))
         for number, (start, stop) in enumerate(pairwise(bounds.tolist()))
     ]
 

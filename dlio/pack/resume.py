@@ -13,6 +13,7 @@ from dlio import files, manifest
 from dlio.claim import start_time
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import Manifest, Shard
+from dlio.pack.plan import shard_number
 from dlio.pack.write import ASIDE
 
 CLAIMS = "claims"  # below ASIDE: who is packing
@@ -27,7 +28,7 @@ class Held:
     Attributes:
         out: the folder.
         published: the data set there.
-        partial: the shards that an interrupted run has finished, if there are any.
+        partial: what an interrupted run has begun, if it has published anything.
         names: the paths of all files below the folder that dlio has packed, as manifests name them.
         foreign: the names of other files and folders.
     """
@@ -58,9 +59,10 @@ class Held:
         except ManifestError as error:
             advice = f"as it does not tell which files are dlio's, remove {out} yourself, or give another folder"
             raise ManifestError(f"{error}; {advice}") from error
-        if partial is not None and not partial.shards:
+        unlisted = _unlisted(out, partial)
+        if partial is not None and not (partial.shards or unlisted):
             partial = None
-        names = _names(published) | _names(partial) | _names(coming)
+        names = _names(published) | _names(partial) | _names(coming) | unlisted
         own = {manifest.NAME, manifest.PARTIAL_NAME, ASIDE, *(path.name for path in _unpublished(out))}
         own |= {name.partition("/")[0] for name in names}
         return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
@@ -104,6 +106,16 @@ class Held:
 
 def _names(found: Manifest | None) -> frozenset[str]:
     return frozenset(file.name for shard in found.shards for file in shard.files) if found else frozenset()
+
+
+def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
+    """Returns the files of the shards that an interrupted run may have published and not listed any more."""
+    if partial is None:
+        return frozenset()
+    num_shards = partial.origin.get("num_shards", 0)
+    found = [out / name for name in _entries(out) if (number := shard_number(name)) is not None and number < num_shards]
+    files_of = [file for path in found for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    return frozenset(str(file.relative_to(out)) for file in files_of)
 
 
 def _unpublished(out: Path) -> list[Path]:

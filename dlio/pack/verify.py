@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio import files
-from dlio.errors import CorruptRecordError, DlioError, SourceError
+from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError
 from dlio.executors import default_workers, map_bounded, processes
 from dlio.manifest import Manifest, Shard
 from dlio.pack.inspect import decode_image
@@ -84,15 +84,25 @@ class ShardCheck:
 
 def check_shard(check: ShardCheck) -> tuple[Shard, list[Damage]]:
     """Returns the shard and all damage in it."""
-    return check.shard, [*_damaged_files(check.header.root, check.shard), *_damaged_records(check)]
+    damaged, readable = _damaged_files(check.header.root, check.shard)
+    return check.shard, [*damaged, *(_damaged_records(check) if readable else ())]
 
 
-def _damaged_files(root: Path, shard: Shard) -> Iterator[Damage]:
+def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
+    """Returns the files that differ from their digest or cannot be read, and whether all can be."""
+    damaged, readable = [], True
     for file in shard.files:
         try:
             files.check_digest(root / file.name, file.digest)
         except DlioError as error:
-            yield Damage(shard.name, str(root / file.name), str(error))
+            damaged.append(Damage(shard.name, str(root / file.name), _text(error)))
+            readable &= isinstance(error, DigestError)
+    return damaged, readable
+
+
+def _text(error: DlioError) -> str:
+    """Returns the message without the number that the system's errors carry."""
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
@@ -103,7 +113,7 @@ def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
     except DlioError as error:
-        yield Damage(shard.name, str(check.header.root / shard.files[0].name), str(error))
+        yield Damage(shard.name, str(check.header.root / shard.files[0].name), _text(error))
         return
     try:
         for index in range(len(reader)):
@@ -119,7 +129,7 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
         if decode:
             _decode(sample)
     except DlioError as error:
-        problem = error.problem if isinstance(error, CorruptRecordError) else str(error)
+        problem = error.problem if isinstance(error, CorruptRecordError) else _text(error)
         yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
 
 

@@ -87,6 +87,19 @@ class TestNothingWorthKeeping:
         dlio.pack(image_folder(photos), tmp_path / "out", num_shards=2, on_error="skip", engine="serial")
         assert len(samples(tmp_path / "out")) == 35
 
+    def test_shards_that_a_killed_run_did_not_come_to_list_are_its_own(self, photos, out, others):
+        header = (out / NAME).read_text().splitlines(keepends=True)[0]
+        (out / NAME).unlink()
+        (out / PARTIAL_NAME).write_text(header)
+        with pytest.raises(UsageError, match="an unfinished pack of another data set"):
+            dlio.pack(others, out, **HOW)
+        dlio.pack(image_folder(photos), out, **HOW)
+        assert len(samples(out)) == 36
+        (out / NAME).unlink()
+        (out / PARTIAL_NAME).write_text(header)
+        dlio.pack(others, out, overwrite=True, num_shards=1, engine="serial")
+        assert not list(out.glob("shard-000001*"))
+
     def test_out_that_is_a_file_is_called_one(self, photos, tmp_path):
         (tmp_path / "out").write_text("")
         with pytest.raises(UsageError, match=r"out is a file: give the name of a folder"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import UsageError
-from dlio.pack.plan import plan_shards
+from dlio.pack.plan import plan_shards, shard_name, shard_number
 
 SIZES = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=200).map(lambda sizes: np.array(sizes, dtype="int64"))
 SEEDS = st.none() | st.integers(0, 2**63)
@@ -71,3 +71,19 @@ def test_sizes_of_nothing_are_planned_too():
 def test_what_cannot_be_is_refused(arguments):
     with pytest.raises(UsageError):
         plan_shards(np.ones(3, "int64"), **arguments)
+
+
+@pytest.mark.parametrize("wrong", [{"shard_bytes": "1MiB"}, {"num_shards": 2.5}, {"num_shards": 0}])
+def test_sizes_and_numbers_that_are_none_are_refused(wrong):
+    with pytest.raises(UsageError, match=rf"whole number from 1, found {next(iter(wrong.values()))!r}"):
+        plan_shards(np.array([1, 2, 3]), **wrong)
+
+
+@pytest.mark.parametrize("number", [0, 12, 999_999, 1_000_000])
+def test_shards_are_known_by_their_files_names(number):
+    assert shard_number(f"{shard_name(number)}.tar") == number
+
+
+@pytest.mark.parametrize("name", ["shard-1.tar", "shard-000001", "shard-.tar", "shard--00001.x", "other-000001.tar"])
+def test_other_names_are_no_shards(name):
+    assert shard_number(name) is None

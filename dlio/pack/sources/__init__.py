@@ -1,7 +1,7 @@
 """Sources of samples: one module for each kind of input, found by name.
 
 A source lists its samples once, on one process, and reads them one by one, in the workers. To add one, add a module to
-this folder with `recognises(path)`, `open_source(path, root, **options)` and a class that fulfils `Source`; `_` in the
+this folder with `recognises(path)`, `open_source(path, **options)` and a class that fulfils `Source`; `_` in the
 module's name is `-` on the command line.
 """
 
@@ -46,8 +46,8 @@ class SourceModule(Protocol):
     def recognises(self, path: Path) -> bool:
         """Tells whether `path` looks like this kind of input; reads no more than a few lines or names."""
 
-    def open_source(self, path: Path, root: Path | None, **options: str) -> Source:
-        """Returns the source at `path`; `root` is the folder that a list's paths start from."""
+    def open_source(self, path: Path, **options: Any) -> Source:
+        """Returns the source at `path`; the option `root` is a folder that paths start from, all others are text."""
 
 
 def names() -> list[str]:
@@ -66,11 +66,11 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     Args:
         path: a folder or a file.
         name: the kind of source.
-        root: the folder that a list's paths start from.
+        root: the folder that the paths in a list, or in an archive, start from.
         **options: the keywords of the source's function, as text.
 
     Raises:
-        UsageError: there is no source of this name, it has no such option, or `path` is not recognised.
+        UsageError: there is no source of this name, it takes no such option or no root, or `path` is not recognised.
     """
     path = Path(path)
     if name != "auto" and name not in names():
@@ -81,7 +81,13 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     if not kinds:
         raise UsageError(f"{path} is not recognised: give its kind by --source, one of {', '.join(names())}")
     kind = _most_particular(kinds)
-    return _load(kind).open_source(path, Path(root) if root is not None else None, **_known(kind, options))
+    if root is not None and "root" not in _options(kind):
+        raise UsageError(f"the source {kind} reads {path} itself, given the root {root} too: leave --root out")
+    for option in options:
+        if option not in _options(kind):
+            own = ", ".join(name for name in _options(kind) if name != "root")
+            raise UsageError(f"the source {kind} has no option {option!r}, only {own or 'none'}")
+    return _load(kind).open_source(path, **options, **({"root": Path(root)} if root is not None else {}))
 
 
 def _most_particular(kinds: list[str]) -> str:
@@ -89,9 +95,5 @@ def _most_particular(kinds: list[str]) -> str:
     return next((kind for kind in kinds if kind not in ("imagefolder", "csv", "caffe-list")), kinds[0])
 
 
-def _known(kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    known = list(inspect.signature(_load(kind).open_source).parameters)[2:]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"the source {kind} has no option {name!r}, only {', '.join(known) or 'none'}")
-    return options
+def _options(kind: str) -> list[str]:
+    return list(inspect.signature(_load(kind).open_source).parameters)[1:]

@@ -39,7 +39,7 @@ def recognises(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def open_source(path: Path, root: Path | None) -> Archive:
+def open_source(path: Path, root: Path | None = None) -> Archive:
     """Returns the source of the archive `path`."""
     return archive(path, root)
 

@@ -55,7 +55,7 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(
-    path: Path, root: Path | None, path_column: str | None = None, label_columns: str | None = None
+    path: Path, root: Path | None = None, path_column: str | None = None, label_columns: str | None = None
 ) -> CsvFile:
     """Returns the source of the CSV file `path`; the columns of labels have commas between their names."""
     return csv_file(path, root, path_column, tuple(label_columns.split(",")) if label_columns else None)

@@ -56,7 +56,7 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(
-    path: Path, root: Path | None, clip: str = "10", targets: str = "0", stride: str = "1", step: str | None = None
+    path: Path, clip: str = "10", targets: str = "0", stride: str = "1", step: str | None = None
 ) -> Frames:
     """Returns the source at `path`; options are those of `frames`."""
     return frames(path, clip, targets, stride, step)

@@ -28,9 +28,9 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(entry.is_dir() for entry in _scan(path))
 
 
-def open_source(path: Path, root: Path | None) -> ImageFolder:
-    """Returns the source at `path`, or at `root` where that is given."""
-    return image_folder(root or path)
+def open_source(path: Path) -> ImageFolder:
+    """Returns the source at `path`."""
+    return image_folder(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ def recognises(path: Path) -> bool:
     return (path / manifest.NAME).is_file()
 
 
-def open_source(path: Path, root: Path | None) -> Packed:
-    """Returns the source at `path`, or at `root` where that is given."""
-    return packed(root or path)
+def open_source(path: Path) -> Packed:
+    """Returns the source at `path`."""
+    return packed(path)
 
 
 @dataclass(frozen=True, slots=True)
