@@ -7,7 +7,6 @@ fulfils `Engine`. Tasks and results are pickled, so an exception that a task rai
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
@@ -15,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
+from dlio.cores import num_usable_cores
 from dlio.errors import StorageError, UsageError
 
 Task = TypeVar("Task")
@@ -98,9 +98,17 @@ def refuse_workers(engine: str, workers: int | None, giver: str) -> None:
         raise UsageError(f"the engine {engine} has the workers of {giver}, given {workers}: leave --workers out")
 
 
-def default_workers() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def num_workers(workers: int | None) -> int:
+    """Returns the number of workers asked for, by default one for each core that this process may use.
+
+    Raises:
+        UsageError: `workers` is no number of them.
+    """
+    if workers is None:
+        return num_usable_cores()
+    if not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"the number of workers is a whole number from 1, found {workers!r}")
+    return workers
 
 
 def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
-from dlio.executors import Pool, default_workers, refuse_address
+from dlio.executors import Pool, num_workers, refuse_address
 
 _PR_SET_PDEATHSIG = 1
 
@@ -25,7 +25,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         UsageError: an address is given.
     """
     refuse_address("processes", address)
-    workers = workers or default_workers()
+    workers = num_workers(workers)
     executor = ProcessPoolExecutor(
         workers, multiprocessing.get_context("fork"), initializer=_follow_parent, initargs=(os.getpid(),)
     )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError
@@ -92,13 +90,3 @@ def _wait(work: Work[T], parts: list[Future[None]], timeout: float | None) -> T:
             f"the first is {work.about(first)}: check the storage and the transform, or give more time"
         )
     return work.item
-
-
-def num_usable_cores() -> int:
-    """Returns how many cores this process may use: its affinity mask, bounded by the control group's quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):  # no control groups of version 2, or this process is in the root group
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

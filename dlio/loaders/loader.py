@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from dlio.cores import num_usable_cores
 from dlio.errors import UsageError
 from dlio.files import digest_bytes
 from dlio.keyed import derive
-from dlio.loaders.ahead import Work, ahead, num_usable_cores
+from dlio.loaders.ahead import Work, ahead
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps

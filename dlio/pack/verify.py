@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlio import files
 from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError
-from dlio.executors import default_workers, map_bounded, processes
+from dlio.executors import map_bounded, num_workers, processes
 from dlio.manifest import Manifest, Shard
 from dlio.pack.inspect import decode_image
 from dlio.sample import Sample
@@ -63,7 +63,7 @@ def verify(
     """
     found: dict[str, list[Damage]] = {}
     checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards_here)
-    with processes.open(min(workers or default_workers(), max(1, len(manifest.shards_here))), None) as pool:
+    with processes.open(min(num_workers(workers), max(1, len(manifest.shards_here))), None) as pool:
         for shard, damage in map_bounded(pool, check_shard, checks):
             found[shard.name] = damage
             report(shard)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dlio import executors
+from dlio.cores import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
 
@@ -145,9 +146,16 @@ def _runs(process: str) -> bool:
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(UsageError, match="'steam' is no engine: expected one of .*processes, .*serial"):
+    with pytest.raises(UsageError, match=r"'steam' is no engine: expected one of .*processes, .*serial"):
         executors.open_engine("steam", 1)
 
 
 def test_the_default_number_of_workers_is_what_this_process_may_use():
-    assert executors.default_workers() == len(os.sched_getaffinity(0))
+    assert executors.num_workers(None) == num_usable_cores()
+    assert executors.num_workers(3) == 3
+
+
+@pytest.mark.parametrize("workers", [0, -3, "2", 1.5])
+def test_what_is_no_number_of_workers_is_refused(workers):
+    with pytest.raises(UsageError, match=f"number of workers is a whole number from 1, found {workers!r}"):
+        executors.num_workers(workers)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dlio.errors import CorruptRecordError, LauncherError, StorageError, TimedOutError, UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders.ahead import Work, ahead, num_usable_cores
+from dlio.loaders.ahead import Work, ahead
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.order import Shuffle, Window
@@ -394,4 +394,3 @@ def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:
     for options in ({"prefetch": 0}, {"num_threads": -1}):
         with pytest.raises(UsageError, match="expected at least"):
             loader_of(packed, **options)  # type: ignore[arg-type]
-    assert 1 <= num_usable_cores() <= len(os.sched_getaffinity(0))

@@ -115,7 +115,7 @@ def index(
         StorageError: the folder cannot be read or written.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
-    from dlio.executors import default_workers, map_bounded, processes
+    from dlio.executors import map_bounded, num_workers, processes
     from dlio.manifest import Manifest
     from dlio.pack.adopt._classes import class_names
     from dlio.pack.adopt._find import find_shards
@@ -134,7 +134,7 @@ def index(
     origin = {"source": INDEXED, "path": str(root), "num_shards": len(found)}
     scanned: dict[str, Shard] = {}
     try:
-        with processes.open(min(workers or default_workers(), len(tasks)), None) as pool:
+        with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
             for shard in map_bounded(pool, scan_shard, tasks):
                 scanned[shard.name] = shard
                 report(shard)
