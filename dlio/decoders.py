@@ -130,10 +130,11 @@ def _decode_row(
     """Decodes one window by Pillow into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
     left, top, width, height = box.tolist()
     try:
-        image = _upright(_open(picture), upright).crop((left, top, left + width, top + height)).convert("RGB")
+        image = _upright(_open(picture), upright).crop((left, top, left + width, top + height))
+        image = image if image.mode == "L" else image.convert("RGB")  # grey is resized as one channel, not as three
     except pillow.ERRORS as error:
         return f"the image cannot be decoded: {pillow.reason(error)}"
-    pixels = np.asarray(image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR))
+    pixels = np.asarray(image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR).convert("RGB"))
     out[...] = pixels[:, ::-1] if flip else pixels
     return None
 
