@@ -210,11 +210,7 @@ class Manifest:
         if lines is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
             raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
-        manifest = parse(lines, path)
-        expected = manifest.origin.get("num_shards")
-        if expected is not None and expected != len(manifest.shards):
-            raise ManifestError(f"{path} names {expected} shards and lists {len(manifest.shards)}: it is cut off")
-        return manifest
+        return parse_whole(lines, path)
 
     def save(self, root: str | Path) -> Path:
         """Publishes the manifest in the folder `root` and returns its path.
@@ -272,6 +268,19 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
         raise ManifestError(f"{path}, line {number}: {_reason(error)}: restore the file or pack it anew") from error
+
+
+def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
+    """Returns the manifest that `lines` describe, of which none may be missing.
+
+    Raises:
+        ManifestError: as `parse` says, or the last shards are missing.
+    """
+    manifest = parse(lines, path)
+    expected = manifest.origin.get("num_shards")
+    if expected is not None and expected != len(manifest.shards):
+        raise ManifestError(f"{path} names {expected} shards and lists {len(manifest.shards)}: it is cut off")
+    return manifest
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:

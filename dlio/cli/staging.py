@@ -15,6 +15,7 @@ from dlio.progress import Progress
 from dlio.sizes import format_size
 
 if TYPE_CHECKING:
+    from dlio.stage.source import Source
     from dlio.topology import Topology
 
 
@@ -24,7 +25,7 @@ def add_verbs(verbs: Any) -> None:
 
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
-    dataset_argument(bring)
+    bring.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
     bring.add_argument("dest", metavar="DEST", type=Path, help="a folder on node-local storage; on Lustre for stripe")
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")
     bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
@@ -60,18 +61,20 @@ def stage(args: argparse.Namespace) -> int:
     """
     from dlio.stage.job import Options
     from dlio.stage.run import run
+    from dlio.stage.source import source_of
     from dlio.topology import Topology
 
     topology = Topology.from_env()
-    manifest = Manifest.load(args.dataset)
+    source = source_of(args.dataset)
+    manifest = source.manifest
     if args.dry_run:
-        return _preview(args, manifest, topology)
+        return _preview(args, source, topology)
     quiet = args.quiet or topology.rank != 0
     options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank)
     with Progress("stage", unit="bytes", quiet=quiet) as progress:
         progress.start(manifest.num_bytes)
         staged, summary = run(
-            manifest,
+            source,
             args.dest,
             strategy=args.strategy,
             topology=topology,
@@ -92,10 +95,10 @@ def stage(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _preview(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> int:
+def _preview(args: argparse.Namespace, source: Source, topology: Topology) -> int:
     from dlio.stage.decide import preview
 
-    shown = preview(manifest, args.dest, strategy=args.strategy, copies=args.copies, topology=topology)
+    shown = preview(source, args.dest, strategy=args.strategy, copies=args.copies, topology=topology)
     return print_report(args, shown.to_json())
 
 

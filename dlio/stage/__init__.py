@@ -2,6 +2,7 @@
 
     plan -> claim -> copy -> publish
 
+The data set is read from a folder or a URL (source.py, remote.py).
 A strategy (dlio/stage/strategies) decides which files a node gets. Of the node's processes one claims the copy
 (dlio/claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
 
@@ -36,7 +37,7 @@ def stage(
     interrupted run has finished is not copied again. Safe to call from threads.
 
     Args:
-        dataset: the folder of a packed data set, or its manifest.
+        dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
         dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`, or beside another
             user's copy of that name: only copies of this user and whole ones of root are used.
         strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
@@ -50,6 +51,7 @@ def stage(
         ManifestError: there is no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.
+        MissingPackageError: a URL needs a package that is not installed.
         LauncherError: the launcher's variables contradict each other.
     """
     from dlio.stage.job import Options

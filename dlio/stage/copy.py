@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import IO
 
 from dlio import files
-from dlio.errors import DigestError, StorageError
+from dlio.errors import DigestError
 from dlio.manifest import File
+from dlio.stage.source import Source, rest_of
 
 # Eight files at once hide a latency of some ms per read; with 4 MiB blocks that is 32 MiB of buffers.
 THREADS = 8
 BLOCK_BYTES = 4 << 20
-_FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
 
 
 class StoppedError(Exception):
@@ -75,8 +75,8 @@ class Copying:
     create: Callable[[Path, File], None] | None = None
 
 
-def copy_files(source: Path, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
-    """Copies `wanted` from the folder `source`, several at once.
+def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
+    """Copies `wanted` from `source`, several at once.
 
     A file gets its final name as soon as it is verified and on the disk; the folders' entries are not synced.
 
@@ -95,7 +95,7 @@ def copy_files(source: Path, target: Copying, wanted: Sequence[File], tally: Tal
                     aside.parent.mkdir(parents=True, exist_ok=True)
                 if target.create and not aside.exists():
                     target.create(aside, file)
-                _copy_one(source / file.name, aside, file, buffer, tally)
+                _copy_one(source, aside, file, buffer, tally)
                 with files.storage_errors("publish", final):
                     final.parent.mkdir(parents=True, exist_ok=True)
                     aside.replace(final)
@@ -121,7 +121,7 @@ def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
         return next(queue, None)
 
 
-def _copy_one(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
     """Copies one file; what a dead copier left of it is kept if it proves right, else copied once more from the start.
 
     Raises:
@@ -133,7 +133,7 @@ def _copy_one(source: Path, aside: Path, file: File, buffer: bytearray, tally: T
     return _append(source, aside, file, buffer, tally)
 
 
-def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+def _append(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
     """Brings `aside` from its present size to the whole file.
 
     Raises:
@@ -143,9 +143,9 @@ def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tal
     digest = files.new_hash(algorithm)
     with files.storage_errors("write", aside), aside.open("ab+", buffering=0) as target:
         target.seek(0)
-        for block in _blocks(target, buffer):
+        for block in rest_of(target, buffer):
             digest.update(block)
-        for block in read_source(source, target.tell(), file, buffer):
+        for block in source.blocks(file, target.tell(), buffer):
             digest.update(block)
             append_block(target, block)
             tally.count(read=len(block), written=len(block))
@@ -153,38 +153,8 @@ def _append(source: Path, aside: Path, file: File, buffer: bytearray, tally: Tal
     found = f"{algorithm}:{digest.hexdigest()}"
     if found != file.digest:
         os.truncate(aside, 0)  # not unlinked: it may have a layout
-        raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
-
-
-def read_source(source: Path, start: int, file: File, buffer: bytearray) -> Iterator[memoryview]:
-    """Yields a source file's bytes from `start` on, in blocks that lie in `buffer` until the next is asked for.
-
-    Raises:
-        StorageError: it cannot be read, is not of the manifest's size, or changed while it was read.
-    """
-    with files.storage_errors("read", source), source.open("rb", buffering=0) as origin:
-        before = os.fstat(origin.fileno())
-        if before.st_size != file.num_bytes:
-            raise StorageError(f"{source} has {before.st_size:,} bytes, not {file.num_bytes:,} as its manifest says")
-        os.posix_fadvise(origin.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        origin.seek(start)
-        forgotten = start
-        for block in _blocks(origin, buffer):
-            yield block
-            if origin.tell() - forgotten >= _FORGET_BYTES:
-                os.posix_fadvise(origin.fileno(), forgotten, origin.tell() - forgotten, os.POSIX_FADV_DONTNEED)
-                forgotten = origin.tell()
-        os.posix_fadvise(origin.fileno(), forgotten, 0, os.POSIX_FADV_DONTNEED)
-        after = os.fstat(origin.fileno())
-    if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        raise StorageError(f"{source} changed while it was copied: stage again when nobody writes to it")
-
-
-def _blocks(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
-    """Yields what is left of a file, in blocks that lie in `buffer`."""
-    view = memoryview(buffer)
-    while count := file.readinto(view):
-        yield view[:count]
+        name = source.name_of(file)
+        raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
 
 
 def append_block(target: IO[bytes] | FileIO, block: memoryview) -> None:

@@ -15,6 +15,7 @@ from dlio.stage.cache import room
 from dlio.stage.folder import check_dest, folder_for_us
 from dlio.stage.job import all_files
 from dlio.stage.model import Decision, Machine
+from dlio.stage.source import Source, source_of
 from dlio.topology import Topology, node_id
 
 # MPI's own launchers. Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported, so
@@ -47,7 +48,7 @@ class Preview:
 
 
 def preview(
-    dataset: str | Path | Manifest,
+    dataset: str | Path | Manifest | Source,
     dest: str | Path,
     *,
     strategy: str = "auto",
@@ -59,7 +60,7 @@ def preview(
     Raises:
         DlioError: as `dlio.stage` says.
     """
-    manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
+    manifest = source_of(dataset).manifest
     topology, dest = topology or Topology.from_env(), Path(dest).absolute()
     check_dest(manifest, dest)
     machine = machine_of(manifest, dest, topology)

@@ -85,11 +85,11 @@ def fill(
         DigestError, StorageError: as `fetch` says.
     """
     with residue_removed(folder):
-        aside = folder.begin(job.manifest.root, *claim)
+        aside = folder.begin(str(job.source), *claim)
         missing = [file for file in wanted if not folder.has(file)]
         begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
         make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
-        copy_files(job.manifest.root, Copying(aside, folder.path, create), missing, tally)
+        copy_files(job.source, Copying(aside, folder.path, create), missing, tally)
 
 
 @contextmanager

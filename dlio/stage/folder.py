@@ -124,7 +124,7 @@ class StagedFolder:
         with suppress(OSError):
             os.utime(self.marker)
 
-    def begin(self, source: Path, mine: Claim, previous: Claim | None) -> Path:
+    def begin(self, source: str, mine: Claim, previous: Claim | None) -> Path:
         """Returns the folder for unfinished files, with those that the owner before left, if that one is surely over.
 
         An owner that only seems dead may wake up and go on writing: its files are given up, not taken over.
@@ -145,7 +145,7 @@ class StagedFolder:
                     shutil.rmtree(other, ignore_errors=True)
             aside.mkdir(exist_ok=True)
         if not self.marker.exists():
-            files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": str(source)}).encode())
+            files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(aside / MARKER, self.marker)
         return aside
 

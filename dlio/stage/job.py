@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.manifest import File, Manifest
+from dlio.stage.source import Source
 from dlio.topology import Topology
 
 
@@ -34,18 +35,23 @@ class Job:
     """One process's part in bringing a data set to `dest`.
 
     Attributes:
-        manifest: the data set at its source.
+        source: where the data set is read.
         dest: the folder named by the user.
         topology: this process among those of the job.
         options: what was asked of the strategy.
         report: called with the number of bytes written since the last call, from several threads, one at a time.
     """
 
-    manifest: Manifest
+    source: Source
     dest: Path
     topology: Topology
     options: Options = Options()
     report: Callable[[int], None] | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set at its source."""
+        return self.source.manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 from dlio.errors import DlioError, StorageError
 from dlio.manifest import File
 from dlio.stage.copy import Tally
 from dlio.stage.ring import Ring
+from dlio.stage.source import Source
 from dlio.stage.stream import BLOCK_BYTES, Block, OwnStream, Place, Sink
 
 _READERS = 4  # a source that answers late is asked for several blocks at once
@@ -29,7 +29,7 @@ class Passing:
     """One node's part in a broadcast.
 
     Args:
-        source: the data set's folder at the source.
+        source: where the data set is read.
         ring: the nodes.
         streams: the files that each node reads, in order.
         place: what this node lacks.
@@ -39,7 +39,9 @@ class Passing:
         problem: why this node failed; None where it did not.
     """
 
-    def __init__(self, source: Path, ring: Ring, streams: Sequence[Sequence[File]], place: Place, tally: Tally) -> None:
+    def __init__(
+        self, source: Source, ring: Ring, streams: Sequence[Sequence[File]], place: Place, tally: Tally
+    ) -> None:
         self._source, self._ring, self._streams, self._tally = source, ring, streams, tally
         self._pool: queue.Queue[Block] = queue.Queue()
         for _ in range(_POOL):

@@ -19,6 +19,7 @@ from dlio.stage import strategies
 from dlio.stage.decide import decide
 from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, Options
+from dlio.stage.source import Source, source_of
 from dlio.topology import Topology
 
 _NO_OPTIONS = Options()
@@ -54,7 +55,7 @@ def strategy_names() -> list[str]:
 
 
 def run(
-    dataset: str | PathLike[str] | Manifest,
+    dataset: str | PathLike[str] | Manifest | Source,
     dest: str | PathLike[str],
     *,
     strategy: str,
@@ -71,7 +72,8 @@ def run(
     started = time.monotonic()
     if strategy not in ("auto", *strategy_names()):
         raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategy_names())}")
-    manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(Path(dataset))
+    source = source_of(dataset)
+    manifest = source.manifest
     check_dest(manifest, Path(dest))
     system = filesystem_of(Path(dest))
     if system.shared and not allow_shared and strategy != "stripe":
@@ -84,7 +86,7 @@ def run(
         decision = decide(manifest, Path(dest).absolute(), topology)
         strategy, options = decision.strategy, replace(options, copies=decision.copies)
         _log.info("staging by %s: %s", strategy, decision.why)
-    job = Job(manifest, Path(dest).absolute(), topology, options, report)
+    job = Job(source, Path(dest).absolute(), topology, options, report)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

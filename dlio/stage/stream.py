@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import IO
 
 from dlio import files
-from dlio.errors import DigestError, StorageError
+from dlio.errors import DigestError
 from dlio.manifest import File
 from dlio.stage.copy import Tally, append_block
 from dlio.stage.folder import StagedFolder
+from dlio.stage.source import Source
 
 BLOCK_BYTES = 4 << 20
 _HEADER = struct.Struct("=qq")
@@ -82,10 +83,9 @@ class Block:
 class OwnStream:
     """The files that one node reads, as one stream cut into blocks, which several threads may read in any order."""
 
-    def __init__(self, source: Path, files_in_order: Sequence[File]) -> None:
+    def __init__(self, source: Source, files_in_order: Sequence[File]) -> None:
         self._source, self._files = source, [file for file in files_in_order if file.num_bytes]
         self._ends = list(accumulate(file.num_bytes for file in self._files))
-        self._modified: dict[str, int] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -104,23 +104,10 @@ class OwnStream:
         while position < end:
             stop = min(end, self._ends[index])
             file = self._files[index]
-            self._read_piece(file, position - (self._ends[index] - file.num_bytes), target[: stop - position])
+            self._source.read_range(file, position - (self._ends[index] - file.num_bytes), target[: stop - position])
             target, position, index = target[stop - position :], stop, index + 1
         block.seal(end - number * BLOCK_BYTES)
         return end - number * BLOCK_BYTES
-
-    def _read_piece(self, file: File, offset: int, target: memoryview) -> None:
-        path = self._source / file.name
-        with files.storage_errors("read", path), path.open("rb", buffering=0) as opened:
-            size = len(target)
-            while target and (count := os.preadv(opened.fileno(), [target], offset + size - len(target))):
-                target = target[count:]
-            os.posix_fadvise(opened.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
-            status = os.fstat(opened.fileno())
-        if target or status.st_size != file.num_bytes:
-            raise StorageError(f"{path} has {status.st_size:,} bytes, not {file.num_bytes:,} as its manifest says")
-        if self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
-            raise StorageError(f"{path} changed while it was copied: stage again when nobody writes to it")
 
 
 class Sink:

@@ -80,7 +80,7 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
         if claim is None:
             return Place(folder, frozenset(), None), ""
         stack.enter_context(residue_removed(folder))
-        aside = folder.begin(job.manifest.root, *claim)
+        aside = folder.begin(str(job.source), *claim)
         missing = [file for file in files if not folder.has(file)]
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
         return Place(folder, frozenset(missing), aside), ""
@@ -100,7 +100,7 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     streams: list[list[File]] = [[] for _ in range(ring.size)]
     for file, (owner,) in zip(lacked, owners, strict=True):
         streams[owner].append(file)
-    passing = Passing(job.manifest.root, ring, streams, ready, tally)
+    passing = Passing(job.source, ring, streams, ready, tally)
     try:
         passing.run()
     except LostError as error:

@@ -1,0 +1,206 @@
+"""Data sets at URLs: an S3-compatible server and a web server on this machine."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import dlio
+from dlio import cli
+from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.manifest import NAME, Manifest
+from dlio.stage import remote
+from dlio.stage.run import run
+
+from .conftest import MiB, damaged_files, write_dataset
+
+fsspec = pytest.importorskip("fsspec")
+
+
+class WebServer(http.server.ThreadingHTTPServer):
+    """Serves a folder in ranges.
+
+    Attributes:
+        ranges: what was asked for, by path.
+        failing: how many of the next requests are answered with 503.
+        answers_ranges: whether a Range header is heeded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Request)
+        self.folder = folder
+        self.ranges: list[tuple[str, str | None]] = []
+        self.failing = 0
+        self.answers_ranges = True
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Request(http.server.BaseHTTPRequestHandler):
+    server: WebServer
+
+    def do_GET(self) -> None:
+        name, span = unquote(self.path).lstrip("/"), self.headers["Range"]
+        self.server.ranges.append((name, span))
+        if self.server.failing:
+            self.server.failing -= 1
+            self.send_error(503)
+            return
+        try:
+            data = (self.server.folder / name).read_bytes()
+        except OSError:
+            self.send_error(404)
+            return
+        if span and self.server.answers_ranges:
+            first, last = map(int, span.removeprefix("bytes=").split("-"))
+            data = data[first : last + 1]
+        self.send_response(206 if span and self.server.answers_ranges else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def web(dataset: Manifest) -> Iterator[WebServer]:
+    """A web server over the folder of the data set."""
+    server = WebServer(dataset.root)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> None:
+    """fsspec keeps a thread for its requests; what copies is watched by the tests of mounted folders."""
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
+
+
+def test_a_data_set_on_a_web_server_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+    staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
+    assert staged == dataset
+    assert damaged_files(staged.root, dataset) == []
+    assert summary.source_bytes == summary.copied_bytes == dataset.num_bytes
+    spans = sorted(span for name, span in web.ranges if name == "shard-00004.bin" and span)
+    assert spans == [f"bytes=0-{4 * MiB - 1}", f"bytes={4 * MiB}-{8 * MiB - 1}", f"bytes={8 * MiB}-{9 * MiB - 1}"]
+    asked = len(web.ranges)
+    assert run(web.url, tmp_path / "local", strategy="replicate")[1].copied_bytes == 0
+    assert [name for name, _ in web.ranges[asked:]] == [NAME]
+
+
+def test_a_range_is_read_into_its_place(web: WebServer, dataset: Manifest) -> None:
+    file, target = dataset.shards[4].files[0], bytearray(100)
+    remote.Remote(web.url).read_range(file, 5 * MiB, memoryview(target))
+    assert bytes(target) == (dataset.root / file.name).read_bytes()[5 * MiB : 5 * MiB + 100]
+
+
+def test_requests_that_fail_are_repeated(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+    web.failing = 4
+    assert dlio.stage(web.url, tmp_path / "local") == dataset
+
+
+def test_a_server_that_stays_down_is_named(web: WebServer, tmp_path: Path) -> None:
+    web.failing = 10**6
+    with pytest.raises(StorageError, match=rf"cannot read {web.url}/{NAME}: 503") as raised:
+        dlio.stage(web.url.replace("//", "//user:secret@"), tmp_path / "local")
+    assert len(web.ranges) == remote._TRIES
+    assert "secret" not in str(raised.value)
+
+
+def test_a_download_that_was_cut_off_goes_on(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+    seen = 0
+
+    def interrupt(num_bytes: int) -> None:
+        nonlocal seen
+        seen += num_bytes
+        if seen > 8 * MiB:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(web.url, tmp_path / "local", strategy="replicate", report=interrupt)
+    staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
+    assert damaged_files(staged.root, dataset) == []
+    assert summary.source_bytes <= dataset.num_bytes - 4 * MiB
+
+
+def test_damage_on_the_server_is_found_by_the_digest(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+    with (dataset.root / "shard-00003.bin").open("r+b") as file:
+        file.write(b"damage")
+    with pytest.raises(DigestError, match=rf"{web.url}/shard-00003.bin is damaged"):
+        dlio.stage(web.url, tmp_path / "local")
+
+
+def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+    (dataset.root / "shard-00006.bin").write_bytes(b"short")
+    with pytest.raises(StorageError, match="gave 5 bytes, asked for 7 from 0 on"):
+        dlio.stage(web.url, tmp_path / "local")
+    web.answers_ranges = False
+    with pytest.raises(StorageError, match="its server answers no ranges"):
+        dlio.stage(web.url, tmp_path / "local")
+    (dataset.root / NAME).unlink()
+    with pytest.raises(ManifestError, match=f"{web.url}/{NAME} does not exist"):
+        dlio.stage(web.url, tmp_path / "local")
+
+
+def test_urls_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing://here: Protocol not known"):
+        dlio.stage("nothing://here", tmp_path)
+    with pytest.raises(UsageError, match=r"without \? and #"):
+        dlio.stage("https://127.0.0.1/packed?key=1", tmp_path)
+
+
+def test_names_are_quoted(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [5, 700], stem="sub folder/50% of #1?")
+    server = WebServer(source.root)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    staged = dlio.stage(server.url, tmp_path / "local")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert damaged_files(staged.root, source) == []
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, dataset: Manifest) -> Iterator[str]:
+    """The data set in a bucket of an S3-compatible server, whose address and keys are in the environment."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
+        assert server.stderr is not None
+        line = next(line for line in server.stderr if "Running on" in line)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.rpartition("Running on ")[2].strip())
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        s3 = fsspec.filesystem("s3")
+        s3.mkdir("photos")
+        s3.put(f"{dataset.root}/", "photos/packed/", recursive=True)
+        yield "s3://photos/packed"
+        server.terminate()
+
+
+def test_a_bucket_is_staged_from_the_command_line(
+    bucket: str, dataset: Manifest, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["stage", bucket, str(tmp_path / "local")]) == 0
+    staged = Manifest.load(capfd.readouterr().out.splitlines()[-1])
+    assert staged == dataset
+    assert damaged_files(staged.root, dataset) == []
+    assert not os.path.exists("s3:")  # noqa: PTH110  no path was made of the URL
