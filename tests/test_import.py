@@ -14,6 +14,7 @@ import dlio
 
 ROOT = Path(dlio.__file__).parent
 HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
+HEAVY += ["fsspec", "aiohttp"]
 
 BASE = {"errors", "sizes"}
 DATA = {"sample", "sample_table", "shards", "manifest", "formats", "files"}

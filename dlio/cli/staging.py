@@ -26,7 +26,8 @@ def add_verbs(verbs: Any) -> None:
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
     bring.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
-    bring.add_argument("dest", metavar="DEST", type=Path, help="a folder on node-local storage; on Lustre for stripe")
+    where = "a folder on node-local storage (default: the first that has room); on Lustre for stripe"
+    bring.add_argument("dest", metavar="DEST", nargs="?", type=Path, help=where)
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")
     bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
     bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="stripe: targets for each file")
@@ -67,6 +68,7 @@ def stage(args: argparse.Namespace) -> int:
     topology = Topology.from_env()
     source = source_of(args.dataset)
     manifest = source.manifest
+    _fill_in_dest(args, manifest, topology)
     if args.dry_run:
         return _preview(args, source, topology)
     quiet = args.quiet or topology.rank != 0
@@ -93,6 +95,15 @@ def stage(args: argparse.Namespace) -> int:
     )
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+def _fill_in_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> None:
+    """Chooses the folder where the user names none, and says which."""
+    if args.dest is None:
+        from dlio.stage.destination import choose_dest
+
+        args.dest, system = choose_dest(manifest, topology, strategy=args.strategy, copies=args.copies)
+        say(args, f"staging to {args.dest}, on {system}")
 
 
 def _preview(args: argparse.Namespace, source: Source, topology: Topology) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def stage(
     dataset: str | PathLike[str] | Manifest,
-    dest: str | PathLike[str],
+    dest: str | PathLike[str] | None = None,
     *,
     strategy: str = "auto",
     topology: Topology | None = None,
@@ -39,7 +39,8 @@ def stage(
     Args:
         dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
         dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`, or beside another
-            user's copy of that name: only copies of this user and whole ones of root are used.
+            user's copy of that name: only copies of this user and whole ones of root are used. By default the first
+            of the node's local folders that has it or has room for it (dlio/stage/destination.py).
         strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
         topology: this process's place in the job; by default what its launcher tells.
         copies: how many nodes hold each shard, for the strategy partition.

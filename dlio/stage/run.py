@@ -17,6 +17,7 @@ from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
 from dlio.stage.decide import decide
+from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, Options
 from dlio.stage.source import Source, source_of
@@ -56,7 +57,7 @@ def strategy_names() -> list[str]:
 
 def run(
     dataset: str | PathLike[str] | Manifest | Source,
-    dest: str | PathLike[str],
+    dest: str | PathLike[str] | None,
     *,
     strategy: str,
     topology: Topology | None = None,
@@ -74,19 +75,23 @@ def run(
         raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategy_names())}")
     source = source_of(dataset)
     manifest = source.manifest
-    check_dest(manifest, Path(dest))
-    system = filesystem_of(Path(dest))
+    topology = topology or Topology.from_env()
+    if dest is None:
+        dest, system = choose_dest(manifest, topology, strategy=strategy, copies=options.copies)
+        _log.info("staging to %s, on %s", dest, system)
+    dest = Path(dest).absolute()
+    check_dest(manifest, dest)
+    system = filesystem_of(dest)
     if system.shared and not allow_shared and strategy != "stripe":
         raise UsageError(
             f"{dest} lies on {system}, which other machines see too: "
             "give a node-local folder, choose the strategy stripe, or allow a shared one"
         )
-    topology = topology or Topology.from_env()
     if strategy == "auto":
-        decision = decide(manifest, Path(dest).absolute(), topology)
+        decision = decide(manifest, dest, topology)
         strategy, options = decision.strategy, replace(options, copies=decision.copies)
         _log.info("staging by %s: %s", strategy, decision.why)
-    job = Job(source, Path(dest).absolute(), topology, options, report)
+    job = Job(source, dest, topology, options, report)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

@@ -1,0 +1,50 @@
+"""Which of a node's folders takes a data set, where the user names none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlio.errors import StorageError, UsageError
+from dlio.filesystems import FileSystem, filesystem_of, local_folders
+from dlio.manifest import Manifest
+from dlio.sizes import format_size
+from dlio.stage import model
+from dlio.stage.cache import copies as copies_at
+from dlio.stage.decide import machine_of
+from dlio.topology import Topology
+
+
+def choose_dest(
+    manifest: Manifest, topology: Topology, *, strategy: str = "auto", copies: int = 1
+) -> tuple[Path, FileSystem]:
+    """Returns the first of this node's local folders that has the data set, else the first with room, and its file system.
+
+    The order is that of `local_folders`; what unused copies take counts as room. Where the whole fits nowhere, `auto`
+    gets the roomiest folder, since parts may fit there.
+
+    Raises:
+        UsageError: the strategy stripe, which needs a folder that all nodes see.
+        StorageError: this node has no local folder, or none with room; which there are, and how much is free.
+    """
+    if strategy == "stripe":
+        raise UsageError("the strategy stripe needs DEST: name a folder on the shared file system")
+    folders = [folder.absolute() for _, folder in local_folders()]
+    for folder in folders:
+        if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in copies_at(folder)):
+            return folder, filesystem_of(folder)
+    rooms = {folder: machine_of(manifest, folder, topology).free_bytes for folder in folders}
+    needed = _bytes_per_node(manifest, topology, strategy, copies)
+    fitting = [folder for folder in folders if rooms[folder] >= needed]
+    if not fitting and strategy == "auto" and (topology.num_nodes or 1) > 1:
+        fitting = sorted(folders, key=rooms.__getitem__, reverse=True)
+    if not fitting:
+        shown = ", ".join(f"{folder} ({filesystem_of(folder)}): {format_size(rooms[folder])}" for folder in folders)
+        wanted = format_size(needed)
+        raise StorageError(f"no local folder has room for {wanted}: {shown or 'there is none'}; name a DEST")
+    return fitting[0], filesystem_of(fitting[0])
+
+
+def _bytes_per_node(manifest: Manifest, topology: Topology, strategy: str, copies: int) -> int:
+    if strategy != "partition":
+        return manifest.num_bytes
+    return model.partition(manifest.num_bytes, model.Machine(topology.num_nodes or 1, 0), copies).bytes_per_node

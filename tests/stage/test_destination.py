@@ -1,0 +1,62 @@
+"""Where a data set goes when the user names no folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio import cli, filesystems
+from dlio.errors import StorageError, UsageError
+from dlio.manifest import Manifest
+from dlio.stage.destination import choose_dest
+from dlio.topology import Topology
+
+from .conftest import MiB, assert_staged, node, write_dataset
+
+
+@pytest.fixture
+def disks(small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A small and a larger disk, announced in this order, and no other local folder."""
+    small, large = small_disk("size=4m"), small_disk("size=64m")
+    monkeypatch.setenv("SLURM_TMPDIR", str(small))
+    monkeypatch.setenv("LOCAL_SCRATCH", str(large))
+    for name in ("PBS_JOBFS", "FLUX_JOB_TMPDIR", "LSB_JOB_TMPDIR", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(filesystems, "_USUAL", ())
+    return small, large
+
+
+def test_the_first_folder_with_room_is_taken(disks: tuple[Path, Path], tmp_path: Path) -> None:
+    for size, disk in ((2 * MiB, disks[0]), (20 * MiB, disks[1])):
+        source = write_dataset(tmp_path / str(size), [size], seed=size)
+        staged = dlio.stage(source)
+        assert staged.root == disk / "dlio" / source.content_id
+        assert_staged(staged, source)
+
+
+def test_a_folder_that_has_the_data_set_comes_first(disks: tuple[Path, Path], tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [2 * MiB])
+    staged = dlio.stage(source, disks[1])
+    assert dlio.stage(source).root == staged.root
+
+
+def test_the_command_says_which_folder_it_takes(
+    disks: tuple[Path, Path], dataset: Manifest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["stage", str(dataset.root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"staging to {disks[1]}, on tmpfs at {disks[1]}"
+    assert lines[-1] == str(disks[1] / "dlio" / dataset.content_id)
+
+
+def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", [30 * MiB, 30 * MiB, 30 * MiB])
+    with pytest.raises(StorageError, match=rf"no local folder has room .*{disks[0]} .*{disks[1]} .*name a DEST"):
+        dlio.stage(source)
+    assert choose_dest(source, node(0, 3))[0] == disks[1]
+    assert choose_dest(source, node(0, 3), strategy="partition")[0] == disks[1]
+    with pytest.raises(UsageError, match="stripe needs DEST"):
+        choose_dest(source, Topology.single(), strategy="stripe")
