@@ -7,6 +7,7 @@ both exactly, so that damage is found and named, and labels are known without re
     key_bytes    uint8    the keys, UTF-8, one after the other
     key_offsets  int64    n + 1 positions in key_bytes
     crc32c       uint32   n checksums, as `dlio.sample.crc32c` defines them
+    num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, numbers that are no arrays 8 each
     field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
 """
 
@@ -31,6 +32,7 @@ SUFFIX = ".samples.npz"
 _NPY_HEADER = re.compile(
     rb"\{'descr': '([<>|][a-z][0-9]{1,2})', 'fortran_order': False, 'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
 )
+_NUMBERS = {"crc32c": "uint32", "num_bytes": "int64"}  # columns that every table has, a number a sample
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 
 
@@ -56,6 +58,7 @@ class SampleTableBuilder:
         self._schema = schema
         self._keys: list[bytes] = []
         self._crcs: list[int] = []
+        self._sizes: list[int] = []
         self._values: dict[str, list[Any]] = {name: [] for name in columns(schema)}
 
     def __len__(self) -> int:
@@ -65,6 +68,7 @@ class SampleTableBuilder:
         """Adds the row of a sample that `Schema.check` has returned."""
         self._keys.append(sample.key.encode())
         self._crcs.append(crc32c(sample, self._schema))
+        self._sizes.append(sum(map(_size, sample.fields.values())))
         for name, values in self._values.items():
             values.append(sample.fields[name])
 
@@ -73,10 +77,19 @@ class SampleTableBuilder:
         import numpy as np
 
         arrays = {**_key_arrays(self._keys), "crc32c": np.array(self._crcs, dtype="uint32")}
+        arrays["num_bytes"] = np.array(self._sizes, dtype="int64")
         for name, kind in columns(self._schema).items():
             values = np.array(self._values[name], dtype=kind.dtype)
             arrays[f"field_{name}"] = values.reshape(len(self), *_shape(kind))
         return _dump(arrays)
+
+
+def _size(value: Any) -> int:
+    if type(value) is bytes:
+        return len(value)
+    if isinstance(value, str):
+        return len(value.encode())
+    return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", 8)
 
 
 def _key_arrays(keys: list[bytes]) -> dict[str, np.ndarray[Any, Any]]:
@@ -140,6 +153,11 @@ class SampleTable:
         """The checksums of all samples, uint32 of shape (n,)."""
         return self._column("crc32c")
 
+    @property
+    def num_bytes(self) -> np.ndarray[Any, Any]:
+        """The sizes of all samples in bytes, int64 of shape (n,)."""
+        return self._column("num_bytes")
+
     def field(self, name: str) -> np.ndarray[Any, Any]:
         """Returns the values of a small field of numbers, of its dtype and shape (n, *shape), read-only.
 
@@ -176,9 +194,10 @@ class SampleTable:
         import numpy as np
 
         n = self._num_samples
-        fixed: dict[str, tuple[tuple[int, ...], str]] = {"key_offsets": ((n + 1,), "int64"), "crc32c": ((n,), "uint32")}
-        if name in fixed:
-            return fixed[name][0], np.dtype(fixed[name][1])
+        if name == "key_offsets":
+            return (n + 1,), np.dtype("int64")
+        if name in _NUMBERS:
+            return (n,), np.dtype(_NUMBERS[name])
         kind = self._schema[name.removeprefix("field_")]
         return (n, *_shape(kind)), np.dtype(kind.dtype)
 
@@ -206,8 +225,8 @@ class SampleTable:
         Raises:
             CorruptRecordError: the table is damaged.
         """
-        arrays = {name: self._column(name) for name in ["crc32c", *(f"field_{name}" for name in columns(self._schema))]}
-        return _dump({**_key_arrays([key.encode() for key in keys]), **arrays})
+        names = [*_NUMBERS, *(f"field_{name}" for name in columns(self._schema))]
+        return _dump({**_key_arrays([key.encode() for key in keys]), **{name: self._column(name) for name in names}})
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

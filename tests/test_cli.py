@@ -213,7 +213,7 @@ class TestInfo:
         manifest = Manifest.load(packed)
         code, out, _ = run("info", packed)
         assert code == 0
-        assert "cat, dog" in out
+        assert "cat: 5, dog: 7" in out
         assert manifest.content_id in out
 
     def test_json(self, run, packed):
@@ -321,3 +321,11 @@ def test_every_verb_has_help(run, verb):
     assert all(name in out for name in options(verbs()[verb]))
     for action in verbs()[verb]._actions:
         assert action.help, f"{verb} {action.dest} has no help"
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_the_readme_documents_every_verb_and_option(verb):
+    text = README.read_text()
+    assert f"dlio {verb}" in text
+    undocumented = [name for name in options(verbs()[verb]) if not re.search(rf"`[^`]*{re.escape(name)}\b", text)]
+    assert undocumented == []

@@ -23,6 +23,7 @@ def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:
     """Prints a report: one JSON object with --json, else a line for each entry; returns the exit code for success."""
     if args.json:
         print(json.dumps(report))
+        return EXIT_DONE
     for name, value in report.items():
         shown = f"{value:,} ({format_size(value)})" if name.endswith("bytes") else value
         say(args, f"{name.replace('_', ' '):20} {_line(shown)}")

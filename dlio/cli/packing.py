@@ -26,6 +26,8 @@ from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
 
+SHOWN_CLASSES = 20
+
 if TYPE_CHECKING:
     from dlio.pack.listing import Source
     from dlio.pack.recode import Recode
@@ -120,17 +122,19 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def info(args: argparse.Namespace) -> int:
-    """Tells what the packed data set DATASET holds."""
+    """Tells what the packed data set DATASET holds: samples, sizes, classes, and where it came from."""
+    from dlio.pack.summary import summarise
+
     manifest = Manifest.load(args.dataset)
-    largest = max(manifest.shards, key=lambda shard: shard.num_bytes, default=None)
-    report = _describe(manifest) | {
-        "largest_shard_bytes": largest.num_bytes if largest else 0,
-        "origin": dict(manifest.origin),
-        "path": str(args.dataset),
-    }
-    if not args.json and manifest.class_names:
-        names = ", ".join(manifest.class_names[:10])
-        report["class_names"] = names + (", ..." if len(manifest.class_names) > 10 else "")
+    report = _describe(manifest) | asdict(summarise(manifest))
+    report |= {"class_names": list(manifest.class_names), "origin": dict(manifest.origin), "path": str(args.dataset)}
+    if not args.json:
+        for name in ("sample_bytes", "shard_bytes"):
+            report[name.replace("bytes", "sizes")] = {share: format_size(n) for share, n in report.pop(name).items()}
+        counts = report.pop("class_counts")
+        words = [f"{name}: {counts[name]}" if name in counts else name for name in report.pop("class_names")]
+        hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
+        report["samples_a_class"] = ", ".join(words[:SHOWN_CLASSES] + hidden)
     return print_report(args, report)
 
 

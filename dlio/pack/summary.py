@@ -1,0 +1,88 @@
+"""What a packed data set holds, told by its manifest and its tables of samples: no image is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlio import sample_table
+from dlio.manifest import Manifest, Shard
+from dlio.sample_table import SampleTable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sizes and classes of a data set.
+
+    Attributes:
+        sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty where no shard has a table.
+        shard_bytes: the same of the shards' sizes.
+        class_counts: how many samples each class has, or each of several labels; empty without whole labels or names.
+        crop_ready: how many images were made ready for crops.
+    """
+
+    sample_bytes: dict[str, int]
+    shard_bytes: dict[str, int]
+    class_counts: dict[str, int]
+    crop_ready: int
+
+
+def summarise(manifest: Manifest) -> Summary:
+    """Returns the summary of the data set at `manifest.root`.
+
+    Raises:
+        CorruptRecordError: a table of samples is damaged.
+        StorageError: it cannot be read.
+    """
+    import numpy as np
+
+    sizes: list[np.ndarray[Any, Any]] = []
+    counts: np.ndarray[Any, Any] | int = 0
+    for shard in manifest.shards:
+        if (table := _table(manifest, shard)) is not None:
+            sizes.append(table.num_bytes)
+            counts = counts + _class_counts(manifest, table)
+            table.close()
+    names = manifest.class_names if np.ndim(counts) else ()
+    return Summary(
+        _percentiles(np.concatenate(sizes) if sizes else np.empty(0)),
+        _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
+        dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
+        sum(shard.crop_ready for shard in manifest.shards),
+    )
+
+
+def _table(manifest: Manifest, shard: Shard) -> SampleTable | None:
+    names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
+    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
+
+
+def _class_counts(manifest: Manifest, table: SampleTable) -> np.ndarray[Any, Any] | int:
+    """Returns how many samples have each class, int64 of shape (classes,); 0 where labels name no classes."""
+    import numpy as np
+
+    num_classes = len(manifest.class_names)
+    kind = manifest.schema.get("label")
+    if not num_classes or kind is None or "label" not in sample_table.columns(manifest.schema):
+        return 0
+    labels = table.field("label")
+    if kind.shape == (num_classes,):
+        return np.array(np.count_nonzero(labels, axis=0))
+    if kind.dtype != "int64" or kind.shape:
+        return 0
+    known = labels[(labels >= manifest.schema.label_offset) & (labels < manifest.schema.label_offset + num_classes)]
+    return np.bincount(known - manifest.schema.label_offset, minlength=num_classes)
+
+
+def _percentiles(sizes: np.ndarray[Any, Any]) -> dict[str, int]:
+    import numpy as np
+
+    if not len(sizes):
+        return {}
+    values = np.percentile(sizes, QUANTILES, method="nearest").astype("int64").tolist()
+    return {f"{share}%": value for share, value in zip(QUANTILES, values, strict=True)}
