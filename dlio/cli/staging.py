@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +76,7 @@ def stage(args: argparse.Namespace) -> int:
         return _preview(args, source, topology)
     quiet = args.quiet or topology.rank != 0
     options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank)
-    with Progress("stage", unit="bytes", quiet=quiet) as progress:
+    with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         progress.start(manifest.num_bytes)
         staged, summary = run(
             source,
@@ -95,6 +98,16 @@ def stage(args: argparse.Namespace) -> int:
     )
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within it SIGTERM, a scheduler's notice, ends the work as Ctrl-C does: another process can go on at once."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _fill_in_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> None:

@@ -17,7 +17,7 @@ from dlio.topology import Topology
 def choose_dest(
     manifest: Manifest, topology: Topology, *, strategy: str = "auto", copies: int = 1
 ) -> tuple[Path, FileSystem]:
-    """Returns the first of this node's local folders that has the data set, else the first with room, and its file system.
+    """Returns the first of this node's local folders that has the data set, else has room, and its file system.
 
     The order is that of `local_folders`; what unused copies take counts as room. Where the whole fits nowhere, `auto`
     gets the roomiest folder, since parts may fit there.

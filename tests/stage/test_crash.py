@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,25 @@ def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:
     staged, summary = run(source, tmp_path / "local", strategy="replicate")
     assert_staged(staged, source)
     assert summary.source_bytes < source.num_bytes
+
+
+def test_a_terminated_command_gives_its_work_back(tmp_path: Path, slow_source: Callable[..., Path]) -> None:
+    source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
+    slow = slow_source(source.root, "--bandwidth", "24")
+    command = [sys.executable, "-m", "dlio", "stage", str(slow), str(tmp_path / "local"), "--strategy", "replicate"]
+    folder = tmp_path / "local" / "dlio" / source.content_id
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        while sum(path.stat().st_size for path in folder.glob(".dlio/aside/*/*.bin")) < 8 * MiB:
+            time.sleep(0.01)
+        running.terminate()
+        assert running.wait() == 130
+        assert running.stderr is not None
+        assert running.stderr.read() == "dlio: interrupted; run the same command again to go on\n"
+    claims = folder.parent / ".claims" / source.content_id
+    assert [json.loads(path.read_text())["state"] for path in claims.iterdir()] == ["released"]
+    staged, summary = run(source, tmp_path / "local", strategy="replicate")
+    assert_staged(staged, source)
+    assert summary.source_bytes <= source.num_bytes - 8 * MiB
 
 
 STAGE = "import dlio, sys; dlio.stage(sys.argv[1], sys.argv[2])"
