@@ -125,12 +125,12 @@ def world(topology: Topology) -> Ring:
     return ring
 
 
-def leave_at_exit() -> None:
-    """Makes this process end, with exit code 4, without MPI's farewell, which would wait for the lost."""
-    atexit.register(_leave)
+def leave_at_exit(exit_code: int = StorageError.exit_code) -> None:
+    """Makes this process end, with that exit code, without MPI's farewell, which would wait for the lost."""
+    atexit.register(_leave, exit_code)
 
 
-def _leave() -> None:
+def _leave(exit_code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(StorageError.exit_code)
+    os._exit(exit_code)

@@ -114,6 +114,26 @@ def test_nodes_go_on_from_what_each_has(dataset: Manifest, cluster: Cluster) -> 
     assert_staged(cluster.staged(dataset, 0), dataset)
 
 
+def test_terminated_nodes_end_and_go_on_later(
+    tmp_path: Path, cluster: Cluster, slow_source: Callable[..., Path]
+) -> None:
+    source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
+    mpiexec = cluster.start(slow_source(source.root, "--bandwidth", "16"), 2)
+    while not (claims := list(cluster.dest.glob("*/dlio/.claims/*/1"))) or sum(map(bytes_in, claims)) < 16 * MiB:
+        time.sleep(0.02)
+    for claim in claims:
+        os.kill(json.loads(claim.read_text())["owner"]["pid"], signal.SIGINT)
+    mpiexec.communicate(timeout=15)
+    assert [json.loads(claim.read_text())["state"] for claim in claims] == ["released"] * 2
+    cluster.run(source.root, 2)
+    assert_staged(cluster.staged(source, 1), source)
+
+
+def bytes_in(claim: Path) -> int:
+    """Returns how much lies in the copy that a claim is for, finished or not."""
+    return sum(path.stat().st_size for path in (claim.parents[2] / claim.parent.name).rglob("*.bin"))
+
+
 def test_a_damaged_source_is_an_error_on_every_node(dataset: Manifest, cluster: Cluster) -> None:
     damaged = dataset.root / "shard-00004.bin"
     damaged.write_bytes(bytes(damaged.stat().st_size))

@@ -106,6 +106,9 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     except LostError as error:
         names = ", ".join(hosts[rank] for rank in error.ranks) or "unknown"
         raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
+    except KeyboardInterrupt:
+        leave_at_exit(130)
+        raise
     problems = ring.gather(str(passing.problem or ""))
     if passing.problem:
         raise passing.problem
