@@ -82,7 +82,7 @@ def test_power_lost_in_the_middle(disk: Disk, tmp_path: Path, cut_after: int) ->
             disk.cut_power()
         reported += 1
 
-    with pytest.raises(StorageError, match="Input/output error|Read-only file system"):
+    with pytest.raises(StorageError, match=r"Input/output error|Read-only file system"):
         dlio.stage(source, disk.mounted, strategy="replicate", report=cut)
     disk.unplug()
     disk.plug_in()
