@@ -287,3 +287,13 @@ def test_a_part_knows_its_node_and_its_shards(tmp_path):
     assert part.node == 2
     assert part.shards_here == shards[1:]
     assert part.content_id == whole.content_id
+
+
+def test_a_line_of_two_objects_is_refused(tmp_path):
+    path = tmp_path / NAME
+    header = '{"dlio":1,"format":"tfrecord","schema":{"image":"bytes"},"class_names":[],"label_offset":0,"origin":{}}'
+    path.write_text(header + "{}\n")
+    with pytest.raises(ManifestError, match=f"line 1: .* found more from character {len(header) + 1} on"):
+        Manifest.load(tmp_path)
+    path.write_text(f"  {header}  \n")
+    assert Manifest.load(tmp_path).num_samples == 0
