@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".samples.npz"
 _NPY_HEADER = re.compile(
-    rb"\{'descr': '([<>|][a-z][0-9]{1,2})', 'fortran_order': False, 'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
+    rb"\{'descr': '([<>|][a-z][0-9]{1,2})', 'fortran_order': False, "
+    rb"'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
 )
 _NUMBERS = {"crc32c": "uint32", "num_bytes": "int64"}  # columns that every table has, a number a sample
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
