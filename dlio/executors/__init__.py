@@ -62,7 +62,7 @@ class ReportedElsewhereError(Exception):
 
 def names() -> list[str]:
     """Returns the names of the engines in this folder, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def open_engine(

@@ -1,0 +1,102 @@
+"""A Dask cluster: one that is there already, or processes of this machine for the time of the run.
+
+    dlio pack photos packed --format tfrecord --engine dask --engine-address tcp://head:8786
+
+The nodes of a cluster have dlio installed and see the same paths. Dask asks nobody who he is: whoever can connect to a
+scheduler runs code as its owner. The cluster started here listens on 127.0.0.1, so that is every user of this machine.
+
+Dask starts fresh interpreters, so a script that calls this needs `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from dlio.errors import LauncherError, UsageError, missing_package
+from dlio.executors import Pool, num_workers, refuse_workers
+
+CONNECT_SECONDS = 30
+
+
+@contextmanager
+def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
+    """Yields the threads of the cluster at `address`, or `workers` new processes, by default one for each core.
+
+    A task whose worker dies is not run again here; the scheduler of a cluster at an address has its own mind about it
+    (`distributed.scheduler.allowed-failures`).
+
+    Raises:
+        UsageError: an address that is none, or both an address and a number of workers.
+        LauncherError: no scheduler answers at the address within 30 s, or it has no workers.
+        MissingPackageError: distributed is not installed.
+    """
+    try:
+        import distributed
+    except ImportError as error:
+        raise missing_package("distributed", "dask", "the engine dask") from error
+    with _silence(), ExitStack() as stack:
+        if address is None:
+            cluster = stack.enter_context(_local_cluster(num_workers(workers)))
+            client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+            client.run(_leave_interrupts_to_the_caller)
+        else:
+            refuse_workers("dask", workers, f"the cluster at {address}")
+            client = stack.enter_context(_connect(address))
+        executor = client.get_executor(pure=False)  # or equal tasks would count as one
+        stack.callback(executor.shutdown, wait=False)
+        num_threads = sum(client.nthreads().values())
+        if num_threads == 0:
+            raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
+        yield Pool(executor, num_threads, (distributed.KilledWorker,))
+
+
+def _leave_interrupts_to_the_caller() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps Dask's log from the console: what went wrong comes as an error, and a cluster that stops tells much."""
+    logger, nowhere = logging.getLogger("distributed"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logger.removeHandler(nowhere)
+        logger.propagate = propagate
+
+
+@contextmanager
+def _local_cluster(workers: int) -> Iterator[Any]:
+    import dask
+    from distributed import LocalCluster
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=0,  # or workers are killed for pages of files that they have mapped
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+def _connect(address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except ValueError as error:
+        raise UsageError(f"{address!r} is no address of Dask ({error}): expected tcp://HOST:8786") from error
+    except OSError as error:
+        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from error

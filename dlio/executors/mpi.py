@@ -1,0 +1,161 @@
+"""Ranks of an MPI job: the first plans and hands out tasks, the others run them.
+
+Every rank runs the same command, started by the launcher:
+
+    mpiexec -n 4 dlio pack photos packed --format tfrecord --engine mpi
+    srun --mpi=pmi2 -n 4 dlio pack photos packed --format tfrecord --engine mpi
+
+Four ranks are three workers. MPI cannot go on without a rank that died, so the job ends: mpiexec ends it at once, srun
+at once with --kill-on-bad-exit and else when the rank has not been heard for five minutes. The same command started
+again goes on, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from dlio.errors import DlioError, LauncherError, StorageError, missing_package
+from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
+from dlio.executors._pulse import Pulse
+
+_ABORT_SECONDS = 60
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open(workers: int | None, address: str | None) -> Iterator[Pool | None]:  # noqa: A001  the contract's word
+    """Yields the other ranks as workers on rank 0; None on the others, when rank 0 has left the context.
+
+    An error that leaves the context on rank 0 is raised on the others too, caused by `ReportedElsewhereError`.
+
+    Raises:
+        UsageError: an address or a number of workers is given; the launcher decides.
+        LauncherError: there is one rank only, or no MPI library.
+        MissingPackageError: mpi4py is not installed.
+    """
+    try:
+        from mpi4py import MPI
+        from mpi4py.futures import MPICommExecutor
+    except ImportError as error:
+        raise missing_package("mpi4py", "mpi", "the engine mpi") from error
+    except RuntimeError as error:
+        first = str(error).partition("\n")[0]
+        raise LauncherError(f"{first}: load the module of the cluster's MPI, or pip install mpich") from error
+    world = MPI.COMM_WORLD
+    refusal = _refusal(world.size, workers, address)
+    if refusal is not None:
+        raise refusal from (ReportedElsewhereError("by rank 0") if world.rank > 0 else None)
+    ranks = MPICommExecutor(world, root=0)
+    if world.rank == 0:
+        yield from _drive(world, ranks)
+    else:
+        _serve(world, ranks)
+        yield None
+
+
+def _refusal(num_ranks: int, workers: int | None, address: str | None) -> DlioError | None:
+    try:
+        refuse_address("mpi", address)
+        refuse_workers("mpi", workers, "its launcher")
+    except DlioError as error:
+        return error
+    if num_ranks > 1:
+        return None
+    return LauncherError(
+        "the engine mpi needs 2 ranks at least, one that plans and one that works, and found one: start the command "
+        "by mpiexec -n 4 ..., or by srun --mpi=pmi2 -n 4 ...; if that was done, mpi4py was built for another MPI "
+        "than the launcher's"
+    )
+
+
+def _drive(world: Any, ranks: Any) -> Iterator[Pool]:
+    failure: BaseException | None = None
+    executor = _RankExecutor()
+    try:
+        with _pulse(world, range(1, world.size), lambda: executor.give_up(world)), ranks as executor.ranks:
+            try:
+                yield Pool(executor, world.size - 1)
+            except BaseException as error:
+                if executor.broken:
+                    _abort(world, str(error))
+                raise
+            finally:
+                executor.ranks.shutdown(wait=True, cancel_futures=True)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        world.bcast(_portable(failure), root=0)
+
+
+def _serve(world: Any, ranks: Any) -> None:
+    """Runs tasks until rank 0 has left the context, and raises what it raised; leaves interrupts to rank 0."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _pulse(world, [0], lambda: _abort(world, "rank 0 has died: run the same command again")), ranks:
+            pass
+        failure = world.bcast(None, root=0)
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+    if failure is not None:
+        raise failure from ReportedElsewhereError("by rank 0")
+
+
+def _pulse(world: Any, peers: Sequence[int], silent: Callable[[], None]) -> AbstractContextManager[object]:
+    """Returns the pulse between rank 0 and the others; nothing where MPI lets in one thread at a time."""
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        return nullcontext()
+    return Pulse(world.Dup(), peers, silent)
+
+
+def _abort(world: Any, reason: str) -> None:
+    """Ends all ranks at once, this one too: none could be left in order without the one that died."""
+    log.error("%s", reason)
+    world.Abort(StorageError.exit_code)
+
+
+class _RankExecutor(Executor):
+    """Hands tasks to ranks, and knows which are out, to give them up when a rank has died."""
+
+    ranks: Executor
+
+    def __init__(self) -> None:
+        self.broken = False
+        self._out: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = self.ranks.submit(fn, *args, **kwargs)
+        self._out.add(future)
+        future.add_done_callback(self._out.discard)
+        if self.broken:
+            self._break()
+        return future
+
+    def give_up(self, world: Any) -> None:
+        """Lets the tasks that are out raise BrokenExecutor; ends the job where nobody waits for them."""
+        self.broken = True
+        self._break()
+        time.sleep(_ABORT_SECONDS)
+        _abort(world, "a rank has died: run the same command again")
+
+    def _break(self) -> None:
+        for future in tuple(self._out):
+            future.set_exception(BrokenExecutor("a rank has died"))
+
+
+def _portable(failure: BaseException | None) -> BaseException | None:
+    """Returns what can be sent to the other ranks, who would wait for ever for what cannot."""
+    try:
+        pickle.loads(pickle.dumps(failure))
+    except Exception:
+        return DlioError(f"rank 0 failed: {failure!r}")
+    return failure

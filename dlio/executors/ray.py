@@ -1,0 +1,123 @@
+"""A Ray cluster: one that is there already, or processes of this machine for the time of the run.
+
+    dlio pack photos packed --format tfrecord --engine ray --engine-address auto
+
+The nodes of a cluster have dlio installed and see the same paths. Ray started here (which takes some seconds) listens
+on all network interfaces, so it is given a random token that only its own processes know; Ray before 2.52 knows no
+tokens and lets anybody in who can connect. For a cluster that asks for a token, set RAY_AUTH_MODE=token and
+RAY_AUTH_TOKEN.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from dlio.errors import LauncherError, missing_package
+from dlio.executors import Pool, num_workers, refuse_workers
+
+CONNECT_SECONDS = 30
+_OBJECT_STORE_BYTES = 100 << 20  # Ray's least but for a quarter; only plans and results pass
+
+
+@contextmanager
+def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
+    """Yields the processors of the cluster at `address`, or of a new one with `workers`, by default one for each core.
+
+    Ray to which this process is connected already is used as it is, and stays.
+
+    Raises:
+        UsageError: both a cluster and a number of workers.
+        LauncherError: there is no cluster at the address.
+        MissingPackageError: ray is not installed.
+    """
+    if address is None:
+        _set_token()
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_package("ray", "ray", "the engine ray") from error
+    connected = ray.is_initialized()
+    if connected or address is not None:
+        refuse_workers("ray", workers, f"the cluster at {address}" if address else "the cluster in use")
+    if not connected:
+        _connect(address) if address else _start(num_workers(workers))
+    try:
+        executor = _RayExecutor(ray.remote(max_retries=0)(_call))
+        yield Pool(executor, max(1, int(ray.cluster_resources().get("CPU", 0))), (ray.exceptions.RayError,))
+    finally:
+        if not connected:
+            ray.shutdown()
+
+
+def _set_token() -> None:
+    """Has Ray ask for a token that no other process knows; it decides when it is imported, once and for all."""
+    if "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _start(workers: int) -> None:
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        "local",
+        num_cpus=workers,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    try:
+        _check_answer(address)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.__cause__ or error  # for instance a token that the cluster asks for
+        raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from error
+
+
+def _check_answer(address: str) -> None:
+    """Raises OSError where nobody listens; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("//")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+
+
+class _RayExecutor(Executor):
+    """Hands tasks to Ray, which has no executor of its own; a task that is handed over cannot be cancelled."""
+
+    def __init__(self, remote: Any) -> None:
+        self._remote = remote
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        self._remote.remote(fn, *args, **kwargs).future().add_done_callback(partial(_settle, future))
+        return future
+
+
+def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _settle(future: Future[Any], done: Future[Any]) -> None:
+    """Gives `future` the outcome of Ray's own; an error of the task as it was raised, without Ray's wrapper."""
+    error = done.exception()
+    if error is None:
+        future.set_result(done.result())
+    else:
+        future.set_exception(getattr(error, "cause", None) or error)
