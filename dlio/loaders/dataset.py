@@ -11,7 +11,7 @@ The core of every loader; it knows no framework. What it gives for a field:
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
 from dlio.keyed import derive_each
 from dlio.loaders.order import Indices, num_lanes
+from dlio.loaders.skips import Skips
+from dlio.loaders.stats import Clock
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from dlio.shards import ShardPool
@@ -94,7 +96,12 @@ class PackedSamples:
     """
 
     def __init__(
-        self, data: str | Path | Manifest, transform: Transform | None = None, *, upright: bool = False
+        self,
+        data: str | Path | Manifest,
+        transform: Transform | None = None,
+        *,
+        upright: bool = False,
+        max_skipped: int = 0,
     ) -> None:
         """Opens a data set; its shards are opened when they are needed.
 
@@ -102,12 +109,15 @@ class PackedSamples:
             data: the folder that holds `manifest.jsonl`, or a manifest.
             transform: what to make of the field `image`; without one it stays encoded.
             upright: turn images as their EXIF orientation says, which torchvision's ImageFolder does not.
+            max_skipped: how many damaged samples `fill` replaces by others of its batch before it raises.
 
         Raises:
             ManifestError: there is no data set.
             UsageError: there is a transform and no image.
         """
         self.manifest = load_manifest(data)
+        self.clock = Clock()
+        self.skips = Skips(max_skipped)
         self.transform = transform
         self.upright = upright
         self._pool = ShardPool(self.manifest)
@@ -222,31 +232,59 @@ class PackedSamples:
                 batch[name] = [None] * size
         return batch
 
-    def fill(self, batch: Batch, start: int, indices: Sequence[int] | Indices, key: int) -> None:
-        """Writes samples into the rows from `start`; several threads may fill different rows of one batch.
+    def fill(self, batch: Batch, start: int, indices: Sequence[int] | Indices, key: int) -> list[int]:
+        """Writes samples into the rows from `start` and returns the rows whose samples were damaged and replaced.
+
+        Several threads may fill different rows of one batch.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `batch`.
         """
-        samples = self.read(indices)
+        with self.clock.stage("read"):
+            samples, damaged = self._read_good(indices)
         rows = slice(start, start + len(samples))
         for name, column in batch.items():
             values = [sample.fields[name] for sample in samples]
             if name == IMAGE and self.transform is not None:
-                self._decode(values, indices, key, column[rows])
+                with self.clock.stage("decode"):
+                    damaged |= self._decode(values, indices, key, column[rows])
             elif name == LABEL and isinstance(column, np.ndarray):
                 column[rows] = self.class_indices(np.array(values, dtype=column.dtype))
             else:
                 column[rows] = values
+        return [start + row for row in _replace(batch, rows, damaged)]
+
+    def _read_good(self, indices: Sequence[int] | Indices) -> tuple[list[Sample], dict[int, CorruptRecordError]]:
+        """Returns the samples, a good one in the place of each damaged one, and what is wrong with those, by row."""
+        try:
+            return self.read(indices), {}
+        except CorruptRecordError:
+            if not self.skips.limit:
+                raise
+        samples: list[Sample | None] = [None] * len(indices)
+        damaged = {}
+        for row, index in enumerate(indices):
+            try:
+                samples[row] = self.read([index])[0]
+            except CorruptRecordError as error:
+                self.skips.note(error)
+                damaged[row] = error
+        good = next((sample for sample in samples if sample is not None), None)
+        if good is None:
+            raise next(iter(damaged.values()))
+        return [sample or good for sample in samples], damaged
 
     def _decode(
         self, pictures: list[decoders.Picture], indices: Sequence[int] | Indices, key: int, out: npt.NDArray[np.uint8]
-    ) -> None:
+    ) -> dict[int, CorruptRecordError]:
+        """Decodes images into the rows of `out` and returns what is wrong with some, by row."""
         assert self.transform is not None
         keys = derive_each(key, np.asarray(indices, dtype=np.int64))
         problems = decoders.decode_batch(pictures, self.transform, keys, out, upright=self.upright)
-        for row, problem in problems.items():
-            raise self.damage(int(indices[row]), problem)
+        damaged = {row: self.damage(int(indices[row]), problem) for row, problem in problems.items()}
+        for error in damaged.values():
+            self.skips.note(error)
+        return damaged
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""
@@ -265,3 +303,20 @@ def paired(batch: Batch, schema: Schema) -> Any:
     if not is_pair(schema):
         return batch
     return batch[IMAGE], batch[LABEL], *(value for name, value in batch.items() if name not in schema)
+
+
+def _replace(batch: Batch, rows: slice, damaged: Mapping[int, CorruptRecordError]) -> list[int]:
+    """Copies the first good one of `rows` over the damaged ones, and returns which these are.
+
+    Raises:
+        CorruptRecordError: there is no good one.
+    """
+    if not damaged:
+        return []
+    good = next((row for row in range(rows.stop - rows.start) if row not in damaged), None)
+    if good is None:
+        raise next(iter(damaged.values()))
+    for column in batch.values():
+        for row in damaged:
+            column[rows.start + row] = column[rows.start + good]
+    return list(damaged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -19,8 +20,11 @@ from dlio.loaders.ahead import Work, ahead
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
+from dlio.loaders.stats import verdict
 from dlio.manifest import Manifest
 from dlio.topology import Topology
+
+log = logging.getLogger(__name__)
 
 _STATE_VERSION = 1
 _MAX_EPOCH = 2**63 - 1
@@ -38,6 +42,10 @@ class Source(Protocol):
 
     def work(self, step: Step, key: int) -> Work[Any]:
         """Returns the work of making one batch; `key` names the random choices of its transform."""
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, which keeps the time and counts what is left out."""
 
     def close(self) -> None:
         """Closes all files; they are opened again when needed."""
@@ -65,9 +73,14 @@ class ArrayBatches:
     def work(self, step: Step, key: int) -> Work[Any]:
         """Returns the work of making one batch, in parts that fill some rows each."""
         batch = self.samples.empty(len(step.indices), channels_last=self.channels_last)
-        parts = [partial(self.samples.fill, batch, rows.start, step.indices[rows], key) for rows in parts_of(step)]
+
+        def fill(rows: slice) -> None:
+            replaced = self.samples.fill(batch, rows.start, step.indices[rows], key)
+            step.valid[replaced] = False
+
+        parts = tuple(partial(fill, rows) for rows in parts_of(step))
         about = partial(part_name, self.samples, step)
-        return Work(batch | {"valid": step.valid} if self.mask else batch, tuple(parts), about)
+        return Work(batch | {"valid": step.valid} if self.mask else batch, parts, about)
 
     def close(self) -> None:
         """Closes all files."""
@@ -224,6 +237,8 @@ class Loader:
                 done = number == len(steps)
                 self._reached = Progress(epoch + 1) if done else Progress(epoch, steps.consumed(number))
                 yield batch
+        if log.isEnabledFor(logging.INFO):
+            log.info("epoch %d: %s", epoch, self.verdict())
 
     def run(self, steps: Iterable[Step], epoch: int) -> Generator[Any, None, None]:
         """Yields the batches of any steps; they count for no state.
@@ -233,7 +248,38 @@ class Loader:
         """
         key = derive(self.seed, epoch, _AUGMENTATION)
         works = (self.source.work(step, key) for step in steps)
-        return self._watched(ahead(works, self.num_threads, self.prefetch, self.timeout))
+        made = ahead(works, self.num_threads, self.prefetch, self.timeout)
+        return self._watched(self._timed(self._watched(made)))
+
+    def _timed(self, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Yields what is made, and keeps the time that the consumer waits for it."""
+        clock = self.source.samples.clock
+        clock.clear()
+        with closing(made), clock.stage("epoch"):
+            while True:
+                with clock.stage("wait"):
+                    batch = next(made, None)
+                if batch is None:
+                    return
+                clock.add("batches", 1)
+                yield batch
+
+    def stats(self) -> dict[str, float | int]:
+        """Returns where the time of the latest iteration went.
+
+        `epoch_seconds` runs while batches are asked for and used, and is known when the iteration has ended;
+        `wait_seconds` is what the consumer spent waiting for batches; `read_seconds` and `decode_seconds` are of all
+        threads together; `collate_seconds` is the consumer's. `skipped` counts damaged samples since the beginning.
+        """
+        counted = self.source.samples.clock.sums()
+        names = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
+        seconds = {name: counted.get(name, 0.0) for name in names}
+        counts = {"batches": int(counted.get("batches", 0)), "skipped": len(self.source.samples.skips)}
+        return seconds | counts | {"num_threads": self.num_threads}
+
+    def verdict(self) -> str:
+        """Returns one line on the latest iteration: whether the trainer waited, what for, and what to do about it."""
+        return verdict(self.stats(), num_usable_cores())
 
     def _watched(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         self._running.add(batches)

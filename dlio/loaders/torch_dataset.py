@@ -48,6 +48,7 @@ class PackedDataset(Dataset[Any]):
         target_transform: Callable[[Any], Any] | None = None,
         *,
         upright: bool = False,
+        max_skipped: int = 0,
     ) -> None:
         """Opens a data set; shards are opened when they are needed.
 
@@ -56,13 +57,15 @@ class PackedDataset(Dataset[Any]):
             transform: made of each image.
             target_transform: made of each label.
             upright: turn images as their EXIF orientation says, which ImageFolder does not.
+            max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
+                log, before it raises; for transforms of `dlio.images`.
 
         Raises:
             ManifestError: there is no data set.
             UsageError: there is a transform and no image.
         """
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = PackedSamples(root, plan, upright=upright)
+        self.packed = PackedSamples(root, plan, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform

@@ -16,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
 from dlio.loaders.ahead import Work
-from dlio.loaders.dataset import paired
+from dlio.loaders.dataset import PackedSamples, paired
 from dlio.loaders.loader import ArrayBatches, Loader, part_name, parts_of, place_from_env
 from dlio.loaders.order import Shuffle
 from dlio.loaders.share import End, Step
@@ -40,6 +40,11 @@ class ItemBatches:
     def manifest(self) -> Manifest:
         """The data set."""
         return self.dataset.manifest
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, which keeps the time and counts what is left out."""
+        return self.dataset.packed
 
     def work(self, step: Step, key: int) -> Work[Any]:
         """Returns the work of making one list, in parts."""
@@ -258,7 +263,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _convert(self, made: Any) -> Any:
         if self._by_item:
             items, valid = made
-            batch = self.collate_fn(items)
+            with self._loader.source.samples.clock.stage("collate"):
+                batch = self.collate_fn(items)
             batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
         else:
             batch = paired(tensors(made), self._loader.source.manifest.schema)
@@ -291,6 +297,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _require_own_order(self) -> None:
         if not self._own_order:
             raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
+
+    def stats(self) -> dict[str, float | int]:
+        """Returns where the time of the latest epoch went; see `dlio.loaders.loader.Loader.stats`."""
+        return self._loader.stats()
+
+    def verdict(self) -> str:
+        """Returns one line on the latest epoch: whether the trainer waited, what for, and what to do about it."""
+        return self._loader.verdict()
 
     def close(self) -> None:
         """Ends iterations that are under way and closes all files; the loader can be used again."""

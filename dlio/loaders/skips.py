@@ -1,0 +1,47 @@
+"""What to do about damaged samples: raise at the first, or leave some out and count them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Literal
+
+from dlio.errors import CorruptRecordError
+
+log = logging.getLogger(__name__)
+
+OnError = Literal["raise", "skip"]
+
+
+class Skips:
+    """Counts the damaged samples that were left out, and ends the patience; safe for several threads.
+
+    Pickles with its limit; the copy starts counting anew.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Allows `limit` damaged samples; 0 raises at the first."""
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, int | None], CorruptRecordError] = {}
+
+    def __reduce__(self) -> tuple[type[Skips], tuple[int]]:
+        return Skips, (self.limit,)
+
+    def __len__(self) -> int:
+        """Returns how many different samples were left out."""
+        return len(self._found)
+
+    def note(self, error: CorruptRecordError) -> None:
+        """Counts a damaged sample, once however often it is met.
+
+        Raises:
+            CorruptRecordError: `error`, where it is one too many.
+        """
+        with self._lock:
+            if (error.path, error.record) in self._found:
+                return
+            if len(self._found) >= self.limit:
+                raise error
+            self._found[error.path, error.record] = error
+        log.warning("left out: %s", error)

@@ -1,0 +1,75 @@
+"""Where the time of an epoch goes: seconds of each stage, and one line of verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+_KEEPS_UP = 0.05  # a trainer that waits less than this share of an epoch gains nothing worth a change
+_STAGES = ("read", "decode", "collate")
+
+
+class Clock:
+    """Adds up the seconds that threads spend in each stage, and counts; safe for several threads.
+
+    Pickles, and starts anew in the copy.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Sets everything to zero."""
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = {}
+
+    def __reduce__(self) -> tuple[type[Clock], tuple[()]]:
+        return Clock, ()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the seconds spent in its body to `NAME_seconds`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(f"{name}_seconds", time.perf_counter() - began)
+
+    def add(self, name: str, amount: float) -> None:
+        """Adds `amount` to `name`."""
+        with self._lock:
+            self._sums[name] = self._sums.get(name, 0) + amount
+
+    def sums(self) -> dict[str, float]:
+        """Returns what was added up so far, by name."""
+        with self._lock:
+            return dict(self._sums)
+
+
+def verdict(stats: Mapping[str, Any], num_cores: int) -> str:
+    """Returns one line: how long the trainer waited for batches, what for, and what to do about it.
+
+    Args:
+        stats: as `Loader.stats` returns them.
+        num_cores: how many cores this process may use.
+    """
+    epoch_seconds = stats["epoch_seconds"]
+    waited = stats["wait_seconds"] / epoch_seconds if epoch_seconds else 0.0
+    begin = f"the trainer waited {waited:.0%} of {epoch_seconds:.1f} s"
+    if waited < _KEEPS_UP:
+        return f"{begin}: the loader keeps up"
+    num_threads = stats["num_threads"]
+    busiest = max(_STAGES, key=lambda stage: stats[f"{stage}_seconds"])
+    needed_seconds = sum(stats[f"{stage}_seconds"] for stage in _STAGES)
+    idle_seconds = max(epoch_seconds - stats["wait_seconds"], epoch_seconds / num_cores)
+    wanted = min(num_cores, max(num_threads + 1, -int(-needed_seconds // idle_seconds)))
+    advice = [f"use {wanted} threads"] if wanted > num_threads else []
+    advice += {
+        "read": ["stage to local storage, or shuffle by a Window"],
+        "decode": ["pack with --crop-ready, or smaller images"],
+        "collate": ["leave collate_fn out"],
+    }[busiest]
+    return f"{begin}: {busiest}-bound, {num_threads} threads; {', or '.join(advice)}"

@@ -1,0 +1,97 @@
+"""Damaged samples that are left out, and where the time of an epoch went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlio.errors import CorruptRecordError
+from dlio.images import CenterCrop
+from dlio.loaders.stats import verdict
+from dlio.loaders.torch import DataLoader, PackedDataset
+from dlio.manifest import Manifest
+from dlio.sample import IMAGE_CLASSIFICATION, Sample
+from tests.images import image
+from tests.loaders.packing import pack_samples
+
+COUNT = 12
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Manifest:
+    """Twelve images in two shards; the label of each is its number."""
+    samples = [Sample(f"{n:02}.png", {"image": image(n), "label": n}) for n in range(COUNT)]
+    return pack_samples(tmp_path / "packed", IMAGE_CLASSIFICATION, samples, num_shards=2)
+
+
+def damage(manifest: Manifest, record: int) -> None:
+    """Flips a bit in the middle of one record of the first shard."""
+    path = manifest.root / manifest.shards[0].files[0].name
+    extents = np.loadtxt(path.with_suffix(".idx"), dtype="int64")
+    data = bytearray(path.read_bytes())
+    data[extents[record].sum() - extents[record][1] // 2] ^= 1
+    path.write_bytes(data)
+
+
+def labels(loader: DataLoader) -> list[int]:
+    return [label for _, batch in loader for label in batch.tolist()]
+
+
+@contextmanager
+def loader(manifest: Manifest, max_skipped: int, num_workers: int = 2) -> Iterator[DataLoader]:
+    dataset = PackedDataset(manifest.root, transform=CenterCrop(16), max_skipped=max_skipped)
+    with closing(dataset.packed):
+        yield DataLoader(dataset, batch_size=4, num_workers=num_workers)
+
+
+def test_a_damaged_sample_ends_the_epoch_by_name(packed):
+    damage(packed, 2)
+    named = pytest.raises(CorruptRecordError, match=r"shard-00000\.tfrecord, record 2, offset")
+    with loader(packed, max_skipped=0) as strict, named:
+        labels(strict)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_damaged_samples_are_replaced_within_their_batch_and_counted(packed, num_workers):
+    damage(packed, 2)
+    damage(packed, 5)
+    with loader(packed, max_skipped=2, num_workers=num_workers) as skipping:
+        for _ in range(2):
+            seen = labels(skipping)
+            assert len(seen) == COUNT and len(skipping) == 3
+            assert set(seen) == set(range(COUNT)) - {2, 5}
+        assert skipping.stats()["skipped"] == 2
+
+
+def test_one_damaged_sample_too_many_is_an_error(packed):
+    damage(packed, 2)
+    damage(packed, 5)
+    with loader(packed, max_skipped=1) as skipping, pytest.raises(CorruptRecordError, match="record"):
+        labels(skipping)
+
+
+def test_stats_account_for_the_epoch(packed):
+    with loader(packed, max_skipped=0) as measured:
+        labels(measured)
+        stats = measured.stats()
+    assert stats["batches"] == 3 and stats["num_threads"] == 2 and stats["skipped"] == 0
+    assert stats["epoch_seconds"] >= stats["wait_seconds"] > 0
+    assert stats["read_seconds"] > 0 and stats["decode_seconds"] > 0
+    assert "the trainer waited" in measured.verdict()
+
+
+def test_the_verdict_names_the_busiest_stage_and_what_to_do():
+    stats = {"epoch_seconds": 10.0, "wait_seconds": 3.1, "num_threads": 2, "collate_seconds": 0.1}
+    decoding = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 18.0}, num_cores=16)
+    assert decoding == (
+        "the trainer waited 31% of 10.0 s: decode-bound, 2 threads; use 3 threads, or pack with --crop-ready, "
+        "or smaller images"
+    )
+    reading = verdict(stats | {"read_seconds": 18.0, "decode_seconds": 1.0}, num_cores=2)
+    assert "read-bound" in reading and "threads," not in reading
+    idle = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 1.0, "wait_seconds": 0.1}, num_cores=2)
+    assert idle.endswith("the loader keeps up")
