@@ -184,16 +184,18 @@ def bucket(monkeypatch: pytest.MonkeyPatch, dataset: Manifest) -> Iterator[str]:
     pytest.importorskip("moto.server")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
-        assert server.stderr is not None
-        line = next(line for line in server.stderr if "Running on" in line)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", line.rpartition("Running on ")[2].strip())
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "test")
-        s3 = fsspec.filesystem("s3")
-        s3.mkdir("photos")
-        s3.put(f"{dataset.root}/", "photos/packed/", recursive=True)
-        yield "s3://photos/packed"
-        server.terminate()
+        try:
+            assert server.stderr is not None
+            line = next(line for line in server.stderr if "Running on" in line)
+            monkeypatch.setenv("AWS_ENDPOINT_URL", line.rpartition("Running on ")[2].strip())
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                monkeypatch.setenv(name, "test")
+            s3 = fsspec.filesystem("s3")
+            s3.mkdir("photos")
+            s3.put(f"{dataset.root}/", "photos/packed/", recursive=True)
+            yield "s3://photos/packed"
+        finally:
+            server.terminate()
 
 
 def test_a_bucket_is_staged_from_the_command_line(

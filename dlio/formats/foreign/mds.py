@@ -120,7 +120,10 @@ class Column:
 def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
     import numpy as np
 
-    little = np.dtype(dtype).newbyteorder("<")
+    try:
+        little = np.dtype(dtype).newbyteorder("<")
+    except TypeError:
+        raise ValueError(f"{dtype!r} is no type of numbers") from None
     return np.frombuffer(data, dtype=little).astype(dtype).reshape(shape)
 
 
