@@ -13,7 +13,9 @@ Status status_of_error(int code) noexcept {
     case JERR_NO_SOI:
     case JERR_INPUT_EMPTY:
       return Status::not_jpeg;
+#if JPEG_LIB_VERSION < 70
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_BAD_PRECISION:
     case JERR_CCIR601_NOTIMPL:
     case JERR_CONVERSION_NOTIMPL:

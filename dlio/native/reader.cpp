@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <string>
 
-#include <jerror.h>
-
 #include "codec.hpp"
+
+#include <jerror.h>  // after jpeglib.h, whose version decides the numbers of the errors
 
 namespace dlio {
 namespace {

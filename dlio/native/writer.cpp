@@ -1,9 +1,9 @@
 // JpegWriter: libjpeg's compressor over memory that grows.
 #include <algorithm>
 
-#include <jerror.h>
-
 #include "codec.hpp"
+
+#include <jerror.h>  // after jpeglib.h, whose version decides the numbers of the errors
 
 namespace dlio {
 
@@ -63,16 +63,15 @@ JpegWriter::JpegWriter(ErrorTrap& trap) : target_(of_this_thread()) {
   std::fill(std::begin(jpeg.quant_tbl_ptrs), std::end(jpeg.quant_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.dc_huff_tbl_ptrs), std::end(jpeg.dc_huff_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.ac_huff_tbl_ptrs), std::end(jpeg.ac_huff_tbl_ptrs), nullptr);
+  target_.bytes.trim();
   std::uint8_t* const bytes = target_.bytes.at_least(kFirstBytes);
   target_.destination = {{bytes, target_.bytes.capacity(), Target::start, Target::grow, Target::finish}, &target_};
   target_.size = 0;
   jpeg.dest = &target_.destination.manager;
 }
 
-JpegWriter::~JpegWriter() {
-  jpeg_abort_compress(&info());
-  target_.bytes.trim();
-}
+// What was written stays readable until this thread's next image, so its memory is trimmed there.
+JpegWriter::~JpegWriter() { jpeg_abort_compress(&info()); }
 
 jpeg_compress_struct& JpegWriter::info() noexcept { return target_.info; }
 

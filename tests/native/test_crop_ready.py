@@ -127,3 +127,12 @@ def test_any_buffer_is_taken() -> None:
     assert make_crop_ready(np.frombuffer(ready, np.uint8)) == ready
     with pytest.raises(TypeError):
         make_crop_ready("text")  # type: ignore[arg-type]
+
+
+def test_a_rewritten_file_may_be_larger_than_the_memory_that_is_kept():
+    noise = np.random.default_rng(0).integers(0, 256, (6000, 6000, 3), dtype="uint8")
+    out = io.BytesIO()
+    Image.fromarray(noise).save(out, "JPEG", quality=98, subsampling=0)
+    rewritten = make_crop_ready(out.getvalue())
+    assert len(rewritten) > 64 << 20 and probe(rewritten).crop_ready
+    assert make_crop_ready(rewritten) == rewritten
