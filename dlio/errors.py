@@ -12,7 +12,7 @@
     │   └── TimedOutError    TimeoutError          a batch that did not come in time
     └── MissingError                           5   what the machine lacks
         ├── MissingPackageError  ImportError       a Python package
-        └── LauncherError                          rank variables that contradict each other
+        └── LauncherError                          rank variables that contradict each other, no cluster
 
 A run that did its work but skipped samples, or found damaged ones, raises nothing: it lists them and exits 1.
 Every error survives pickling, so it crosses from a worker to the caller whole.
@@ -112,7 +112,7 @@ class MissingPackageError(MissingError, ImportError):
 
 
 class LauncherError(MissingError):
-    """The launcher's rank variables are incomplete or contradict each other."""
+    """The launcher's rank variables are incomplete or contradict each other, or there is no launcher, or no cluster."""
 
 
 def missing_package(package: str, extra: str, purpose: str) -> MissingPackageError:

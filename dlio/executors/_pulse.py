@@ -22,6 +22,7 @@ class Pulse:
         self._comm = comm
         self._peers = peers
         self._silent = silent
+        self._sent: dict[int, Any] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="dlio-mpi-pulse", daemon=True)
         self._thread.start()
@@ -50,7 +51,8 @@ class Pulse:
 
     def _send(self, goodbye: bool) -> None:
         for peer in self._peers:
-            self._comm.send((self._comm.rank, goodbye), peer)
+            if goodbye or peer not in self._sent or self._sent[peer].test()[0]:  # nobody takes what the dead are sent
+                self._sent[peer] = self._comm.isend((self._comm.rank, goodbye), peer)
 
     def _listen(self, heard: dict[int, float]) -> None:
         """Notes when each peer was heard, and forgets those who say goodbye."""

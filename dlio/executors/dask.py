@@ -93,8 +93,10 @@ def _local_cluster(workers: int) -> Iterator[Any]:
 
 def _connect(address: str) -> Any:
     from distributed import Client
+    from distributed.comm.addressing import resolve_address
 
     try:
+        resolve_address(address)
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
         raise UsageError(f"{address!r} is no address of Dask ({error}): expected tcp://HOST:8786") from error

@@ -17,14 +17,15 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from dlio.errors import DlioError, LauncherError, StorageError, missing_package
 from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
 from dlio.executors._pulse import Pulse
 
+_DEATH = "a rank of the MPI job has died: run the same command again, finished shards are kept"
 _ABORT_SECONDS = 60
 log = logging.getLogger(__name__)
 
@@ -83,14 +84,12 @@ def _drive(world: Any, ranks: Any) -> Iterator[Pool]:
             try:
                 yield Pool(executor, world.size - 1)
             except BaseException as error:
-                if executor.broken:
-                    _abort(world, str(error))
+                failure = error
                 raise
             finally:
+                if executor.broken:
+                    _abort(world, str(failure or _DEATH))
                 executor.ranks.shutdown(wait=True, cancel_futures=True)
-    except BaseException as error:
-        failure = error
-        raise
     finally:
         world.bcast(_portable(failure), root=0)
 
@@ -99,7 +98,7 @@ def _serve(world: Any, ranks: Any) -> None:
     """Runs tasks until rank 0 has left the context, and raises what it raised; leaves interrupts to rank 0."""
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with _pulse(world, [0], lambda: _abort(world, "rank 0 has died: run the same command again")), ranks:
+        with _pulse(world, [0], lambda: _abort(world, _DEATH)), ranks:
             pass
         failure = world.bcast(None, root=0)
     finally:
@@ -145,11 +144,12 @@ class _RankExecutor(Executor):
         self.broken = True
         self._break()
         time.sleep(_ABORT_SECONDS)
-        _abort(world, "a rank has died: run the same command again")
+        _abort(world, _DEATH)
 
     def _break(self) -> None:
         for future in tuple(self._out):
-            future.set_exception(BrokenExecutor("a rank has died"))
+            with suppress(InvalidStateError):  # it has just come
+                future.set_exception(BrokenExecutor(_DEATH))
 
 
 def _portable(failure: BaseException | None) -> BaseException | None:

@@ -4,8 +4,8 @@
 
 The nodes of a cluster have dlio installed and see the same paths. Ray started here (which takes some seconds) listens
 on all network interfaces, so it is given a random token that only its own processes know; Ray before 2.52 knows no
-tokens and lets anybody in who can connect. For a cluster that asks for a token, set RAY_AUTH_MODE=token and
-RAY_AUTH_TOKEN.
+tokens and lets anybody in who can connect. It ends with this process; where that is killed outright, two of Ray's
+agents linger for about a minute. For a cluster that asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN.
 """
 
 from __future__ import annotations
