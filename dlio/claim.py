@@ -29,6 +29,7 @@ from dlio.topology import node_id
 BEAT_SECONDS = 1.0
 PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
 
 
@@ -80,13 +81,14 @@ def _namespace() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None where it is gone or only a zombie."""
+    """Returns when a process started, in clock ticks since boot; None where it is gone, about to go, or a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
     after_name = status.rpartition(")")[2].split()  # the name may hold spaces and brackets, see proc(5)
-    return None if after_name[0] in "ZX" else int(after_name[19])
+    is_over = after_name[0] in "ZX" or int(after_name[6]) & _PF_EXITING
+    return None if is_over else int(after_name[19])
 
 
 @contextmanager

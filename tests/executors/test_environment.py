@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,12 +105,15 @@ def dask_cluster(tmp_path) -> Iterator[DaskCluster]:
     cluster = DaskCluster(tmp_path / "dask")
     scheduler_file = tmp_path / "dask" / "scheduler.json"
     options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler_file)]
-    scheduler = cluster.start("scheduler", *options)
-    while not scheduler_file.exists():
-        assert scheduler.poll() is None, (tmp_path / "dask/log").read_text()
-    cluster.address = json.loads(scheduler_file.read_text())["address"]
-    yield cluster
-    cluster.stop()
+    try:
+        scheduler = cluster.start("scheduler", *options)
+        while not scheduler_file.exists() or not scheduler_file.read_text().endswith("}"):
+            assert scheduler.poll() is None, (tmp_path / "dask/log").read_text()
+            time.sleep(0.02)
+        cluster.address = json.loads(scheduler_file.read_text())["address"]
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 def test_a_dask_cluster_that_is_there_is_used_and_left_alone(photos, tmp_path, dask_cluster):

@@ -34,3 +34,9 @@ def samples(root: Path) -> list[tuple[str, dict]]:
     finally:
         pool.close()
     return [(sample.key, sample.fields) for sample in read]
+
+
+def file_states(folder: Path) -> dict[Path, tuple[int, ...]]:
+    """Returns of every path in a folder what changes when somebody writes it, replaces it or changes its rights."""
+    states = {path: path.stat() for path in folder.rglob("*")}
+    return {path: (s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in states.items()}

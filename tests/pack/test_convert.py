@@ -19,7 +19,7 @@ from dlio.shards import ShardPool
 from tests.formats.conftest import SCHEMAS
 from tests.formats.conftest import samples as make_samples
 from tests.loaders.packing import pack_samples
-from tests.pack.conftest import content, samples
+from tests.pack.conftest import content, file_states, samples
 
 #: Schemas whose samples need not be real images.
 OTHERS = {name: Schema.of(types, class_names=("a", "b")) for name, types in SCHEMAS.items()}
@@ -93,9 +93,9 @@ def test_workers_change_nothing_and_a_second_run_does_nothing(photos, tmp_path):
     dlio.pack(source, tmp_path / "serial", format="webdataset", engine="serial")
     dlio.pack(source, tmp_path / "two", format="webdataset", workers=2)
     assert content(tmp_path / "serial") == content(tmp_path / "two")
-    before = {path: path.stat() for path in (tmp_path / "two").rglob("*")}
+    before = file_states(tmp_path / "two")
     dlio.pack(source, tmp_path / "two", format="webdataset", workers=2)
-    assert {path: path.stat() for path in (tmp_path / "two").rglob("*")} == before
+    assert file_states(tmp_path / "two") == before
 
 
 def test_an_interrupted_conversion_goes_on(photos, tmp_path):

@@ -14,7 +14,7 @@ from dlio.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.pack.sources import csv_file, image_folder
 from dlio.shards import ShardPool
 from tests.images import image, make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, samples
+from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples
 
 ENGINES = [{"engine": "serial"}, {"workers": 1}, {"workers": 2}]
 
@@ -90,10 +90,10 @@ def test_out_can_have_an_odd_name(photos, tmp_path):
 def test_a_finished_pack_run_again_touches_nothing(photos, tmp_path):
     out = tmp_path / "out"
     first = dlio.pack(image_folder(photos), out, num_shards=3, workers=2)
-    before = {path: path.stat() for path in out.rglob("*")}
+    before = file_states(out)
     again = dlio.pack(image_folder(photos), out, num_shards=3, workers=2)
     assert again == first
-    assert {path: path.stat() for path in out.rglob("*")} == {**before}
+    assert file_states(out) == before
     assert sorted(path.name for path in out.iterdir()) == sorted(
         [NAME, *(file.name for shard in first.shards for file in shard.files)]
     )
