@@ -4,9 +4,8 @@ Claims are numbered files. Claim n + 1 is made, by link(2), only by a process th
 of several that try, the system lets one succeed. Nothing is ever taken away from a live owner, no lock is needed (flock
 may answer ENOSYS on shared file systems), and there is no moment between looking and taking.
 
-An owner is a process id with its start time, on a node, in a process-id namespace. Where all that can be compared, a
-dead owner is known at once. Elsewhere, on another node or in another container, its heartbeat tells: the claim's
-modification time, renewed every second.
+Where the owner's process can be looked at, a dead one is known at once. Elsewhere, on another node or in another
+container, its heartbeat tells: the claim's modification time, renewed every second.
 """
 
 from __future__ import annotations
@@ -24,34 +23,12 @@ from pathlib import Path
 
 from dlio import files
 from dlio.errors import StorageError
-from dlio.topology import node_id
+from dlio.owner import Owner
 
 BEAT_SECONDS = 1.0
 PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process that can be told from every other one: where it runs, its id, and when it started, in clock ticks."""
-
-    node: str
-    namespace: str
-    pid: int
-    started: int
-
-    @classmethod
-    def current(cls) -> Owner:
-        """Returns this process."""
-        return cls(node_id(), _namespace(), os.getpid(), start_time(os.getpid()) or 0)
-
-    def is_alive(self) -> bool | None:
-        """Returns whether the process still runs; None where that cannot be known from here."""
-        if (self.node, self.namespace) != (node_id(), _namespace()):
-            return None
-        return start_time(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +51,6 @@ class Claim:
     def is_over(self) -> bool:
         """Whether the owner surely does nothing any more."""
         return self.state != "held" or self.owner.is_alive() is False
-
-
-def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
-
-
-def start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None where it is gone, about to go, or a zombie."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    after_name = status.rpartition(")")[2].split()  # the name may hold spaces and brackets, see proc(5)
-    is_over = after_name[0] in "ZX" or int(after_name[6]) & _PF_EXITING
-    return None if is_over else int(after_name[19])
 
 
 @contextmanager

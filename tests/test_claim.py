@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from dlio import claim as claim_module
-from dlio.claim import Owner, alone, claimed
+from dlio.claim import alone, claimed
 from dlio.errors import StorageError
 from tests.stage.conftest import Forked
 
@@ -97,25 +96,6 @@ def test_a_failure_reaches_those_who_wait_and_not_those_who_come_later(tmp_path:
     assert owner.wait() == 1
     work_once(folder, tmp_path / "done", tmp_path / "log")
     assert (tmp_path / "done").exists()
-
-
-def test_a_process_id_that_was_given_anew_is_not_the_owner() -> None:
-    me = Owner.current()
-    assert me.is_alive() is True
-    assert Owner(me.node, me.namespace, me.pid, me.started - 1).is_alive() is False
-    assert Owner("elsewhere", me.namespace, me.pid, me.started).is_alive() is None
-    assert Owner(me.node, "pid:[1]", me.pid, me.started).is_alive() is None
-
-
-def test_a_zombie_is_dead(tmp_path: Path) -> None:
-    child = subprocess.Popen(["sleep", "0"])
-    me = Owner.current()
-    stat = Path(f"/proc/{child.pid}/stat")
-    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.005)
-    started = int(stat.read_text().rpartition(")")[2].split()[19])
-    assert Owner(me.node, me.namespace, child.pid, started).is_alive() is False
-    child.wait()
 
 
 def foreign_claim(folder: Path) -> Path:

@@ -49,10 +49,16 @@ def pack(args: argparse.Namespace) -> int:
 
     The same command run again goes on where the last one stopped.
     """
-    with open_pool(args) as pool:
-        if args.dry_run:
-            return EXIT_DONE if pool is None else _print_plan(args)
-        manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
+    from dlio.pack.resume import clear_aside
+
+    try:
+        with open_pool(args) as pool:
+            if args.dry_run:
+                return EXIT_DONE if pool is None else _print_plan(args)
+            manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
+    finally:
+        if not args.dry_run:
+            clear_aside(args.out)  # once more: after an interrupt, workers ended with the pool only
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 

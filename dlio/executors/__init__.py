@@ -115,7 +115,7 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     """Yields results as they finish, with at most two tasks a worker submitted at a time: one runs, one waits.
 
     `Executor.map` takes all its input at once; this takes tasks as it goes. After an error it takes no more, yields
-    what the tasks submitted return, and then raises it.
+    what the tasks submitted return, and then raises it. A pool that has lost a worker for good is closed by then.
 
     Raises:
         StorageError: a worker died; names the tasks it may have been working on.
@@ -142,6 +142,8 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
                 yield future.result()
             else:
                 failed.append((error, task))
+    if any(isinstance(error, BrokenExecutor) for error, _ in failed):
+        pool.executor.shutdown(wait=True)  # its other workers are ended too, and write no more when the error comes
     if failed:
         raise _reason(failed, pool.died)
 

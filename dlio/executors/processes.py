@@ -38,6 +38,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 def _follow_parent(parent: int) -> None:
     """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a broken pool ends its workers; the parent may handle it
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(1)

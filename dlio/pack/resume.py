@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio import files, manifest
-from dlio.claim import start_time
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import Manifest, Shard
+from dlio.owner import start_time
 from dlio.pack.plan import shard_number
 from dlio.pack.write import ASIDE
 

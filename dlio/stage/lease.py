@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dlio import files
-from dlio.claim import Owner, start_time
+from dlio.owner import Owner, start_time
 from dlio.stage.folder import StagedFolder
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")

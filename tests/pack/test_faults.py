@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio import formats
+from dlio import executors, formats
 from dlio.errors import SourceError, StorageError
 from dlio.manifest import NAME, PARTIAL_NAME
 from dlio.pack.sources import image_folder
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
+from tests.executors.job import DeadlyFolder
 from tests.images import make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples
 
@@ -148,26 +149,6 @@ class TestPermission:
         (open_tmp / "in/a").chmod(0o755)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlyFolder(ImageFolder):
-    """An image folder whose reader is killed at one sample, once."""
-
-    deadly: str = ""
-
-    @contextmanager
-    def reader(self, listing):
-        flag = self.path.with_name("killed")
-        with ImageFolder.reader(self, listing) as read:
-
-            def read_or_die(index):
-                if listing.keys[index] == self.deadly and not flag.exists():
-                    flag.touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return read(index)
-
-            yield read_or_die
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_worker_ends_the_run_by_name_and_the_next_run_goes_on(photos, tmp_path, workers):
     source = DeadlyFolder(photos, deadly="dog/0005.png")
@@ -178,6 +159,36 @@ def test_a_killed_worker_ends_the_run_by_name_and_the_next_run_goes_on(photos, t
     dlio.pack(source, tmp_path / "out", **arguments)
     dlio.pack(image_folder(photos), tmp_path / "whole", **arguments)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+@dataclass(frozen=True, slots=True)
+class StuckFolder(ImageFolder):
+    """An image folder of which one worker never reads the first sample; another is killed when that one hangs."""
+
+    @contextmanager
+    def reader(self, listing):
+        flag = self.path.with_name("stuck")
+
+        def read(index):
+            if listing.keys[index] != "cat/0000.png":
+                while not flag.exists():
+                    time.sleep(0.005)
+                os.kill(os.getpid(), signal.SIGKILL)
+            flag.touch()
+            time.sleep(600)
+
+        yield read
+
+
+def test_a_killed_worker_takes_the_others_of_its_pool_with_it_before_the_error_comes(photos, tmp_path):
+    previous = signal.signal(signal.SIGTERM, lambda *_: None)  # as trainers do, and children inherit it
+    try:
+        with executors.open_engine("processes", 2) as pool:
+            with pytest.raises(StorageError, match="a worker died"):
+                dlio.pack(StuckFolder(photos), tmp_path / "out", num_shards=2, engine=pool)
+            assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def pack_command(source: Path, out: Path, *options: str) -> list[str]:

@@ -1,0 +1,51 @@
+"""Who does a piece of work: a process, told apart from every other one, and whether it still runs.
+
+An owner is a process id with its start time, on a node, in a process-id namespace. Linux gives ids anew, so the id
+alone does not tell; the start time, in /proc/PID/stat (see proc(5)), does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.topology import node_id
+
+_PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that can be told from every other one: where it runs, its id, and when it started, in clock ticks."""
+
+    node: str
+    namespace: str
+    pid: int
+    started: int
+
+    @classmethod
+    def current(cls) -> Owner:
+        """Returns this process."""
+        return cls(node_id(), _namespace(), os.getpid(), start_time(os.getpid()) or 0)
+
+    def is_alive(self) -> bool | None:
+        """Returns whether the process still runs; None where that cannot be known from here."""
+        if (self.node, self.namespace) != (node_id(), _namespace()):
+            return None
+        return start_time(self.pid) == self.started
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def start_time(pid: int) -> int | None:
+    """Returns when a process started, in clock ticks since boot; None where it is gone, about to go, or a zombie."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    after_name = status.rpartition(")")[2].split()  # the name may hold spaces and brackets, see proc(5)
+    is_over = after_name[0] in "ZX" or int(after_name[6]) & _PF_EXITING
+    return None if is_over else int(after_name[19])

@@ -1,0 +1,28 @@
+"""A process is told from every other one, and a dead one from a living one."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from dlio.owner import Owner
+
+
+def test_a_process_id_that_was_given_anew_is_not_the_owner() -> None:
+    me = Owner.current()
+    assert me.is_alive() is True
+    assert Owner(me.node, me.namespace, me.pid, me.started - 1).is_alive() is False
+    assert Owner("elsewhere", me.namespace, me.pid, me.started).is_alive() is None
+    assert Owner(me.node, "pid:[1]", me.pid, me.started).is_alive() is None
+
+
+def test_a_zombie_is_dead() -> None:
+    child = subprocess.Popen(["sleep", "0"])
+    me = Owner.current()
+    stat = Path(f"/proc/{child.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.005)
+    started = int(stat.read_text().rpartition(")")[2].split()[19])
+    assert Owner(me.node, me.namespace, child.pid, started).is_alive() is False
+    child.wait()
