@@ -15,56 +15,18 @@ import importlib.util
 import io
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from images import find_photos, make_images
 from numpy.typing import NDArray
 from PIL import Image
 
 from dlio.native import decode, decode_batch, make_crop_ready, probe
 
 SIZE = 224
-PHOTOS = {
-    "sklearn": ["datasets/images/china.jpg", "datasets/images/flower.jpg"],
-    "skimage": [
-        f"data/{name}" for name in ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
-    ],
-}
-SHAPES = [(500, 375)] * 5 + [(375, 500), (500, 333), (500, 400)]  # about ImageNet's
-
-
-def find_photos() -> list[Path]:
-    """Returns photographs that installed packages ship."""
-    found = []
-    for package, names in PHOTOS.items():
-        spec = importlib.util.find_spec(package)
-        if spec and spec.origin:
-            found += [Path(spec.origin).parent / name for name in names]
-    return [path for path in found if path.exists()]
-
-
-def make_images(photos: Sequence[Path], count: int) -> list[bytes]:
-    """Returns `count` JPEGs: crops of the photographs at many scales, mirrored at random."""
-    random = np.random.default_rng(0)
-    originals = [Image.open(path).convert("RGB") for path in photos]
-    images = []
-    for number in range(count):
-        original = originals[number % len(originals)]
-        width, height = SHAPES[random.integers(len(SHAPES))]
-        scale = min(original.width / width, original.height / height) * random.uniform(0.7, 1)
-        left = random.uniform(0, original.width - width * scale)
-        top = random.uniform(0, original.height - height * scale)
-        box = (left, top, left + width * scale, top + height * scale)
-        image = original.resize((width, height), Image.Resampling.BICUBIC, box)
-        if random.random() < 0.5:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        out = io.BytesIO()
-        subsampling = "4:2:0" if random.random() < 0.85 else "4:4:4"
-        image.save(out, "JPEG", quality=int(random.integers(96, 99)), subsampling=subsampling)
-        images.append(out.getvalue())
-    return images
 
 
 def random_boxes(sizes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -172,8 +134,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     photos = sorted(arguments.photos.iterdir()) if arguments.photos else find_photos()
-    if not photos:
-        raise SystemExit("no photographs: give a folder with --photos, or pip install scikit-learn scikit-image")
 
     images = make_images(photos, arguments.images)
     ready, rate = rewrite_rate(images)

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import io
-import os
 import resource
 import shutil
 import struct
@@ -27,45 +25,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from jpeg import find_photos, make_images
-from PIL import Image
+from images import SETS, images_below, make_set
 
-SETS = {"big": (6000, 20), "small": (20_000, 10)}
 DLIO = ("recordio", "webdataset", "tfrecord", "lmdb", "hdf5")
-
-
-def make_set(data: Path, name: str) -> Path:
-    """Returns the folder of a set, made if it is not there; beside it stands `NAME-part`, a twelfth of it."""
-    count, classes = SETS[name]
-    root = data / name
-    if (root / "complete").exists():
-        return root
-    shutil.rmtree(root, ignore_errors=True)
-    encoded = make_images(find_photos(), 600) if name == "big" else [_small(number) for number in range(count)]
-    for number in range(count):
-        path = root / "all" / f"class{number % classes:02d}" / f"{number:06d}.{'jpg' if name == 'big' else 'png'}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded[number % len(encoded)])
-        if number % 12 == 0:
-            part = root / "part" / path.relative_to(root / "all")
-            part.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, part)
-    (root / "complete").touch()
-    return root
-
-
-def _small(number: int) -> bytes:
-    random = np.random.default_rng(number)
-    noise = random.integers(0, 24, (32, 32, 3)) + np.add.outer(np.arange(32), np.arange(32))[:, :, None] * 3
-    out = io.BytesIO()
-    Image.fromarray(noise.astype("uint8")).save(out, "PNG")
-    return out.getvalue()
-
-
-def images_below(root: Path) -> list[tuple[Path, int]]:
-    """Returns path and label of each image, as the peers' own scripts list them."""
-    classes = sorted(root.iterdir())
-    return [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.iterdir())]
 
 
 def run_tar(root: Path, out: Path) -> None:
