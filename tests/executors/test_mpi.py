@@ -180,7 +180,7 @@ class TestSrun:
         assert content(tmp_path / "out") == content(tmp_path / "whole")
 
     def test_a_killed_rank_is_missed_and_the_job_ends(self, on_controller, photos, tmp_path):
-        """Srun itself would let the other ranks wait for ever; MPICH's rank 0 may crash when its peer's socket closes."""
+        """Srun itself would let the others wait for ever; MPICH's rank 0 may crash when its peer's socket closes."""
         arguments = ["packs", "mpi", "", "", str(tmp_path)]
         start = (
             "import runpy, sys; from dlio.executors import _pulse as pulse; "

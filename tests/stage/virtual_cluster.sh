@@ -95,7 +95,13 @@ CONF
 down() {
   for file in "$dir"/run/*.pid "$dir"/munge/pid; do [ -s "$file" ] && kill "$(cat "$file")" 2>/dev/null || true; done
   sleep 0.3
-  for file in "$dir"/hosts/*; do kill "$(cat "$file")" 2>/dev/null || true; done
+  local file host process
+  for file in "$dir"/hosts/*; do # whatever still runs on a host, such as the ranks of a job that hangs
+    host=$(readlink "/proc/$(cat "$file")/ns/uts") || continue
+    for process in /proc/[0-9]*; do
+      [ "$(readlink "$process/ns/uts")" != "$host" ] || kill -9 "${process#/proc/}" 2>/dev/null || true
+    done
+  done
 }
 
 case $verb in
