@@ -34,6 +34,7 @@ _SHUFFLE_BYTES = 64 << 20
 _INTERLEAVED = 16  # shards read in turn; each holds a buffer of _READ_BYTES
 _READ_BYTES = 1 << 20
 _AUGMENTATION = 1
+_GRAPH_SEED = 87654321  # TensorFlow's own where no other is set
 _MARGIN = 2  # pixels
 
 
@@ -135,6 +136,7 @@ def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) 
         deterministic=True,
     )
     if plan.shuffle:
+        tf.compat.v1.set_random_seed(_GRAPH_SEED)  # of this function only: else the caller's would change the order
         seed = epoch + derive(plan.seed) % (1 << 31)
         numbered = numbered.shuffle(plan.shuffle_buffer, seed=seed, reshuffle_each_iteration=False)
     places = numbered.repeat().take(stop).enumerate().shard(share.ranks_per_lane, share.place)

@@ -106,6 +106,19 @@ def test_each_pass_is_the_next_epoch_and_reproducible(packed_here: Manifest) -> 
     assert numbers(dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=4, **PLACE)) != epochs[0]
 
 
+def test_tensorflows_seed_changes_no_order(packed_here: Manifest) -> None:
+    """Ranks that set different seeds must still share one order."""
+    orders = []
+    try:
+        for seed in (None, 0, 5):
+            tf.random.set_seed(seed)
+            orders.append(numbers(dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=3, **PLACE)))
+        assert tf.random.uniform(()) == (tf.random.set_seed(5), tf.random.uniform(()))[1], "the seed is the caller's"
+    finally:
+        tf.random.set_seed(None)
+    assert orders[0] == orders[1] == orders[2]
+
+
 def test_without_a_transform_images_stay_encoded(packed_here: Manifest, photos: Path) -> None:
     images, labels = next(iter(dataset(packed_here, NUM_PHOTOS, **PLACE)))
     assert images.numpy().tolist() == [path.read_bytes() for path in sorted(photos.glob("*/*.png"))]
