@@ -119,7 +119,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             overwrite=args.overwrite,
             engine=pool,
             started=progress.start,
-            report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes),
+            report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
         )
     for key, reason in manifest.skipped:
         print(f"dlio: skipped {key!r}: {reason}", file=sys.stderr)
@@ -155,12 +155,12 @@ def verify(args: argparse.Namespace) -> int:
     checked = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in checked)
     with Progress("verify", unit="samples", quiet=args.quiet) as progress:
-        progress.start(num_samples)
+        progress.start(num_samples, len(checked))
         damage = check(
             manifest,
             decode=args.decode,
             workers=args.workers,
-            report=lambda shard: progress.advance(shard.num_samples, shard.num_bytes),
+            report=lambda shard: progress.advance(shard.num_samples, shard.num_bytes, 1),
         )
     for item in damage:
         print(f"dlio: damaged: {item}", file=sys.stderr)

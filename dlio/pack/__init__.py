@@ -29,7 +29,7 @@ def pack(
     workers: int | None = None,
     engine: str | Pool | None = "processes",
     digest: str = "xxh3-128",
-    started: Callable[[int], None] = lambda num_samples: None,
+    started: Callable[[int, int], None] = lambda num_samples, num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
     """Packs `source` into shards in the folder `out` and returns their manifest.
@@ -53,8 +53,8 @@ def pack(
         engine: what runs the workers: the name of an engine in `dlio.executors`, or what such an engine's `open` has
             yielded, which stays open. Under mpi every rank makes this call, and all return when the first is done.
         digest: the algorithm of the files' digests: xxh3-128, or blake3 where somebody may forge them.
-        started: called once with the number of samples when they are listed.
-        report: called with each shard when it is on the disk, those of an earlier run first.
+        started: called once with the numbers of samples and shards, before the first is written.
+        report: called with each shard when it is on the disk; with those of an earlier run before `started` is.
 
     Raises:
         SourceError: the input is unreadable, empty, no image, or has bad labels.
@@ -69,7 +69,7 @@ def pack(
     from dlio.manifest import Manifest
     from dlio.pack.recode import KEEP
     from dlio.pack.resume import CLAIMS, Held, clear_aside
-    from dlio.pack.run import make_plan, packed_already, run_plan
+    from dlio.pack.run import Running, make_plan, packed_already, run_plan
     from dlio.pack.write import ASIDE, Writing
 
     files.new_hash(digest)
@@ -85,13 +85,12 @@ def pack(
             if out.resolve() == source.path.resolve():
                 raise UsageError(f"{out} is the input too: give another folder to write")
             plan = make_plan(source, format=format, **plans)
-            started(len(plan.listing))
             if done := packed_already(plan, Held.look(out)):
                 return done
             how = Writing(skip_bad=on_error == "skip", digest=digest)
             with files.storage_errors("create", out):
                 out.mkdir(parents=True, exist_ok=True)
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
-                return run_plan(plan, Held.look(out), pool=pool, how=how, overwrite=overwrite, report=report)
+                return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
     finally:
         clear_aside(out)

@@ -46,6 +46,23 @@ class PackPlan:
     inputs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What carries out a plan, and who is told.
+
+    Attributes:
+        pool: the workers.
+        how: how they write shards.
+        started: called with the numbers of samples and shards, before the first is written.
+        report: called with each shard that is done.
+    """
+
+    pool: Pool
+    how: Writing
+    started: Callable[[int, int], None]
+    report: Callable[[Shard], None]
+
+
 def make_plan(
     source: Source,
     *,
@@ -120,9 +137,7 @@ def packed_already(plan: PackPlan, held: Held) -> Manifest | None:
     return held.published if whole and held.is_of(plan.header, plan.inputs) else None
 
 
-def run_plan(
-    plan: PackPlan, held: Held, *, pool: Pool, how: Writing, overwrite: bool, report: Callable[[Shard], None]
-) -> Manifest:
+def run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes what is not written yet and returns the manifest, published.
 
     Raises:
@@ -130,28 +145,29 @@ def run_plan(
     """
     folder = folder_to_pack_into(held, plan.header, plan.inputs, overwrite)
     if folder == held.out:
-        whole = _run(plan, held, pool, how, report)
+        whole = _run(plan, held, running)
     else:
-        whole = replace_packed(held, _run(plan, Held.look(folder), pool, how, report))
+        whole = replace_packed(held, _run(plan, Held.look(folder), running))
     clear_all_aside(held.out)
     return whole
 
 
-def _run(plan: PackPlan, held: Held, pool: Pool, how: Writing, report: Callable[[Shard], None]) -> Manifest:
+def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs)
     for shard in done.values():
-        report(shard)
+        running.report(shard)
+    running.started(len(plan.listing), len(plan.shards))
     todo = [shard for shard in plan.shards if shard.name not in done]
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        tasks = (_task(plan, shard, out, how) for shard in todo)
+        tasks = (_task(plan, shard, out, running.how) for shard in todo)
         with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
-            for shard in map_bounded(pool, write_shard, tasks):
+            for shard in map_bounded(running.pool, write_shard, tasks):
                 partial.append(shard)
                 done[shard.name] = shard
-                report(shard)
+                running.report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
 
