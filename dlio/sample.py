@@ -231,7 +231,7 @@ IMAGE_CLASSIFICATION = Schema.of({"image": "bytes", "label": "int64"})
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an encoded image's header tells: format name as Pillow spells it, size in pixels, channels."""
+    """What an encoded image's header tells: format as Pillow spells it, size in pixels, channels of its colours."""
 
     format: str
     height: int

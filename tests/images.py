@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-Mode = Literal["L", "RGB", "RGBA", "CMYK", "I;16", "P"]
+Mode = Literal["L", "RGB", "RGBA", "CMYK", "I;16", "LA", "P"]
 
 
 def pixels(number: int, width: int = 24, height: int = 16, channels: int = 3) -> np.ndarray:

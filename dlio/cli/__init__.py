@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from dlio import __version__
 from dlio.cli import adopting, packing, staging
+from dlio.cli.output import complain
 from dlio.errors import EXIT_DONE, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
 
@@ -61,7 +62,7 @@ def _discard_output() -> None:
 def _complain(error: BaseException, message: str) -> None:
     """Prints an error, unless another process of the same job does."""
     if not isinstance(error.__cause__, ReportedElsewhereError):
-        print(f"dlio: {message}", file=sys.stderr)
+        complain(message)
 
 
 def _message(error: DlioError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from typing import Any
 
 from dlio.errors import EXIT_DONE
@@ -16,7 +17,21 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a name with such w
 def say(args: argparse.Namespace, line: str) -> None:
     """Prints a line for people, unless --quiet or --json asks for none."""
     if not (args.quiet or args.json):
-        print(_CONTROL.sub(lambda found: repr(found[0])[1:-1], line))
+        print(_in_one_line(line))
+
+
+def complain(line: str) -> None:
+    """Prints a line on stderr, of what is wrong."""
+    print(f"dlio: {_in_one_line(line)}", file=sys.stderr)
+
+
+def _in_one_line(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def unmistakable(name: str) -> str:
+    """Returns a name as it stands in a list of names with their numbers: in quotes where it holds what parts these."""
+    return repr(name) if _CONTROL.search(name) or not name or set(name) & set(",:'\"") else name
 
 
 def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from dlio.cli.options import (
     size,
     workers_option,
 )
-from dlio.cli.output import print_report, say
+from dlio.cli.output import complain, print_report, say, unmistakable
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.manifest import Manifest
@@ -122,7 +121,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
         )
     for key, reason in manifest.skipped:
-        print(f"dlio: skipped {key!r}: {reason}", file=sys.stderr)
+        complain(f"skipped {key!r}: {reason}")
     print_report(args, _describe(manifest) | {"path": str(args.out)})
     return manifest
 
@@ -138,7 +137,8 @@ def info(args: argparse.Namespace) -> int:
         for name in ("sample_bytes", "shard_bytes"):
             report[name.replace("bytes", "sizes")] = {share: format_size(n) for share, n in report.pop(name).items()}
         counts = report.pop("class_counts")
-        words = [f"{name}: {counts[name]}" if name in counts else name for name in report.pop("class_names")]
+        shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names")]
+        words = [name if number is None else f"{name}: {number}" for name, number in shown]
         hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
         report["samples_a_class"] = ", ".join(words[:SHOWN_CLASSES] + hidden)
     return print_report(args, report)
@@ -163,7 +163,7 @@ def verify(args: argparse.Namespace) -> int:
             report=lambda shard: progress.advance(shard.num_samples, shard.num_bytes, 1),
         )
     for item in damage:
-        print(f"dlio: damaged: {item}", file=sys.stderr)
+        complain(f"damaged: {item}")
     print_report(
         args,
         {

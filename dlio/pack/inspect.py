@@ -15,7 +15,7 @@ from dlio.sample import MAX_PIXELS, ImageInfo
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_END = b"IEND\xaeB`\x82"
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, green and blue
 _JPEG_START = b"\xff\xd8\xff"
 _JPEG_END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
@@ -83,7 +83,8 @@ def _other(data: bytes) -> ImageInfo:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our own bound is checked by the caller
             with pillow.open_image(data) as image:
-                return ImageInfo(image.format or "", image.height, image.width, len(image.getbands()))
+                channels = 3 if image.mode == "P" else len(image.getbands())
+                return ImageInfo(image.format or "", image.height, image.width, channels)
     except pillow.ERRORS as error:
         raise SourceError(f"it is no image: {pillow.reason(error)}") from None
 

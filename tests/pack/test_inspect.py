@@ -18,7 +18,7 @@ from tests.images import image
 KINDS = [("PNG", mode) for mode in ("L", "RGB", "RGBA", "P", "I;16")] + [
     ("JPEG", mode) for mode in ("L", "RGB", "CMYK")
 ]
-KINDS += [("BMP", "RGB"), ("TIFF", "RGB"), ("WEBP", "RGB"), ("PPM", "RGB")]
+KINDS += [("BMP", "RGB"), ("BMP", "P"), ("TIFF", "RGB"), ("WEBP", "RGB"), ("PPM", "RGB")]
 
 
 @pytest.mark.parametrize(("kind", "mode"), KINDS)
@@ -26,7 +26,7 @@ KINDS += [("BMP", "RGB"), ("TIFF", "RGB"), ("WEBP", "RGB"), ("PPM", "RGB")]
 def test_the_header_says_what_pillow_says(kind, mode, width, height):
     data = image(3, kind, mode, width, height)
     with Image.open(io.BytesIO(data)) as opened:
-        expected = (opened.format, opened.height, opened.width, len(opened.getbands()))
+        expected = (opened.format, opened.height, opened.width, 3 if mode == "P" else len(opened.getbands()))
     info = inspect_image(data)
     assert (info.format, info.height, info.width, info.channels) == expected
     decode_image(data)

@@ -57,6 +57,7 @@ def test_colour(kind):
     assert recode(image(1, kind, "RGB"), color="grey").mode == "L"
     assert recode(image(1, "PNG", "RGBA"), color="rgb").mode == "RGB"
     assert recode(image(1, "PNG", "P"), color="rgb", resize=8).mode == "RGB"
+    assert recode(image(1, "PNG", "P"), color="grey").mode == "L"
 
 
 @pytest.mark.parametrize(("kind", "mode", "expected"), [

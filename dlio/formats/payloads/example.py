@@ -23,12 +23,13 @@ from typing import Any
 
 from dlio.formats.payloads._messages import message
 from dlio.formats.payloads._wire import Part, delimited, varint
-from dlio.sample import Field, Sample, Schema
+from dlio.sample import Field, ImageInfo, Sample, Schema
 
 KEY = "__key__"
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
 _RAW = frozenset(["float64", "uint64"])
+_COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
 
 
 def encode(sample: Sample, schema: Schema) -> list[Part]:
@@ -55,12 +56,17 @@ def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
     before += _number_entry(LABEL, label) + _text_entry("image/class/synset", schema.class_name(label))
     behind = _bytes_entry("image/filename", sample.key.rpartition("/")[2].encode())
     if info is not None:
-        before += _text_entry("image/colorspace", "RGB" if info.channels == 3 else "Grayscale")
+        before += _text_entry("image/colorspace", _colorspace(info))
         behind += _text_entry("image/format", info.format) + _number_entry("image/height", info.height)
         behind += _number_entry("image/width", info.width)
     before += _bytes_entry_head(IMAGE, len(image))
     size = varint(len(before) + len(image) + len(behind))
     return [b"\x0a" + size + before, image, behind]
+
+
+def _colorspace(info: ImageInfo) -> str:
+    """Returns what an image's channels are, `RGB` as in TensorFlow's ImageNet files; a JPEG's fourth is no alpha."""
+    return "CMYK" if (info.format, info.channels) == ("JPEG", 4) else _COLORSPACES.get(info.channels, "")
 
 
 def _bytes_entry(name: str, value: bytes) -> bytes:
