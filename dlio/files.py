@@ -7,7 +7,7 @@ its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accident
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -133,42 +133,47 @@ class DigestingFile:
         self.path = path
         self._algorithm = algorithm
         self._hash = new_hash(algorithm)
-        self._size = 0
+        self._flushed = 0
         self._pending = bytearray()
         with storage_errors("create", path):
             self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Appends `data` and returns its size in bytes.
+        """Appends `data` and returns its size in bytes; raises as `writelines`."""
+        self.writelines((data,))
+        return len(data)
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
+        """Appends `parts`, one after the other.
 
         Raises:
             StorageError: the file system refused, now or what earlier calls have left to write.
         """
-        num_bytes = len(data)
-        self._size += num_bytes
-        if num_bytes >= COPIED_BYTES:
-            self._flush(data)
-        else:
-            self._pending += data
-            if len(self._pending) >= PENDING_BYTES:
-                self._flush()
-        return num_bytes
+        for part in parts:
+            if len(part) < COPIED_BYTES:
+                self._pending += part
+            else:
+                self._flush(part)
+        if len(self._pending) >= PENDING_BYTES:
+            self._flush()
 
     def _flush(self, data: bytes | bytearray | memoryview = b"") -> None:
         pending, self._pending = self._pending, bytearray()
         self._hash.update(pending)
         self._hash.update(data)
+        num_bytes = len(pending) + len(data)
         with storage_errors("write", self.path):
             if self._descriptor is None:
                 raise ValueError(f"{self.path} is closed")
-            left = [memoryview(pending), memoryview(data)]
-            while any(map(len, left)):  # an almost full disk, or a signal, takes a part
-                written = os.writev(self._descriptor, left)
-                left = [left[0][written:], left[1][max(0, written - len(left[0])) :]]
+            written = os.writev(self._descriptor, (pending, data))
+            while written < num_bytes:  # an almost full disk, or a signal, takes a part
+                left = memoryview(pending)[written:], memoryview(data)[max(0, written - len(pending)) :]
+                written += os.writev(self._descriptor, left)
+        self._flushed += num_bytes
 
     def tell(self) -> int:
         """Returns the size so far, in bytes."""
-        return self._size
+        return self._flushed + len(self._pending)
 
     def close(self) -> None:
         """Writes what is left and closes; may be called twice.

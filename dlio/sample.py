@@ -33,6 +33,7 @@ NUMBER_TYPES = frozenset(
 )
 MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; where Pillow too takes it for a decompression bomb
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
+_INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -269,6 +270,9 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             crc = extend_crc(value, crc)
             sizes.append(len(value))
             continue
+        if type(value) is int and kind.dtype == "int64":
+            crc = extend_crc(_INT64.pack(value), crc)
+            continue
         if kind.is_number:
             crc = extend_crc(_number_bytes(value, kind), crc)
             sizes += value.shape if None in kind.shape else ()
@@ -278,12 +282,10 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             data = item if kind.dtype == "bytes" else item.encode()
             crc = extend_crc(data, crc)
             sizes.append(len(data))
-    return extend_crc(struct.pack(f"<{len(sizes)}Q", *sizes), crc)
+    return extend_crc(b"".join(map(_UINT64.pack, sizes)), crc)
 
 
 def _number_bytes(value: Any, kind: Field) -> bytes:
-    if kind.dtype == "int64" and not kind.shape:
-        return int(value).to_bytes(8, "little", signed=True)
     import numpy as np
 
     return np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -23,6 +23,9 @@ class AppendFile(Protocol):
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Appends all of `data`."""
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
+        """Appends all of `parts`, one after the other."""
 
     def tell(self) -> int:
         """Returns the size so far, in bytes."""

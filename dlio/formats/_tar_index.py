@@ -29,15 +29,6 @@ def split(path: str) -> tuple[str, str]:
     return folders + slash + stem, extension.lower()
 
 
-def index_line(written: Iterable[Member]) -> bytes:
-    """Returns the index's line for one sample."""
-    words = []
-    for member in written:
-        extension = member.name.rpartition(b"/")[2].partition(b".")[2]
-        words.append(b"%b %d %d %b" % (extension, member.offset, member.num_bytes, member.name))
-    return b" ".join(words) + b"\n"
-
-
 class Layout:
     """The samples of a tar: their files' data, and the names that ustar headers cannot hold."""
 

@@ -37,6 +37,7 @@ MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
 _HEAD = struct.Struct("<II")
 _LENGTH_BITS = 29
+_SEARCHED_BYTES = 8 << 10  # up to this, a search for the bytes takes less time than a comparison of all words
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
@@ -68,8 +69,7 @@ class Writer:
             largest = max(self._schema, key=lambda name: _size(sample.fields[name]))
             raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
         offset = self._records.tell()
-        for piece in frame(parts):
-            self._records.write(piece)
+        self._records.writelines(frame(parts))
         self._index.write(b"%d\t%d\n" % (self._num_records, offset))
         self._num_records += 1
 
@@ -90,45 +90,42 @@ def _size(value: Any) -> int:
     return getattr(value, "nbytes", None) or (len(value) if isinstance(value, bytes | str) else 0)
 
 
-def frame(parts: list[Part]) -> Iterator[Part]:
-    """Yields the bytes of one record whose data is `parts`; all but the last have a multiple of 4 bytes."""
-    magics = _magics(parts)
-    if not magics:
-        num_bytes = sum(map(len, parts))
-        yield _head(_WHOLE, num_bytes)
-        yield from parts
-        yield bytes(-num_bytes % 4)
-        return
-    data = memoryview(b"".join(parts))
+def frame(parts: list[Part]) -> list[Part]:
+    """Returns the bytes of one record whose data is `parts`; all but the last have a multiple of 4 bytes."""
+    num_bytes = sum(map(len, parts))
+    padding = bytes(-num_bytes % 4)
+    if not any(map(_may_have_magic, parts)):
+        return [_head(_WHOLE, num_bytes), *parts, padding]
+    data = b"".join(parts)
+    magics = _magics(data)
     starts = [0, *(magic + 4 for magic in magics)]
-    ends = [*magics, len(data)]
-    flags = [_FIRST, *[_MIDDLE] * (len(magics) - 1), _LAST]
+    ends = [*magics, num_bytes]
+    flags = [_FIRST, *[_MIDDLE] * (len(magics) - 1), _LAST] if magics else [_WHOLE]
+    pieces: list[Part] = []
     for flag, start, end in zip(flags, starts, ends, strict=True):
-        yield _head(flag, end - start)
-        yield data[start:end]
-    yield bytes(-len(data) % 4)
+        pieces += [_head(flag, end - start), data[start:end]]
+    return [*pieces, padding]
 
 
 def _head(flag: int, num_bytes: int) -> bytes:
     return _HEAD.pack(MAGIC, flag << _LENGTH_BITS | num_bytes)
 
 
-_MAGIC_BYTES = struct.pack("<I", MAGIC)
-_SEARCHED_BYTES = 8 << 10  # up to this, a search for the bytes takes less time than a comparison of all words
+def _may_have_magic(part: Part) -> bool:
+    """Tells whether the magic number is in `part`, at a multiple of 4 or, where that takes longer to tell, anywhere."""
+    if len(part) <= _SEARCHED_BYTES:
+        return _MAGIC_BYTES in bytes(part)
+    import numpy as np
+
+    return bool((np.frombuffer(part, "<u4", len(part) // 4) == np.uint32(MAGIC)).any())
 
 
-def _magics(parts: list[Part]) -> list[int]:
+def _magics(data: bytes) -> list[int]:
     """Returns the offsets, multiples of 4, at which the data holds the magic number."""
     import numpy as np
 
-    found: list[int] = []
-    base = 0
-    for part in parts:
-        if len(part) > _SEARCHED_BYTES or _MAGIC_BYTES in bytes(part):
-            words = np.frombuffer(part, "<u4", len(part) // 4)
-            found += (np.flatnonzero(words == MAGIC) * 4 + base).tolist()
-        base += len(part)
-    return found
+    offsets = np.flatnonzero(np.frombuffer(data, "<u4", len(data) // 4) == MAGIC) * 4
+    return [int(offset) for offset in offsets]
 
 
 class Reader:

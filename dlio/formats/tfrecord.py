@@ -64,10 +64,8 @@ class Writer:
             crc = crc32c(part, crc)
         length = struct.pack("<Q", sum(map(len, parts)))
         offset = self._records.tell()
-        self._records.write(length + struct.pack("<I", masked_crc(length)))
-        for part in parts:
-            self._records.write(part)
-        self._records.write(struct.pack("<I", _mask(crc)))
+        head = length + struct.pack("<I", masked_crc(length))
+        self._records.writelines((head, *parts, struct.pack("<I", _mask(crc))))
         self._index.write(b"%d %d\n" % (offset, self._records.tell() - offset))
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, open_plain
 from dlio.formats import _tar as tar
 from dlio.formats._positional import PositionalFile
-from dlio.formats._tar_index import Layout, index_line, read_layout, split
+from dlio.formats._tar_index import Layout, read_layout, split
 from dlio.formats.payloads import members
 from dlio.formats.payloads._wire import Part
 from dlio.sample import Sample, Schema
@@ -37,7 +38,6 @@ from dlio.sample import Sample, Schema
 SUFFIX = ".tar"
 _MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
 _ILLEGAL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
-_IMAGE_EXTENSION = re.compile(rf"(?<=.)\.(?:{'|'.join(sorted(members.IMAGE_TYPES))})$", re.IGNORECASE)
 
 
 def refuses(schema: Schema) -> str | None:
@@ -55,17 +55,23 @@ def refuses(schema: Schema) -> str | None:
 
 def legal_key(key: str) -> bytes:
     """Returns the key as a tar's members can be named after it, UTF-8, by the rules 1 to 3 above."""
-    parts = [part for part in _ILLEGAL.sub("_", key).split("/") if part]
-    folders = ["_" if part in (".", "..") else part for part in parts[:-1]]
-    base = _IMAGE_EXTENSION.sub("", parts[-1]).replace(".", "_") if parts else ""
-    return ("/".join([*folders, base]).lstrip("_/") or "_").encode()
+    folders, _, base = _ILLEGAL.sub("_", key).rstrip("/").rpartition("/")
+    stem, _, extension = base.rpartition(".")
+    if stem and extension.lower() in members.IMAGE_TYPES:
+        base = stem
+    return ((_legal_folders(folders) + base.replace(".", "_")).lstrip("_/") or "_").encode()
+
+
+@lru_cache(1 << 10)
+def _legal_folders(folders: str) -> str:
+    return "".join([f"{'_' if part in ('.', '..') else part}/" for part in folders.split("/") if part])
 
 
 class Writer:
     """Writes a shard and its index."""
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
-        self._schema = schema
+        self._encode = members.encoder(schema)
         self._keys: set[bytes] = set()
         self._lines: list[bytes] = []
         self._is_open = True
@@ -78,14 +84,24 @@ class Writer:
         Raises:
             SchemaError: a field has 8 GiB or more.
         """
-        files = [(extension.encode(), parts) for extension, parts in members.encode(sample, self._schema)]
-        for extension, parts in files:
-            if (num_bytes := sum(map(len, parts))) > tar.MAX_MEMBER_BYTES:
+        files = [(extension, parts, sum(map(len, parts))) for extension, parts in self._encode(sample)]
+        for extension, _, num_bytes in files:
+            if num_bytes > tar.MAX_MEMBER_BYTES:
                 problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
                 raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
-        prefix, key = self._name(legal_key(sample.key), max(len(extension) for extension, _ in files))
-        written = [self._write_file(prefix, key + b"." + extension, parts) for extension, parts in files]
-        self._lines.append(index_line(written))
+        prefix, key = self._name(legal_key(sample.key), max([len(extension) for extension, _, _ in files]))
+        path = prefix + b"/" + key if prefix else key
+        pieces: list[Part] = []
+        words = []
+        offset = self._records.tell()
+        for extension, parts, num_bytes in files:
+            zeros = bytes(tar.padding(num_bytes))
+            pieces += [tar.header(key + b"." + extension, prefix, num_bytes), *parts, zeros]
+            offset += tar.BLOCK_BYTES
+            words.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
+            offset += num_bytes + len(zeros)
+        self._records.writelines(pieces)
+        self._lines.append(b" ".join(words) + b"\n")
 
     def _name(self, key: bytes, extension_bytes: int) -> tuple[bytes, bytes]:
         """Returns prefix and name of a new key, short enough for an extension of `extension_bytes`."""
@@ -98,15 +114,6 @@ class Writer:
             name = b"", key
         self._keys.add(key)
         return name
-
-    def _write_file(self, prefix: bytes, name: bytes, parts: list[Part]) -> tar.Member:
-        num_bytes = sum(map(len, parts))
-        self._records.write(tar.header(name, prefix, num_bytes))
-        offset = self._records.tell()
-        for part in parts:
-            self._records.write(part)
-        self._records.write(bytes(tar.padding(num_bytes)))
-        return tar.Member(prefix + b"/" + name if prefix else name, offset, num_bytes)
 
     def close(self) -> None:
         """Completes both files."""

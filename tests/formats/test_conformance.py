@@ -235,20 +235,28 @@ def test_readers_in_other_processes(each_container, method, make, tmp_path):
     assert all(make.same(*pair) for pair in zip(found, samples, strict=True))
 
 
+class Passing(SimpleNamespace):
+    """A file behind which stands the plain one `file`; `write` is what the tests change."""
+
+    def writelines(self, parts, /):
+        for part in parts:
+            self.write(part)
+
+    def tell(self):
+        return self.file.tell()
+
+    def close(self):
+        self.file.close()
+
+
 def test_a_watched_file_gets_every_byte(each_container, make, tmp_path):
     """Files written through `open_file` hold what passed through it, and nothing else is written to them."""
     passed: dict[Path, bytearray] = {}
 
-    class Watched(SimpleNamespace):
+    class Watched(Passing):
         def write(self, data, /):
             passed[self.path] += data
             return self.file.write(data)
-
-        def tell(self):
-            return self.file.tell()
-
-        def close(self):
-            self.file.close()
 
     def open_watched(path):
         passed[path] = bytearray()
@@ -265,18 +273,12 @@ def test_a_full_disk_is_raised_and_both_files_are_closed(each_container, tmp_pat
     """A file that refuses every byte from some point on is closed all the same, and so is the one beside it."""
     opened = []
 
-    class Full(SimpleNamespace):
+    class Full(Passing):
         def write(self, data, /):
             if self.room < len(data):
                 raise StorageError(28, f"cannot write {self.path}: no space")
             self.room -= len(data)
             return self.file.write(data)
-
-        def tell(self):
-            return self.file.tell()
-
-        def close(self):
-            self.file.close()
 
     def open_full(path):
         opened.append(Full(path=path, file=formats.open_plain(path), room=1000))

@@ -14,6 +14,9 @@ def varint(number: int) -> bytes:
     """Returns a whole number as protobuf's int32, int64 and bool write it; negative ones take 10 bytes."""
     if 0 <= number <= 0x7F:
         return _ONE_BYTE[number]
+    if 0 <= number <= 0x1FFFFF:  # the sizes of images
+        low, high = number & 0x7F | 0x80, number >> 7
+        return bytes((low, high) if high <= 0x7F else (low, high & 0x7F | 0x80, high >> 7))
     number &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while number > 0x7F:

@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio.formats.payloads._messages import message
 from dlio.formats.payloads._wire import Part, delimited, varint
-from dlio.sample import Field, ImageInfo, Sample, Schema
+from dlio.sample import Field, Sample, Schema
 
 KEY = "__key__"
 IMAGE = "image/encoded"
@@ -50,30 +50,51 @@ def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
     Most features take few values, so their bytes are kept; what is left is done some 100,000 times a second.
     """
     label, info, image = sample.fields["label"], sample.image_info, sample.fields["image"]
-    before = _bytes_entry(KEY, sample.key.encode())
-    if info is not None:
-        before += _number_entry("image/channels", info.channels)
-    before += _number_entry(LABEL, label) + _text_entry("image/class/synset", schema.class_name(label))
-    behind = _bytes_entry("image/filename", sample.key.rpartition("/")[2].encode())
-    if info is not None:
-        before += _text_entry("image/colorspace", _colorspace(info))
-        behind += _text_entry("image/format", info.format) + _number_entry("image/height", info.height)
-        behind += _number_entry("image/width", info.width)
-    before += _bytes_entry_head(IMAGE, len(image))
+    key = sample.key.encode()
+    name = key.rpartition(b"/")[2]
+    before = _text_head(KEY, len(key)) + key
+    behind = _text_head("image/filename", len(name)) + name
+    if info is None:
+        before += _class_entries(label, schema.class_name(label))
+    else:
+        before += _class_entries(label, schema.class_name(label), info.format, info.channels)
+        behind += _size_entries(info.format, info.height, info.width)
+    before += _head(IMAGE, len(image))
     size = varint(len(before) + len(image) + len(behind))
     return [b"\x0a" + size + before, image, behind]
 
 
-def _colorspace(info: ImageInfo) -> str:
+@lru_cache(1 << 14)
+def _class_entries(label: int, synset: str, format: str = "", channels: int = 0) -> bytes:  # noqa: A002
+    """Returns what stands between the key and the image, the channels where there are any."""
+    entries = _number_entry(LABEL, label) + _text_entry("image/class/synset", synset)
+    if not channels:
+        return entries
+    colorspace = _text_entry("image/colorspace", _colorspace(format, channels))
+    return _number_entry("image/channels", channels) + entries + colorspace
+
+
+def _colorspace(format: str, channels: int) -> str:  # noqa: A002  the field's word
     """Returns what an image's channels are, `RGB` as in TensorFlow's ImageNet files; a JPEG's fourth is no alpha."""
-    return "CMYK" if (info.format, info.channels) == ("JPEG", 4) else _COLORSPACES.get(info.channels, "")
+    return "CMYK" if (format, channels) == ("JPEG", 4) else _COLORSPACES.get(channels, "")
 
 
-def _bytes_entry(name: str, value: bytes) -> bytes:
-    return _bytes_entry_head(name, len(value)) + value
+@lru_cache(1 << 14)
+def _size_entries(format: str, height: int, width: int) -> bytes:  # noqa: A002  the field's word
+    sizes = _number_entry("image/height", height) + _number_entry("image/width", width)
+    return _text_entry("image/format", format) + sizes
 
 
-def _bytes_entry_head(name: str, num_bytes: int) -> bytes:
+def _number_entry(name: str, value: int) -> bytes:
+    return b"".join(delimited(1, [_key(name), *delimited(2, _int64_list([value]))]))
+
+
+def _text_entry(name: str, value: str) -> bytes:
+    text = value.encode()
+    return _text_head(name, len(text)) + text
+
+
+def _head(name: str, num_bytes: int) -> bytes:
     """Returns what stands before the bytes of an entry of one: the tags and lengths of the messages it is within."""
     item = b"\x0a" + varint(num_bytes)
     items = b"\x0a" + varint(len(item) + num_bytes) + item
@@ -82,19 +103,12 @@ def _bytes_entry_head(name: str, num_bytes: int) -> bytes:
     return b"\x0a" + varint(len(key) + len(value) + num_bytes) + key + value
 
 
+_text_head = lru_cache(1 << 10)(_head)  # texts have few lengths, images many
+
+
 @cache
 def _key(name: str) -> bytes:
     return b"".join(delimited(1, [name.encode()]))
-
-
-@lru_cache(1 << 14)
-def _number_entry(name: str, value: int) -> bytes:
-    return b"".join(delimited(1, [_key(name), *delimited(2, _int64_list([value]))]))
-
-
-@lru_cache(1 << 14)
-def _text_entry(name: str, value: str) -> bytes:
-    return _bytes_entry(name, value.encode())
 
 
 def _generic(sample: Sample, schema: Schema) -> dict[str, list[Part]]:

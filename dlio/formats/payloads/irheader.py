@@ -40,9 +40,9 @@ def encode(sample: Sample, schema: Schema, number: int) -> list[Part]:
     """
     label = sample.fields["label"]
     image: bytes = sample.fields["image"]
-    if schema["label"].shape:
+    if not isinstance(label, int | float):
         return [_HEADER.pack(len(label), 0.0, number, 0) + label.astype("<f4").tobytes(), image]
-    if schema["label"].dtype == "int64" and abs(label) > MAX_INTEGER:
+    if type(label) is int and abs(label) > MAX_INTEGER:
         problem = f"{label} is not exact in float32, as recordio's image header keeps it, beyond {MAX_INTEGER}"
         raise SchemaError(f"sample {sample.key!r}, field 'label': {problem}; tfrecord can hold it")
     return [_HEADER.pack(0, label, number, 0), image]

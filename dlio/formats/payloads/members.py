@@ -17,13 +17,15 @@ image file, a number from decimal digits, as other tools write them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dlio.formats.payloads import npy
 from dlio.formats.payloads._wire import Part
 from dlio.sample import Field, Sample, Schema
 
+File = tuple[bytes, list[Part]]
 Files = Mapping[str, memoryview]
 
 _IMAGE = re.compile(
@@ -36,28 +38,44 @@ IMAGE_TYPES = frozenset([*_IMAGE.groupindex, "jpeg", "jpe", "jfif", "tiff", "pnm
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 
 
-def encode(sample: Sample, schema: Schema) -> Iterator[tuple[str, list[Part]]]:
-    """Yields extension and content, in parts, of each of a sample's files, in the schema's order."""
-    for name, kind in schema.fields:
-        value = sample.fields[name]
-        if not kind.is_number and not kind.is_scalar:
-            if not value:
-                yield f"{name}.empty", []
-            for number, item in enumerate(value):
-                yield f"{name}.{number:06d}.{_type(item)}", [_bytes(item)]
-        elif not kind.is_number:
-            yield _text_extension(name, value, schema), [_bytes(value)]
-        elif _is_class(name, schema):
-            yield "cls", [b"%d" % value]
-        else:
-            import numpy as np
+def encoder(schema: Schema) -> Callable[[Sample], list[File]]:
+    """Returns what gives extension and content, in parts, of each of a sample's files, in the schema's order."""
+    encoders = [(name, _field_encoder(name, kind, schema)) for name, kind in schema.fields]
 
-            yield f"{name}.npy", npy.encode(np.asarray(value, dtype=kind.dtype))
+    def encode(sample: Sample) -> list[File]:
+        return [file for name, files in encoders for file in files(sample.fields[name])]
+
+    return encode
 
 
-def _text_extension(name: str, value: bytes | str, schema: Schema) -> str:
+def _field_encoder(name: str, kind: Field, schema: Schema) -> Callable[[Any], list[File]]:
+    if _is_class(name, schema):
+        return lambda value: [(b"cls", [b"%d" % value])]
+    if kind.is_number:
+        return partial(_array_files, name, kind.dtype)
+    if not kind.is_scalar:
+        return partial(_list_files, name)
+    bare = IMAGE_TYPES - frozenset(schema) if name == "image" else frozenset[str]()
+    return partial(_text_files, name, bare)
+
+
+def _text_files(name: str, bare: frozenset[str], value: bytes | str) -> list[File]:
+    """Returns the file of a value, whose type stands alone as its extension where it is in `bare`."""
     kind = _type(value)
-    return kind if name == "image" and kind in IMAGE_TYPES and kind not in schema else f"{name}.{kind}"
+    extension = kind if kind in bare else f"{name}.{kind}"
+    return [(extension.encode(), [_bytes(value)])]
+
+
+def _list_files(name: str, values: Sequence[bytes | str]) -> list[File]:
+    if not values:
+        return [(f"{name}.empty".encode(), [])]
+    return [(f"{name}.{number:06d}.{_type(item)}".encode(), [_bytes(item)]) for number, item in enumerate(values)]
+
+
+def _array_files(name: str, dtype: str, value: Any) -> list[File]:
+    import numpy as np
+
+    return [(f"{name}.npy".encode(), npy.encode(np.asarray(value, dtype=dtype)))]
 
 
 def _is_class(name: str, schema: Schema) -> bool:
