@@ -218,6 +218,20 @@ class TestInfo:
         assert (report["samples"], report["shards"], report["classes"]) == (12, 2, 2)
         assert report["schema"] == {"image": "bytes", "label": "int64"}
 
+    def test_scores_a_shuffle_window(self, run, photos, tmp_path):
+        """Two shards, packed class by class: a window of both is the exact shuffle, one of one shard is not."""
+        for shuffle in ([], ["--shuffle", 1]):
+            words = ["--format", "recordio", "--num-shards", 2, "--engine", "serial", *shuffle, "--overwrite"]
+            assert run("pack", photos, tmp_path / "out", *words)[0] == 0
+            words = ["--json", "--batch-size", 4, "--shuffle-window"]
+            scores = [json.loads(run("info", tmp_path / "out", *words, w)[1])["mixing_score"] for w in (1, 2)]
+            assert scores[1] == {"shuffle_window": 2, "batch_size": 4, "by_class": 1, "at_worst": 1}
+            assert 0 < scores[0]["at_worst"] <= scores[0]["by_class"] <= 1
+            assert scores[0]["at_worst"] < 0.5
+        assert scores[0]["by_class"] > 0.5
+        assert "mixing score" in run("info", tmp_path / "out", "--shuffle-window", 1)[1]
+        assert "mixing score" not in run("info", tmp_path / "out")[1]
+
     def test_verify_json_lists_damage(self, run, packed):
         file = next(packed.glob("*.tfrecord"))
         file.write_bytes(b"\0" * file.stat().st_size)

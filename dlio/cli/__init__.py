@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 
 from dlio import __version__
-from dlio.cli import adopting, packing, staging
+from dlio.cli import adopting, informing, packing, staging
 from dlio.cli.output import complain
 from dlio.errors import EXIT_DONE, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
     packing.add_verbs(verbs)
+    informing.add_verbs(verbs)
     adopting.add_verbs(verbs)
     staging.add_verbs(verbs)
     return top

@@ -1,4 +1,4 @@
-"""The verbs that make and check packed data sets: pack, convert, info, verify."""
+"""The verbs that make and check packed data sets: pack, convert, verify."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from dlio.cli.options import (
     size,
     workers_option,
 )
-from dlio.cli.output import complain, print_report, say, unmistakable
+from dlio.cli.output import complain, print_report, say
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
-
-SHOWN_CLASSES = 20
 
 if TYPE_CHECKING:
     from dlio.pack.listing import Source
@@ -36,7 +34,6 @@ def add_verbs(verbs: Any) -> None:
     """Adds these verbs to the command line."""
     _source_options(add_verb(verbs, pack))
     _dataset_options(add_verb(verbs, convert))
-    dataset_argument(add_verb(verbs, info))
     check = add_verb(verbs, verify)
     dataset_argument(check)
     check.add_argument("--decode", action="store_true", help="decode every image too")
@@ -97,7 +94,7 @@ def _print_plan(args: argparse.Namespace) -> int:
     for shard in plan.shards:
         say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
     num_bytes = sum(shard.num_bytes for shard in plan.shards)
-    report = _describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
+    report = describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
     return print_report(args, {name: report[name] for name in report if name not in ("skipped", "content_id")})
 
 
@@ -122,26 +119,8 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
         )
     for key, reason in manifest.skipped:
         complain(f"skipped {key!r}: {reason}")
-    print_report(args, _describe(manifest) | {"path": str(args.out)})
+    print_report(args, describe(manifest) | {"path": str(args.out)})
     return manifest
-
-
-def info(args: argparse.Namespace) -> int:
-    """Tells what the packed data set DATASET holds: samples, sizes, classes, and where it came from."""
-    from dlio.pack.summary import summarise
-
-    manifest = Manifest.load(args.dataset)
-    report = _describe(manifest) | asdict(summarise(manifest))
-    report |= {"class_names": list(manifest.class_names), "origin": dict(manifest.origin), "path": str(args.dataset)}
-    if not args.json:
-        for name in ("sample_bytes", "shard_bytes"):
-            report[name.replace("bytes", "sizes")] = {share: format_size(n) for share, n in report.pop(name).items()}
-        counts = report.pop("class_counts")
-        shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names")]
-        words = [name if number is None else f"{name}: {number}" for name, number in shown]
-        hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
-        report["samples_a_class"] = ", ".join(words[:SHOWN_CLASSES] + hidden)
-    return print_report(args, report)
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -184,7 +163,8 @@ def _part(manifest: Manifest) -> dict[str, str]:
     return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}
 
 
-def _describe(manifest: Manifest) -> dict[str, Any]:
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """Returns what every report on a packed data set begins with."""
     return {
         "format": manifest.format,
         "schema": manifest.schema.types(),

@@ -57,6 +57,25 @@ def summarise(manifest: Manifest) -> Summary:
     )
 
 
+def class_counts(manifest: Manifest) -> np.ndarray[Any, Any] | None:
+    """Returns how many samples of each shard have each class, int64 of shape (shards, classes); None if not known.
+
+    Raises:
+        CorruptRecordError, StorageError: as `summarise`.
+    """
+    import numpy as np
+
+    counts = np.zeros((len(manifest.shards), len(manifest.class_names)), np.int64)
+    for row, shard in enumerate(manifest.shards):
+        table = _table(manifest, shard)
+        known = 0 if table is None else _class_counts(manifest, table)
+        if table is None or np.ndim(known) == 0:
+            return None
+        counts[row] = known
+        table.close()
+    return counts
+
+
 def _table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
     return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
