@@ -192,6 +192,11 @@ class Loader:
         """The epoch that the next iteration runs."""
         return self._next.epoch
 
+    @property
+    def reached(self) -> Progress:
+        """Where the run stands; at an epoch's end, at the start of the next."""
+        return self._reached
+
     def share(self) -> Share:
         """Returns this rank's part of every global batch.
 

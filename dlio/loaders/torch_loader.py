@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 import torch.utils.data
-from torch.utils.data import DistributedSampler, Sampler
+from torch.utils.data import Sampler
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
 from dlio.loaders.ahead import Work
 from dlio.loaders.dataset import PackedSamples, paired
-from dlio.loaders.loader import ArrayBatches, Loader, part_name, parts_of, place_from_env
+from dlio.loaders.loader import ArrayBatches, Loader, part_name, parts_of
 from dlio.loaders.order import Shuffle
 from dlio.loaders.share import End, Step
+from dlio.loaders.torch_accelerate import for_accelerate
 from dlio.loaders.torch_dataset import PackedDataset, tensors
+from dlio.loaders.torch_place import place_of_process
+from dlio.loaders.torch_sampler import RankBatches, RankSampler
 from dlio.manifest import Manifest
 
 _PREFETCH = 2
@@ -61,56 +64,6 @@ class ItemBatches:
         self.dataset.packed.close()
 
 
-class RankSampler(DistributedSampler[int]):
-    """Yields this rank's sample numbers of the next epoch.
-
-    It is a DistributedSampler so that trainers which would replace any other sampler leave the order to dlio.
-    """
-
-    def __init__(self, dataset: PackedDataset, loader: Loader) -> None:
-        self.dataset = dataset
-        self.shuffle = bool(loader.shuffle)
-        self.seed = loader.seed
-        self.drop_last = loader.end is End.DROP
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[int]:
-        steps = self._loader.steps(self.epoch)
-        return (index for step in steps for index in step.indices.tolist())
-
-    def __len__(self) -> int:
-        return sum(len(step.indices) for step in self._loader.steps(self.epoch))
-
-    @property
-    def rank(self) -> int:  # type: ignore[override]
-        """This process's number among those that share the samples."""
-        return self._loader.share().rank
-
-    @property
-    def num_replicas(self) -> int:  # type: ignore[override]
-        """How many processes share the samples."""
-        return self._loader.share().world_size
-
-    @property
-    def num_samples(self) -> int:  # type: ignore[override]
-        """How many samples this process takes in the next epoch, as every other does."""
-        return len(self)
-
-    @property
-    def total_size(self) -> int:  # type: ignore[override]
-        """How many samples all processes take together, the repeated ones included."""
-        return self.num_samples * self.num_replicas
-
-    @property
-    def epoch(self) -> int:  # type: ignore[override]
-        """The next epoch."""
-        return self._loader.next_epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one."""
-        self._loader.set_epoch(epoch)
-
-
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """Yields batches as torch's DataLoader does: (images, labels) as tensors, or a dict of fields.
 
@@ -122,7 +75,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     Used by one thread. Safe across fork between iterations.
     """
 
-    _is_accelerate_prepared = True  # Accelerate would shard again what is this rank's part already
+    use_stateful_dataloader = True  # Accelerate's save_state and load_state take the loader's state along
 
     def __init__(
         self,
@@ -182,15 +135,20 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if (rank is None) != (world_size is None):
             raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
         own_order = sampler is None and batch_sampler is None
+        if collate_fn is torch.utils.data.default_collate:
+            collate_fn = None  # which a trainer finds among the attributes, and gives where it makes the loader anew
         if collate_fn is None and dataset.makes_images:
             raise UsageError(
                 "images of any size make no batch: give the PackedDataset a transform, or a collate_fn here"
             )
+        if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
+            raise UsageError("end='mask' needs dlio's order, which tells what it repeats: give no sampler of your own")
         if batch_size is None and own_order:
             raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
         self.end = End(end) if end is not None else End.DROP if drop_last else End.PAD
+        self._accelerated = False
         self._by_item = not dataset.makes_arrays or collate_fn is not None
         mask = self.end is End.MASK
         self._loader = Loader(
@@ -224,6 +182,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        if isinstance(self.sampler, RankSampler) and batch_size is not None:
+            vars(self)["batch_sampler"] = RankBatches(self.sampler, batch_size, drop_last)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Whether Accelerate leaves the loader alone, which is this rank's part already; `prepare` sets it then."""
+        return self._own_order
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, prepared: bool) -> None:
+        self._accelerated = prepared
 
     def check_worker_number_rationality(self) -> None:
         """Says nothing: torch warns of more processes than cores, and no process is started here."""
@@ -231,11 +200,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _place(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        told = place_from_env()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            world_size = torch.distributed.get_world_size()
-            return told if told[1] == world_size else (torch.distributed.get_rank(), world_size)
-        return told
+        return place_of_process()
 
     @property
     def _own_order(self) -> bool:
@@ -254,11 +219,26 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
         """
         if self._own_order:
-            return map(self._convert, self._loader)
-        steps = (Step(np.atleast_1d(indices), np.ones(np.size(indices), np.bool_)) for indices in self._index_sampler)
+            batches = map(self._convert, self._loader)
+            return self._for_accelerate(batches) if self._accelerated else batches
         epoch = self._loader.next_epoch
         self._loader.set_epoch(epoch + 1)
-        return map(self._convert, self._loader.run(steps, epoch))
+        return map(self._convert, self._loader.run(self._given_steps(), epoch))
+
+    def _given_steps(self) -> Iterator[Step]:
+        """Yields the batches of a sampler that was given; a trainer may give that of a loader which it made anew."""
+        given = getattr(self.batch_sampler, "sampler", None)
+        planned: Iterable[Step | None] = given.steps() if isinstance(given, RankSampler) else repeat(None)
+        for indices, step in zip(self._index_sampler, planned, strict=False):
+            yield step or Step(np.atleast_1d(indices), np.ones(np.size(indices), np.bool_))
+
+    def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
+        share, start = self._loader.share(), self._loader.reached.consumed
+        repeats = self.end is not End.DROP and share.num_lanes == 1  # of several lanes the repeated are not at the end
+        remainder = (len(self._loader.source.samples) - start) % (share.world_size * share.batch_size) if repeats else 0
+        return for_accelerate(
+            batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
+        )
 
     def _convert(self, made: Any) -> Any:
         if self._by_item:

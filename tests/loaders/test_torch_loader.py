@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import DistributedSampler, SequentialSampler
+from torch.utils.data import DistributedSampler, SequentialSampler, default_collate
 
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
@@ -161,7 +161,7 @@ def test_collate_fn_gets_the_same_boxes_on_any_number_of_threads(packed: Manifes
     dataset = PackedDataset(packed, RandomResizedCrop(16, flip=True))
     images = []
     for num_workers in (0, 3):
-        loader = DataLoader(dataset, 41, num_workers=num_workers, collate_fn=torch.utils.data.default_collate)
+        loader = DataLoader(dataset, 41, num_workers=num_workers, collate_fn=lambda items: default_collate(items))
         images.append(next(iter(loader))[0])
     images.append(next(iter(DataLoader(dataset, 41)))[0])
     assert torch.equal(images[0], images[1]) and torch.equal(images[0], images[2])
