@@ -12,6 +12,11 @@
 In a job of several ranks this is all: each rank gets its part of every global batch, as many batches as every other
 rank, and each pass over the loader is the next epoch. `batch_size` is that of one rank. A DistributedSampler is for
 torch's own DataLoader, which takes a PackedDataset as it takes any other dataset.
+
+Trainers take both. Lightning leaves dlio's order alone, makes the loader anew where it must, and keeps its state in
+checkpoints; `predict` covers each sample once with `end="mask"`. Accelerate leaves the loader as it is: what went
+through `prepare` gives batches on the process's device, and `save_state` takes its state along. The Trainer of
+transformers makes its own DataLoader of a PackedDataset, or takes dlio's from `get_train_dataloader`.
 """
 
 from __future__ import annotations
