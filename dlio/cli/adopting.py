@@ -40,7 +40,9 @@ def add_verbs(verbs: Any) -> None:
 def index(args: argparse.Namespace) -> int:
     """Makes the shards in PATH, whatever made them, a data set of dlio; nothing in them is changed.
 
-    Writes manifest.jsonl and a table of samples for each shard beside them.
+    Written to PATH are manifest.jsonl and the folder .dlio-index: a table of the samples of each shard, and of a
+    TFRecord, RecordIO or WebDataset shard without a NAME.idx, where its records lie. Where PATH may only be read, make
+    a folder of links to the shards and their indexes elsewhere, and give that.
     """
     from dlio.pack.adopt import index as adopt
 

@@ -12,7 +12,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from dlio.errors import SchemaError, UsageError
 from dlio.sample import Sample, Schema
@@ -76,6 +76,14 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Closes the files; may be called twice."""
+
+
+@runtime_checkable
+class IndexedReader(Protocol):
+    """A reader that has to scan its shard where no index is beside it."""
+
+    def index_text(self) -> bytes | None:
+        """Returns the index that saves the scan, None where the shard can have none."""
 
 
 class Format(Protocol):

@@ -1,7 +1,12 @@
-"""Text indexes: a line of whole numbers for each record, as TFRecord's and RecordIO's tools write them."""
+"""Text indexes of shards: where they lie, and lines of whole numbers as TFRecord's and RecordIO's tools write them.
+
+A shard's index is `NAME.idx` beside it. Where other tools have written none, `dlio index` writes one of the same form
+as `.dlio-index/NAME.SUFFIX.idx`, hidden from patterns such as `train-*` by which the owner may find the shards.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +15,39 @@ from dlio.errors import CorruptRecordError, StorageError
 if TYPE_CHECKING:
     import numpy as np
 
+HIDDEN = ".dlio-index"
 
-def read_index(path: Path, columns: int) -> np.ndarray[Any, Any] | None:
-    """Returns the numbers of an index, int64 of shape (n, columns), or None where there is no such file.
+
+def index_paths(records: Path) -> tuple[Path, Path]:
+    """Returns where the index of the shard `records` may be: beside it, and hidden.
+
+    Of `train.tfrecord-00000-of-00008` the number is no suffix.
+    """
+    name = f"{records.name}.idx"
+    beside = records.with_name(name) if "-of-" in records.suffix else records.with_suffix(".idx")
+    return beside, records.parent / HIDDEN / name
+
+
+def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
+    """Returns where an index of the shard `records` is and its text, None where there is none that is usable.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    for path in index_paths(records):
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+        if is_usable(text):
+            return path, text
+    return None
+
+
+def read_index(records: Path, columns: int) -> tuple[Path, np.ndarray[Any, Any]] | None:
+    """Returns where the index of the shard `records` is and its numbers, int64 of shape (n, columns); None without one.
 
     Raises:
         CorruptRecordError: it holds anything but lines of `columns` whole numbers.
@@ -20,12 +55,10 @@ def read_index(path: Path, columns: int) -> np.ndarray[Any, Any] | None:
     """
     import numpy as np
 
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+    found = read_text(records)
+    if found is None:
         return None
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    path, text = found
     try:
         numbers = np.array(text.split(), dtype="int64")
     except (ValueError, OverflowError):
@@ -33,4 +66,4 @@ def read_index(path: Path, columns: int) -> np.ndarray[Any, Any] | None:
     if numbers.size != columns * text.count(b"\n") or (numbers < 0).any() or (text and not numbers.size):
         problem = f"expected {columns} whole numbers a line: delete it, then the records are scanned"
         raise CorruptRecordError(path, problem)
-    return numbers.reshape(-1, columns)
+    return path, numbers.reshape(-1, columns)

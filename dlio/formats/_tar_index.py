@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from dlio.errors import CorruptRecordError, StorageError
+from dlio.errors import CorruptRecordError
+from dlio.formats._index import read_text
 from dlio.formats._positional import PositionalFile
 from dlio.formats._tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
 
@@ -58,6 +58,19 @@ class Layout:
         for number in range(self._starts[index], self._starts[index + 1]):
             yield self._names.get(number), self._offsets[number], self._sizes[number]
 
+    def index_text(self) -> bytes | None:
+        """Returns an index of these samples; None where a name that is kept here has white space, which parts words.
+
+        A name that stands in the file's header is left out.
+        """
+        if any(len(name.split()) != 1 for name in self._names.values()):
+            return None
+        lines = [
+            b" ".join([b"- %d %d %b" % (offset, size, name or b"-") for name, offset, size in self.members(index)])
+            for index in range(len(self))
+        ]
+        return b"v1.2 %d\n%b" % (len(self), b"".join(line + b"\n" for line in lines))
+
     def lies_within(self, num_bytes: int) -> bool:
         """Tells whether the files follow one another, each after its header, in a tar of `num_bytes`."""
         free = 0
@@ -75,10 +88,10 @@ def read_layout(file: PositionalFile) -> Layout:
         CorruptRecordError: the index does not match the tar, or the tar is damaged.
         StorageError: one of them cannot be read.
     """
-    path = file.path.with_suffix(".idx")
-    text = _read(path)
-    if text is None or _OLDER.match(text):
+    found = read_text(file.path, has_names)
+    if found is None:
         return Layout(_grouped(scan(file)))
+    path, text = found
     try:
         layout = Layout(_parse(text))
     except (ValueError, OverflowError) as error:
@@ -89,13 +102,9 @@ def read_layout(file: PositionalFile) -> Layout:
     return layout
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+def has_names(text: bytes) -> bool:
+    """Tells whether an index is not of DALI's older form, without the names of the files."""
+    return _OLDER.match(text) is None
 
 
 def _parse(text: bytes) -> list[list[Member]]:

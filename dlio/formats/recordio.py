@@ -159,6 +159,10 @@ class Reader:
         except ValueError as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
+    def index_text(self) -> bytes:
+        """Returns the index of the shard, the keys of its records being their numbers."""
+        return b"".join(b"%d\t%d\n" % line for line in enumerate(self._bounds[:-1].tolist()))
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
@@ -201,10 +205,10 @@ def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
     """Returns where each record begins and the last one ends, in bytes, int64 of shape (n + 1,)."""
     import numpy as np
 
-    path = file.path.with_suffix(".idx")
-    index = read_index(path, columns=2)
-    if index is None:
+    found = read_index(file.path, columns=2)
+    if found is None:
         return np.array([*scan(file), file.num_bytes], dtype="int64")
+    path, index = found
     bounds = np.append(np.sort(index[:, 1]), file.num_bytes)
     if bounds[0] != 0 or (np.diff(bounds) < _HEAD.size).any() or (bounds[:-1] % 4).any():
         problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the records are scanned"

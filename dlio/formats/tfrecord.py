@@ -108,6 +108,10 @@ class Reader:
         except ValueError as error:
             raise self._corrupt(index, str(error)) from error
 
+    def index_text(self) -> bytes:
+        """Returns the index of the shard."""
+        return b"".join(b"%d %d\n" % (offset, num_bytes) for offset, num_bytes in self._extents.tolist())
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
@@ -120,13 +124,14 @@ def _extents(file: PositionalFile) -> np.ndarray[Any, Any]:
     """Returns offset and framed size of every record, int64 of shape (n, 2), from the index or by a scan."""
     import numpy as np
 
-    extents = read_index(file.path.with_suffix(".idx"), columns=2)
-    if extents is None:
+    found = read_index(file.path, columns=2)
+    if found is None:
         return np.array(list(scan(file)), dtype="int64").reshape(-1, 2)
+    path, extents = found
     ends = np.concatenate([[0], extents.sum(axis=1)])
     if (extents[:, 1] < FRAME_BYTES).any() or (extents[:, 0] != ends[:-1]).any() or ends[-1] != file.num_bytes:
         problem = f"it does not match {file.path.name}, {file.num_bytes} bytes: delete it, then the records are scanned"
-        raise CorruptRecordError(file.path.with_suffix(".idx"), problem)
+        raise CorruptRecordError(path, problem)
     return extents
 
 

@@ -174,6 +174,10 @@ class Reader:
         except (ValueError, OverflowError) as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=begin) from error
 
+    def index_text(self) -> bytes | None:
+        """Returns the index of the shard, None where names in it cannot stand in one."""
+        return self._layout.index_text()
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()

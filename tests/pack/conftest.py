@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ import pytest
 from dlio.manifest import Manifest
 from dlio.shards import ShardPool
 from tests.images import make_image_folder
+
+NOBODY = 65534
 
 #: Formats whose shards are the same bytes for the same samples, whatever wrote them.
 BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
@@ -40,3 +46,25 @@ def file_states(folder: Path) -> dict[Path, tuple[int, ...]]:
     """Returns of every path in a folder what changes when somebody writes it, replaces it or changes its rights."""
     states = {path: path.stat() for path in folder.rglob("*")}
     return {path: (s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in states.items()}
+
+
+@contextmanager
+def unprivileged():
+    """Runs as nobody where the tests run as root, whom modes do not stop."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_tmp():
+    """A folder that nobody may enter and read."""
+    folder = Path(tempfile.mkdtemp(prefix="dlio-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,9 +25,8 @@ from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from tests.executors.job import DeadlyFolder
 from tests.images import make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, samples
+from tests.pack.conftest import BYTE_IDENTICAL, content, samples, unprivileged
 
-NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of limited size")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")
 
@@ -50,28 +48,6 @@ def small_disk(folder: Path, options: str):
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-@contextmanager
-def unprivileged():
-    """Runs as nobody where the tests run as root, whom modes do not stop."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def open_tmp():
-    """A folder that nobody may enter and read."""
-    folder = Path(tempfile.mkdtemp(prefix="dlio-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 class TestFullDisk:

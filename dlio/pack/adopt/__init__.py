@@ -1,21 +1,25 @@
 """Adopts shards that other tools made, where they are: `index` writes what dlio needs beside them.
 
-That is `manifest.jsonl` and, for each shard, the table of its samples (`dlio.sample_table`); nothing of the owner's is
-changed. How the shards of a format are recognised, and what their records hold, tells a module of this folder, found by
-name; it fulfils `Layout`.
+That is `manifest.jsonl` and a folder `.dlio-index`, which holds for each shard the table of its samples
+(`dlio.sample_table`) and, where the owner has none, its index (`dlio.formats._index`). Nothing of the owner's is
+changed, and no pattern by which other tools find the shards, such as `train-*`, matches what is new.
+
+How the shards of a format are recognised, and what their records hold, tells a module of this folder, found by name; it
+fulfils `Layout`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from dlio.errors import SchemaError, UsageError
+from dlio.errors import SchemaError, StorageError, UsageError
+from dlio.formats._index import HIDDEN
 
 if TYPE_CHECKING:
     from dlio.manifest import Manifest, Shard
@@ -98,7 +102,7 @@ def index(
     an earlier record has, gets `SHARD/000012`, 12 being its number in its shard.
 
     Args:
-        path: the folder that holds the shards; where it cannot be written, a folder of links to them.
+        path: the folder that holds the shards; where it cannot be written, a folder of links to them and their indexes.
         format: tfrecord, recordio, lmdb, hdf5, webdataset or mds.
         match: a pattern of the names to take, such as `train-*`; by default all, which must then be of one set.
         schema: what the records hold; by default what the first ones do, and all others must.
@@ -112,7 +116,7 @@ def index(
         SourceError: there is no shard, or some of a set are missing.
         SchemaError: the records follow no schema that dlio has, or have no labels to offset.
         CorruptRecordError: a record is damaged, or does not follow the schema; names file, record and offset.
-        StorageError: the folder cannot be read or written.
+        StorageError: the folder cannot be read or written, which is told before the shards are read.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
     from dlio.executors import map_bounded, num_workers, processes
@@ -129,6 +133,7 @@ def index(
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
     if label_offset and str(schema.get("label")) != "int64":
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
+    hidden = _make_hidden(root)
     started(len(found))
     tasks = [ShardTask(root, shard, format, schema) for shard in found]
     origin = {"source": INDEXED, "path": str(root), "num_shards": len(found)}
@@ -143,11 +148,22 @@ def index(
         manifest = replace(manifest, schema=replace(schema, class_names=class_names(manifest, layout)))
         manifest.save(root)
     except BaseException:
-        for task in tasks:
-            with suppress(OSError):
-                task.table.unlink(missing_ok=True)
+        shutil.rmtree(hidden, ignore_errors=True)
         raise
     return manifest
+
+
+def _make_hidden(root: Path) -> Path:
+    """Returns the folder for what is written of each shard, new and empty."""
+    folder = root / HIDDEN
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir()
+    except OSError as error:
+        advice = "where the shards may only be read, make a folder of links to them elsewhere, and index that"
+        raise StorageError(error.errno, f"cannot write to {root}: {error.strerror}: {advice}") from error
+    return folder
 
 
 def _refuse_data_set(root: Path, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from dlio import files, formats, manifest, sample_table
+from dlio import files, formats, manifest
 from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.pack.adopt import Layout, ListsShards
 
@@ -64,7 +64,7 @@ def _candidates(root: Path, layout: Layout) -> list[Path]:
     own = (manifest.NAME, manifest.PARTIAL_NAME)
     with files.storage_errors("list", root):
         entries = [path for path in root.iterdir() if path.name not in own and not path.name.startswith(".")]
-    return sorted((path for path in entries if not path.name.endswith(sample_table.SUFFIX)), key=_natural_order)
+    return sorted(entries, key=_natural_order)
 
 
 def _natural_order(path: Path) -> tuple[str | int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dlio.errors import SchemaError
+from dlio.formats._index import index_paths
 from dlio.formats._positional import PositionalFile
 from dlio.sample import Field, Schema
 
@@ -26,7 +27,7 @@ def first_records(count: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 def with_index(path: Path) -> tuple[Path, ...]:
     """Returns `path` and the text index that a reader looks for beside it, if it is there."""
-    index = path.with_suffix(".idx")
+    index, _ = index_paths(path)
     return (path, index) if index.is_file() else (path,)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from dlio import files, formats, sample_table
 from dlio.errors import CorruptRecordError
+from dlio.formats import IndexedReader, Reader
+from dlio.formats._index import HIDDEN, index_paths
 from dlio.manifest import File, Shard
 from dlio.pack.adopt import load
 from dlio.pack.adopt._find import Found
@@ -26,46 +28,60 @@ class ShardTask:
     schema: Schema
 
     @property
+    def records(self) -> Path:
+        """The file that holds the records."""
+        return self.root / self.shard.files[0]
+
+    @property
     def table(self) -> Path:
         """Where the table of the samples is written."""
-        return self.root / f"{self.shard.name}{sample_table.SUFFIX}"
+        return self.root / HIDDEN / f"{self.shard.name}{sample_table.SUFFIX}"
+
+    @property
+    def index(self) -> Path:
+        """Where an index is written, if the records' owner has none."""
+        return index_paths(self.records)[1]
 
     def __str__(self) -> str:
         return self.shard.name
 
 
 def scan_shard(task: ShardTask) -> Shard:
-    """Reads a shard, writes the table of its samples, and returns its line of the manifest.
+    """Reads a shard, writes its index and the table of its samples, and returns its line of the manifest.
 
     Raises:
         CorruptRecordError: a record is damaged, or does not follow the schema.
-        StorageError: a file cannot be read, or the table not be written.
+        StorageError: a file cannot be read, or one not be written.
     """
-    records = task.root / task.shard.files[0]
-    with closing(_DigestAhead(records)) as digest:
-        table = _read(task, records, digest)
+    reader = formats.load(load(task.layout).CONTAINER).Reader(task.records, task.schema)
+    with closing(reader), closing(_DigestAhead(task.records)) as digest:
+        table = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
-    others = [_entry(task.root, name) for name in task.shard.files[1:]]
-    files.publish_bytes(task.table, table.to_bytes())
-    return Shard(task.shard.name, len(table), (entry, *others, _entry(task.root, task.table.name)))
+        index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None
+    others = [_owned(task.root, name) for name in task.shard.files[1:]]
+    own = [] if index is None else [_publish(task.root, task.index, index)]
+    return Shard(task.shard.name, len(table), (entry, *others, *own, _publish(task.root, task.table, table.to_bytes())))
 
 
-def _entry(root: Path, name: str) -> File:
+def _owned(root: Path, name: str) -> File:
     return File(name, (root / name).stat().st_size, files.digest_file(root / name))
 
 
-def _read(task: ShardTask, records: Path, digest: _DigestAhead) -> SampleTableBuilder:
-    layout = load(task.layout)
+def _publish(root: Path, path: Path, content: bytes) -> File:
+    files.publish_bytes(path, content)
+    return File(str(path.relative_to(root)), len(content), files.digest_bytes(content))
+
+
+def _read(task: ShardTask, reader: Reader, digest: _DigestAhead) -> SampleTableBuilder:
     table = SampleTableBuilder(task.schema)
-    key_of = layout.keys(records)
-    with closing(formats.load(layout.CONTAINER).Reader(records, task.schema)) as reader:
-        for number in range(len(reader)):
-            digest.advance(reader.locate(number)[1] or 0)
-            try:
-                sample = reader.read(number)
-            except CorruptRecordError as error:
-                raise _with_schema(error, task.schema) from error
-            table.append(Sample(_clean(key_of(sample)) or numbered_key(task.shard.name, number), sample.fields))
+    key_of = load(task.layout).keys(task.records)
+    for number in range(len(reader)):
+        digest.advance(reader.locate(number)[1] or 0)
+        try:
+            sample = reader.read(number)
+        except CorruptRecordError as error:
+            raise _with_schema(error, task.schema) from error
+        table.append(Sample(_clean(key_of(sample)) or numbered_key(task.shard.name, number), sample.fields))
     return table
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats._positional import PositionalFile
 from dlio.formats._tar import BLOCK_BYTES, Header
-from dlio.formats._tar_index import Layout, read_layout, split
+from dlio.formats._tar_index import Layout, has_names, read_layout, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.pack.adopt._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, with_index
@@ -28,11 +28,15 @@ _CLASSES = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
 
 
 def files(path: Path) -> tuple[Path, ...]:
-    """Returns the shard at `path`, a file that begins with a tar's header, and its index."""
+    """Returns the shard at `path`, a file that begins with a tar's header, and its index, if that has names."""
     try:
-        return with_index(path) if Header.parse(begins_with(path, BLOCK_BYTES)).name else ()
+        is_shard = bool(Header.parse(begins_with(path, BLOCK_BYTES)).name)
     except ValueError:
+        is_shard = False
+    if not is_shard:
         return ()
+    found = with_index(path)
+    return found if all(has_names(begins_with(index, 64)) for index in found[1:]) else (path,)
 
 
 def infer(records: Path) -> Schema:
