@@ -9,13 +9,16 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio import formats, sample_table
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.manifest import Manifest, Shard
 from dlio.sample import Sample, crc32c
 from dlio.sample_table import SampleTable
+
+if TYPE_CHECKING:
+    from dlio.bulk import BulkValues, Records
 
 MAX_OPEN_SHARDS = 64  # bounds descriptors and memory for indexes; a window shuffle needs far fewer
 
@@ -38,6 +41,8 @@ class ShardReader:
         paths = [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
         tables = [path for path in paths if path.name.endswith(sample_table.SUFFIX)]
         self._table = SampleTable(tables[0], manifest.schema, shard.num_samples) if tables else None
+        self._bulk: BulkValues | None = None
+        self._is_prepared = False
         try:
             container = formats.load(manifest.format)
             self._reader = container.Reader(_records(paths[0], shard.name + container.SUFFIX), manifest.schema)
@@ -66,6 +71,47 @@ class ShardReader:
             problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
             raise CorruptRecordError(path, problem, record=index, offset=offset)
         return Sample(self._table.key(index), sample.fields, sample.image_info)
+
+    def read_columns(self, records: Records) -> dict[str, Any]:
+        """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
+
+        Small numbers come from the table, and values whose places are known are read without their records: each
+        sample is compared with its checksum in any case.
+
+        Args:
+            records: rising numbers, int64 of shape (n,).
+
+        Raises:
+            CorruptRecordError, StorageError: as `read`.
+        """
+        bulk = self._values()
+        if bulk is None:
+            fields = [self.read(record).fields for record in records.tolist()]
+            return {name: [values[name] for values in fields] for name in self._schema}
+        assert self._table is not None
+        values, doubtful = bulk.read(records)
+        read = {name: values if name == bulk.name else self._table.field(name)[records] for name in self._schema}
+        for row in doubtful:
+            sample = self.read(int(records[row]))
+            bulk.forget(int(records[row]))
+            for name, column in read.items():
+                column[row] = sample.fields[name]
+        return read
+
+    def announce(self, records: Records) -> None:
+        """Lets the system read what holds `records`, which rise, while others are worked on."""
+        bulk = self._values()
+        if bulk is not None:
+            bulk.announce(records)
+
+    def _values(self) -> BulkValues | None:
+        """Returns what reads values from their places, where that is possible; made when first asked for."""
+        if not self._is_prepared and self._table is not None:
+            from dlio import bulk
+
+            self._bulk = bulk.open_values(self._reader, self._table, self._schema)
+        self._is_prepared = True
+        return self._bulk
 
     def key(self, index: int) -> str:
         """Returns the key of record `index`, without reading the record where the shard has a table."""

@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "loaders": BASE | DATA | {"topology", "images", "decoders", "keyed", "cores", "stage"},
     "decoders": BASE | {"images", "keyed", "native", "pillow", "sample"},
     "images": BASE | {"keyed"},
-    "shards": BASE | {"formats", "manifest", "sample", "sample_table"},
+    "shards": BASE | {"formats", "manifest", "sample", "sample_table", "bulk"},
+    "bulk": {"checksums", "formats", "sample", "sample_table"},
     "sample_table": BASE | {"formats", "sample"},
     "formats": BASE | {"sample"},
     "manifest": BASE | {"files", "sample"},
@@ -47,6 +48,7 @@ MAY_IMPORT = {
     "launchers": set(),
     "keyed": set(),
     "cores": set(),
+    "checksums": set(),
     "pillow": set(),
     "errors": set(),
 }

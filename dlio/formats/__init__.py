@@ -11,11 +11,19 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from dlio.errors import SchemaError, UsageError
+from dlio.formats._positional import PositionalFile
 from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
 
 
 class AppendFile(Protocol):
@@ -84,6 +92,40 @@ class IndexedReader(Protocol):
 
     def index_text(self) -> bytes | None:
         """Returns the index that saves the scan, None where the shard can have none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Where the values of a field lie in a shard's file, as far as this is known without reading records.
+
+    A place may be wrong, in a record that another tool has written: whoever reads there compares a checksum, and turns
+    to `Reader.read` where it differs.
+
+    Attributes:
+        file: the shard's file.
+        starts, stops: the bounds of what of each record is to be read, in bytes of `file`; int64 of shape (n,).
+        gaps: how far behind its start, or behind the marker, a value begins; int64 of shape (n,).
+        marker: bytes to look for in the first 512 behind a start; empty where no look is needed.
+    """
+
+    file: PositionalFile
+    starts: Numbers
+    stops: Numbers
+    gaps: Numbers
+    marker: bytes = b""
+
+
+@runtime_checkable
+class SpanReader(Protocol):
+    """What a Reader may do besides: tell where values lie, so that those of many records are read at once."""
+
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
+        """Returns where the values of a field of bytes lie, None where only `read` finds them.
+
+        Args:
+            name: the field.
+            sizes: the size of each record's value in bytes; int64 of shape (n,).
+        """
 
 
 class Format(Protocol):

@@ -97,7 +97,7 @@ def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> C
     rows = open_rows(file, values)
     if rows.dtype != "uint8" or rows.row_shape:
         raise CorruptRecordError(file.path, f"the dataset {name!r} is no sequence of uint8: it is no field of {kind}")
-    items = _Blob(rows, _offsets(library, file, f"{name}_offsets", rows.num_rows), kind)
+    items = Blob(rows, _offsets(library, file, f"{name}_offsets", rows.num_rows), kind)
     return items if kind.is_scalar else _Lists(items, _offsets(library, file, f"{name}_lists", items.num_values), kind)
 
 
@@ -151,7 +151,7 @@ class _Numbers:
         return self._rows.locate(index)
 
 
-class _Blob:
+class Blob:
     """Bytes or text one after the other, with offsets."""
 
     def __init__(self, rows: PlainRows | LibraryRows, offsets: np.ndarray[Any, Any], kind: Field) -> None:
@@ -168,11 +168,18 @@ class _Blob:
     def locate(self, index: int) -> int | None:
         return self._rows.locate(int(self._offsets[index]))
 
+    def bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """Returns where in the file each value begins and ends, int64 of shape (n,), None where only HDF5 knows.
+
+        A value in several runs ends, as told here, where its first run does.
+        """
+        return self._rows.bounds(self._offsets) if isinstance(self._rows, PlainRows) else None
+
 
 class _Lists:
     """A list of bytes or text for each record."""
 
-    def __init__(self, items: _Blob, bounds: np.ndarray[Any, Any], kind: Field) -> None:
+    def __init__(self, items: Blob, bounds: np.ndarray[Any, Any], kind: Field) -> None:
         self._items = items
         self._bounds = bounds
         self._kind = kind

@@ -135,6 +135,22 @@ class PlainRows:
         run = bisect_right(self._starts, row) - 1
         return self._place(run, row) if run < len(self._offsets) else None
 
+    def bounds(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """Returns where in the file the stretches between neighbours of `rows` begin, and end in the same run.
+
+        Args:
+            rows: rising numbers of rows, from 0 up to `num_rows`; int64 of shape (n + 1,).
+        """
+        import numpy as np
+
+        if not self._offsets:
+            return None
+        runs = np.searchsorted(self._starts, rows[:-1], side="right") - 1
+        runs = np.minimum(runs, len(self._offsets) - 1)
+        shifts = np.array(self._offsets)[runs] - np.array(self._starts)[runs] * self._row_bytes
+        stops = np.minimum(rows[1:], np.array(self._starts)[runs + 1])
+        return shifts + rows[:-1] * self._row_bytes, shifts + stops * self._row_bytes
+
     def read(self, start: int, stop: int, record: int | None = None) -> bytes:
         """Returns the bytes of the rows from `start` up to `stop`.
 

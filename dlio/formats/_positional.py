@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+from itertools import repeat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, StorageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+# One read of neighbours and a copy of each took 0.3 us a value of 1.8 KB, a read of each 1.1 us; not so large ones.
+_SMALL_BYTES = 16 << 10
+_NEAR_BYTES = 1 << 10
+_GAP_BYTES = 32 << 10  # disks and file servers read this much more in the time of one more request
+_RUN_BYTES = 128 << 10  # stays in a core's own cache between the read and the copy
 
 
 class PositionalFile:
@@ -47,6 +60,54 @@ class PositionalFile:
             raise StorageError(error.errno, f"cannot read {self.path} at {offset}: {error.strerror}") from error
         return data
 
+    def read_many(self, offsets: Numbers, sizes: Numbers) -> list[bytes]:
+        """Returns the bytes of several ranges; small ones that follow one another closely are read together.
+
+        Args:
+            offsets: where each begins, at least 0; int64 of shape (n,).
+            sizes: bytes of each, at least 0; int64 of shape (n,). What goes beyond the end of the file is left out.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        if self._descriptor is None:
+            raise StorageError(f"{self.path} is closed: open the shard again")
+        try:
+            runs = _runs(offsets, sizes)
+            if 2 * len(runs) > len(offsets):
+                return list(map(os.pread, repeat(self._descriptor), sizes.tolist(), offsets.tolist()))
+            ends = offsets + sizes
+            values: list[bytes] = []
+            for first, stop in zip(runs, [*runs[1:], len(offsets)], strict=True):
+                begin = int(offsets[first])
+                data = os.pread(self._descriptor, int(ends[stop - 1]) - begin, begin)
+                bounds = zip((offsets[first:stop] - begin).tolist(), (ends[first:stop] - begin).tolist(), strict=True)
+                values += [data[low:high] for low, high in bounds]
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
+        return values
+
+    def will_need(self, starts: Numbers, stops: Numbers) -> None:
+        """Lets the system fetch the ranges from `starts` to `stops`, which rise, while the caller does other things.
+
+        Where the first and the last byte are in memory already, so are most likely the others, and nothing is done.
+        """
+        import numpy as np
+
+        if self._descriptor is None or not len(starts) or self._holds(int(starts[0]), int(stops[-1]) - 1):
+            return
+        apart = np.flatnonzero(starts[1:] - stops[:-1] > _GAP_BYTES) + 1
+        firsts, lasts = [0, *apart.tolist()], [*(apart - 1).tolist(), -1]
+        for begin, end in zip(starts[firsts].tolist(), stops[lasts].tolist(), strict=True):
+            os.posix_fadvise(self._descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
+
+    def _holds(self, *places: int) -> bool:
+        """Tells whether bytes are in memory; where the system cannot tell, they count as not."""
+        try:
+            return all(os.preadv(self._descriptor or 0, [bytearray(1)], place, os.RWF_NOWAIT) for place in places)
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Closes the file; may be called twice."""
         if self._descriptor is not None:
@@ -55,3 +116,14 @@ class PositionalFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _runs(offsets: Numbers, sizes: Numbers) -> list[int]:
+    """Returns the number of the first of each row of ranges that one read takes."""
+    import numpy as np
+
+    gaps = offsets[1:] - offsets[:-1] - sizes[:-1]
+    large = sizes > _SMALL_BYTES
+    blocks = offsets // _RUN_BYTES
+    apart = (gaps < 0) | (gaps > _NEAR_BYTES) | large[1:] | large[:-1] | (blocks[1:] != blocks[:-1])
+    return [0, *(np.flatnonzero(apart) + 1).tolist()]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
 from dlio.formats._index import read_text
 from dlio.formats._positional import PositionalFile
 from dlio.formats._tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})\n")
 _OLDER = re.compile(rb"v1\.[01] [0-9]+\n")  # without names
@@ -70,6 +74,21 @@ class Layout:
             for index in range(len(self))
         ]
         return b"v1.2 %d\n%b" % (len(self), b"".join(line + b"\n" for line in lines))
+
+    def files(self, number: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Returns where file `number` of each sample begins and ends; 0 and 0 in samples of another count of files.
+
+        Returns:
+            Two arrays, int64 of shape (n,), in bytes.
+        """
+        import numpy as np
+
+        firsts = np.array(self._starts, dtype="int64")
+        known = np.diff(firsts) == count
+        places = np.where(known, firsts[:-1] + number, 0)
+        starts = np.array(self._offsets, dtype="int64")[places]
+        stops = starts + np.array(self._sizes, dtype="int64")[places]
+        return np.where(known, starts, 0), np.where(known, stops, 0)
 
     def lies_within(self, num_bytes: int) -> bool:
         """Tells whether the files follow one another, each after its header, in a tar of `num_bytes`."""

@@ -23,15 +23,18 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
-from dlio.formats import OpenFile, _hdf5_rows, open_plain
+from dlio.formats import OpenFile, Spans, _hdf5_rows, open_plain
 from dlio.formats._aliases import stored_name
-from dlio.formats._hdf5_columns import CHUNK_BYTES, SMALL_CHUNK_BYTES, ColumnWriter, dataset_names, open_column
+from dlio.formats._hdf5_columns import CHUNK_BYTES, SMALL_CHUNK_BYTES, Blob, ColumnWriter, dataset_names, open_column
 from dlio.formats._hdf5_rows import reading, writing
 from dlio.formats._positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SUFFIX = ".h5"
 KEY = "__key__"
@@ -140,6 +143,12 @@ class Reader:
         """Returns the file and where in it the record's first field begins, None where only HDF5 knows it."""
         offsets = [column.locate(index) for column in self._columns.values()]
         return self._positional.path, next((offset for offset in offsets if offset is not None), None)
+
+    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
+        """Returns where the values of a field of bytes lie, None where only HDF5 knows it."""
+        column = self._columns[name]
+        bounds = column.bounds() if isinstance(column, Blob) else None
+        return bounds and Spans(self._positional, *bounds, sizes * 0)
 
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is the exact one, or the number in a file without keys."""

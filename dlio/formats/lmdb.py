@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError, StorageError, missing_package
-from dlio.formats import OpenFile, open_plain
+from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats._lmdb_pages import read_entries
 from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import datum, example
 from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SUFFIX = ".lmdb"
 DATA_FILE = "data.mdb"
@@ -158,6 +161,14 @@ class Reader:
             path, offset = self.locate(index)
             raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
         return Sample(sample.key or self._key(index), sample.fields)
+
+    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
+        """Returns where the values of a field of bytes lie; overflow pages hold a value in one piece."""
+        starts, num_bytes = self._entries.extents.T
+        if self._payload is datum:
+            return Spans(self._file, starts, starts + num_bytes, datum.gaps(sizes))
+        marker, gaps = example.marker(name, self._schema), example.gaps(sizes)
+        return Spans(self._file, starts, starts + num_bytes, gaps, marker)
 
     def close(self) -> None:
         """Closes the file."""

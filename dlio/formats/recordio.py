@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError
-from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats._index import read_index
 from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import example, irheader
@@ -162,6 +162,13 @@ class Reader:
     def index_text(self) -> bytes:
         """Returns the index of the shard, the keys of its records being their numbers."""
         return b"".join(b"%d\t%d\n" % line for line in enumerate(self._bounds[:-1].tolist()))
+
+    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
+        """Returns where the values of a field of bytes lie; a record of several parts ends behind its value's place."""
+        starts, stops = self._bounds[:-1] + _HEAD.size, self._bounds[1:]
+        if not irheader.fits(self._schema):
+            return Spans(self._file, starts, stops, example.gaps(sizes), example.marker(name, self._schema))
+        return Spans(self._file, starts, stops, sizes * 0 + irheader.image_starts(self._schema))
 
     def close(self) -> None:
         """Closes the file."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from dlio.errors import CorruptRecordError
-from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats._index import read_index
 from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import example
@@ -111,6 +111,12 @@ class Reader:
     def index_text(self) -> bytes:
         """Returns the index of the shard."""
         return b"".join(b"%d %d\n" % (offset, num_bytes) for offset, num_bytes in self._extents.tolist())
+
+    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
+        """Returns where the values of a field of bytes lie."""
+        starts, num_bytes = self._extents.T
+        marker, gaps = example.marker(name, self._schema), example.gaps(sizes)
+        return Spans(self._file, starts + HEADER_BYTES, starts + num_bytes, gaps, marker)
 
     def close(self) -> None:
         """Closes the file."""

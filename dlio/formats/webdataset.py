@@ -25,15 +25,19 @@ from contextlib import closing
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError
-from dlio.formats import AppendFile, OpenFile, open_plain
+from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats import _tar as tar
 from dlio.formats._positional import PositionalFile
 from dlio.formats._tar_index import Layout, read_layout, split
 from dlio.formats.payloads import members
 from dlio.formats.payloads._wire import Part
 from dlio.sample import Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SUFFIX = ".tar"
 _MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
@@ -177,6 +181,11 @@ class Reader:
     def index_text(self) -> bytes | None:
         """Returns the index of the shard, None where names in it cannot stand in one."""
         return self._layout.index_text()
+
+    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
+        """Returns where the values of a field of bytes lie, in samples of one file a field in the schema's order."""
+        starts, stops = self._layout.files(list(self._schema).index(name), len(self._schema))
+        return Spans(self._file, starts, stops, sizes * 0)
 
     def close(self) -> None:
         """Closes the file."""

@@ -24,11 +24,14 @@ class Work(Generic[T]):
         item: what is handed out when all parts are done; the parts fill it.
         parts: independent pieces of the work, called once each, by any thread.
         about: says what the part of a number is about, for errors.
+        announce: lets the system fetch what the parts will read, called once by a thread of its own, before them or
+            meanwhile; what goes wrong there goes wrong in a part too, and is raised there.
     """
 
     item: T
     parts: tuple[Callable[[], None], ...]
     about: Callable[[int], str] = "part {}".format
+    announce: Callable[[], None] | None = None
 
 
 def ahead(
@@ -55,10 +58,12 @@ def ahead(
     if num_threads == 0:
         yield from map(_finish, works)
         return
-    threads, patience = Threads(num_threads, "dlio-loader"), timeout
+    threads, announcer, patience = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-announcer"), timeout
     waiting: deque[tuple[Work[T], list[Future[None]]]] = deque()
     try:
         for work in works:
+            if work.announce is not None:
+                announcer.submit(work.announce)
             waiting.append((work, [threads.submit(part) for part in work.parts]))
             if len(waiting) > prefetch:
                 yield _wait(*waiting.popleft(), timeout)
@@ -68,7 +73,8 @@ def ahead(
         patience = 0
         raise
     finally:
-        if not threads.end(patience):
+        ended = [announcer.end(patience), threads.end(patience)]
+        if not all(ended):
             _log.warning("threads that read or decode samples hang, and are left to themselves")
 
 

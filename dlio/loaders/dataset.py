@@ -1,42 +1,32 @@
-"""PackedSamples: the samples of a packed data set by number, and whole batches of them as numpy arrays.
-
-The core of every loader; it knows no framework. What it gives for a field:
-
-    image, where there is a transform   uint8 (n, 3, H, W), or (n, H, W, 3)
-    number, or array of fixed shape     an array of the field's dtype, (n, *shape); `label` less the label offset
-    array whose shape varies            a list of arrays
-    bytes, str, lists of them           a list
-"""
+"""PackedSamples: the samples of a packed data set by number; the core of every loader, which knows no framework."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio import decoders
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
-from dlio.keyed import derive_each
+from dlio.loaders.memory import BatchMemory
 from dlio.loaders.order import Indices, num_lanes
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
-from dlio.shards import ShardPool
+from dlio.shards import ShardPool, ShardReader
 from dlio.stage.cache import resolve
 from dlio.topology import Topology
 
 IMAGE = "image"
 LABEL = "label"
 
-#: One batch: a value for each field, in the schema's order.
+#: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
 
 
@@ -62,33 +52,6 @@ def is_pair(schema: Schema) -> bool:
     return set(schema) == {IMAGE, LABEL}
 
 
-@dataclass(frozen=True, slots=True)
-class Labelled(Sequence[tuple[str, Any]]):
-    """ImageFolder's `samples`: (key, label) of each sample, looked up when asked for."""
-
-    samples: PackedSamples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, Any]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, Any]]: ...
-
-    def __getitem__(self, index: int | slice) -> tuple[str, Any] | list[tuple[str, Any]]:
-        """Returns the pair at `index`, or a list of pairs.
-
-        Raises:
-            IndexError: there is no such sample.
-        """
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = self.samples.number(index)
-        return self.samples.key(index), self.samples.labels[index].tolist()
-
-
 class PackedSamples:
     """Reads the samples of a packed data set, in any order.
 
@@ -109,7 +72,7 @@ class PackedSamples:
             data: the folder that holds `manifest.jsonl`, or a manifest.
             transform: what to make of the field `image`; without one it stays encoded.
             upright: turn images as their EXIF orientation says, which torchvision's ImageFolder does not.
-            max_skipped: how many damaged samples `fill` replaces by others of its batch before it raises.
+            max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
 
         Raises:
             ManifestError: there is no data set.
@@ -118,6 +81,7 @@ class PackedSamples:
         self.manifest = load_manifest(data)
         self.clock = Clock()
         self.skips = Skips(max_skipped)
+        self.memory = BatchMemory()
         self.transform = transform
         self.upright = upright
         self._pool = ShardPool(self.manifest)
@@ -190,101 +154,63 @@ class PackedSamples:
             CorruptRecordError: a record differs from what was packed; names file, record, offset and key.
             StorageError: a shard is missing or cannot be read.
         """
-        samples: dict[int, Sample] = {}
-        places = sorted({self.number(index) for index in indices})
-        start = 0
-        while start < len(places):
-            shard_number, _ = self.manifest.locate(places[start])
-            first, end = self.manifest.offsets[shard_number : shard_number + 2]
-            stop = start + sum(1 for place in places[start:] if place < end)
-            with self._pool.shard(shard_number) as shard:
-                for place in places[start:stop]:
-                    samples[place] = shard.read(place - first)
-            start = stop
-        return [samples[self.number(index)] for index in indices]
+        samples: list[Any] = [None] * len(indices)
+        for shard, rows, records in self._visits(indices):
+            for row, record in zip(rows.tolist(), records.tolist(), strict=True):
+                samples[row] = shard.read(record)
+        return samples
 
-    def batch(self, indices: Sequence[int] | Indices, key: int, *, channels_last: bool = False) -> Batch:
-        """Returns samples as arrays, a value for each field.
-
-        Args:
-            indices: n samples.
-            key: names the random choices of the transform: equal keys and samples give equal batches.
-            channels_last: give images as (n, H, W, 3).
+    def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
+        """Returns the same samples by field: an array where all values have one shape, else a list.
 
         Raises:
-            IndexError, CorruptRecordError, StorageError: as `read`; CorruptRecordError also for an image that cannot
-                be decoded.
+            IndexError, CorruptRecordError, StorageError: as `read`.
         """
-        batch = self.empty(len(indices), channels_last=channels_last)
-        self.fill(batch, 0, indices, key)
-        return batch
+        read = [(rows, shard.read_columns(records)) for shard, rows, records in self._visits(indices)]
+        if len(read) == 1 and len(read[0][0]) == len(indices) and (np.diff(read[0][0]) == 1).all():
+            return read[0][1]
+        size = len(indices)
+        columns: Batch = {
+            name: np.empty((size, *(dim or 0 for dim in kind.shape)), kind.dtype) if kind.is_fixed else [None] * size
+            for name, kind in self.schema.fields
+        }
+        for rows, values in read:
+            for name, column in columns.items():
+                _put(column, rows, values[name])
+        return columns
 
-    def empty(self, size: int, *, channels_last: bool = False) -> Batch:
-        """Returns a batch of `size` rows to be filled."""
-        batch: Batch = {}
-        for name, kind in self.schema.fields:
-            if name == IMAGE and self.transform is not None:
-                pixels = self.transform.output_size
-                batch[name] = np.empty((size, *pixels, 3) if channels_last else (size, 3, *pixels), dtype=np.uint8)
-            elif kind.is_fixed:
-                batch[name] = np.empty((size, *(dim or 0 for dim in kind.shape)), dtype=kind.dtype)
-            else:
-                batch[name] = [None] * size
-        return batch
-
-    def fill(self, batch: Batch, start: int, indices: Sequence[int] | Indices, key: int) -> list[int]:
-        """Writes samples into the rows from `start` and returns the rows whose samples were damaged and replaced.
-
-        Several threads may fill different rows of one batch.
+    def announce(self, indices: Sequence[int] | Indices) -> None:
+        """Opens the shards of samples and lets the system read these, while others are worked on.
 
         Raises:
-            IndexError, CorruptRecordError, StorageError: as `batch`.
+            IndexError, CorruptRecordError, StorageError: as `read`.
         """
-        with self.clock.stage("read"):
-            samples, damaged = self._read_good(indices)
-        rows = slice(start, start + len(samples))
-        for name, column in batch.items():
-            values = [sample.fields[name] for sample in samples]
-            if name == IMAGE and self.transform is not None:
-                with self.clock.stage("decode"):
-                    damaged |= self._decode(values, indices, key, column[rows])
-            elif name == LABEL and isinstance(column, np.ndarray):
-                column[rows] = self.class_indices(np.array(values, dtype=column.dtype))
-            else:
-                column[rows] = values
-        return [start + row for row in _replace(batch, rows, damaged)]
+        for shard, _, records in self._visits(indices):
+            shard.announce(records)
 
-    def _read_good(self, indices: Sequence[int] | Indices) -> tuple[list[Sample], dict[int, CorruptRecordError]]:
-        """Returns the samples, a good one in the place of each damaged one, and what is wrong with those, by row."""
-        try:
-            return self.read(indices), {}
-        except CorruptRecordError:
-            if not self.skips.limit:
-                raise
-        samples: list[Sample | None] = [None] * len(indices)
-        damaged = {}
-        for row, index in enumerate(indices):
-            try:
-                samples[row] = self.read([index])[0]
-            except CorruptRecordError as error:
-                self.skips.note(error)
-                damaged[row] = error
-        good = next((sample for sample in samples if sample is not None), None)
-        if good is None:
-            raise next(iter(damaged.values()))
-        return [sample or good for sample in samples], damaged
+    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
+        """Yields each shard that samples are in, which of `indices` are there, and their records, which rise."""
+        numbers = self._numbers(indices)
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        offsets = self._offsets
+        begin = 0
+        while begin < len(numbers):
+            number = int(np.searchsorted(offsets, numbers[begin], side="right")) - 1
+            end = int(np.searchsorted(numbers, offsets[number + 1]))
+            with self._pool.shard(number) as shard:
+                yield shard, order[begin:end], numbers[begin:end] - offsets[number]
+            begin = end
 
-    def _decode(
-        self, pictures: list[decoders.Picture], indices: Sequence[int] | Indices, key: int, out: npt.NDArray[np.uint8]
-    ) -> dict[int, CorruptRecordError]:
-        """Decodes images into the rows of `out` and returns what is wrong with some, by row."""
-        assert self.transform is not None
-        keys = derive_each(key, np.asarray(indices, dtype=np.int64))
-        problems = decoders.decode_batch(pictures, self.transform, keys, out, upright=self.upright)
-        damaged = {row: self.damage(int(indices[row]), problem) for row, problem in problems.items()}
-        for error in damaged.values():
-            self.skips.note(error)
-        return damaged
+    def _numbers(self, indices: Sequence[int] | Indices) -> Indices:
+        """Returns indices as numbers from 0; raises as `number`."""
+        if _are_numbers(indices, len(self)):
+            return np.asarray(indices)
+        return np.array([self.number(index) for index in indices], dtype=np.int64)
+
+    @cached_property
+    def _offsets(self) -> Indices:
+        return np.array(self.manifest.offsets, dtype=np.int64)
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""
@@ -296,27 +222,19 @@ class PackedSamples:
     def close(self) -> None:
         """Closes all files; they are opened again when needed."""
         self._pool.close()
+        self.memory.clear()
 
 
-def paired(batch: Batch, schema: Schema) -> Any:
-    """Returns (image, label, and what else there is) where samples are pairs of these two, else the batch itself."""
-    if not is_pair(schema):
-        return batch
-    return batch[IMAGE], batch[LABEL], *(value for name, value in batch.items() if name not in schema)
+def _are_numbers(indices: Sequence[int] | Indices, count: int) -> bool:
+    """Tells at once whether an array holds numbers from 0 up to `count`."""
+    is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
+    return is_array and bool(((np.asarray(indices) >= 0) & (np.asarray(indices) < count)).all())
 
 
-def _replace(batch: Batch, rows: slice, damaged: Mapping[int, CorruptRecordError]) -> list[int]:
-    """Copies the first good one of `rows` over the damaged ones, and returns which these are.
-
-    Raises:
-        CorruptRecordError: there is no good one.
-    """
-    if not damaged:
-        return []
-    good = next((row for row in range(rows.stop - rows.start) if row not in damaged), None)
-    if good is None:
-        raise next(iter(damaged.values()))
-    for column in batch.values():
-        for row in damaged:
-            column[rows.start + row] = column[rows.start + good]
-    return list(damaged)
+def _put(column: Any, rows: Indices, values: Any) -> None:
+    """Writes values into the rows of a column."""
+    if isinstance(column, np.ndarray):
+        column[rows] = values
+        return
+    for row, value in zip(rows.tolist(), values, strict=True):
+        column[row] = value

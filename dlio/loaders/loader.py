@@ -2,127 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from dlio.cores import num_usable_cores
 from dlio.errors import UsageError
-from dlio.files import digest_bytes
 from dlio.keyed import derive
-from dlio.loaders.ahead import Work, ahead
-from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.ahead import ahead
 from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
+from dlio.loaders.place import place_from_env
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
+from dlio.loaders.sources import Source
+from dlio.loaders.state import Progress, Run, State
 from dlio.loaders.stats import verdict
-from dlio.manifest import Manifest
-from dlio.topology import Topology
 
 log = logging.getLogger(__name__)
 
-_STATE_VERSION = 1
-_MAX_EPOCH = 2**63 - 1
-_PART_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
-_SHOWN_SHARDS = 4
 _AUGMENTATION = 1  # tells the keys of random boxes from those of the order
-
-
-class Source(Protocol):
-    """Makes batches of samples; safe for several threads."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one batch; `key` names the random choices of its transform."""
-
-    @property
-    def samples(self) -> PackedSamples:
-        """The data set, which keeps the time and counts what is left out."""
-
-    def close(self) -> None:
-        """Closes all files; they are opened again when needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayBatches:
-    """Makes dicts of numpy arrays (see `dlio.loaders.dataset`), written in place by several threads.
-
-    Attributes:
-        samples: the data set and its transform.
-        channels_last: images are (n, H, W, 3).
-        mask: adds the field `valid`, `Step.valid`.
-    """
-
-    samples: PackedSamples
-    channels_last: bool = False
-    mask: bool = False
-
-    @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-        return self.samples.manifest
-
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one batch, in parts that fill some rows each."""
-        batch = self.samples.empty(len(step.indices), channels_last=self.channels_last)
-
-        def fill(rows: slice) -> None:
-            replaced = self.samples.fill(batch, rows.start, step.indices[rows], key)
-            step.valid[replaced] = False
-
-        parts = tuple(partial(fill, rows) for rows in parts_of(step))
-        about = partial(part_name, self.samples, step)
-        return Work(batch | {"valid": step.valid} if self.mask else batch, parts, about)
-
-    def close(self) -> None:
-        """Closes all files."""
-        self.samples.close()
-
-
-def parts_of(step: Step) -> list[slice]:
-    """Returns the rows of each part of a batch."""
-    return [slice(start, start + _PART_SIZE) for start in range(0, len(step.indices), _PART_SIZE)]
-
-
-def part_name(samples: PackedSamples, step: Step, number: int) -> str:
-    """Returns how many samples, and of which shards, part `number` of a batch holds."""
-    indices, manifest = step.indices[parts_of(step)[number]], samples.manifest
-    names = list(dict.fromkeys(manifest.shards[manifest.locate(samples.number(i))[0]].name for i in indices))
-    more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
-    return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run stands: positions of every lane consumed in an epoch."""
-
-    epoch: int = 0
-    consumed: int = 0
-
-
-def place_from_env() -> tuple[int, int]:
-    """Returns this process's number and the world size as the launcher tells them.
-
-    Processes are numbered node by node, whatever ranks the launcher gave them, so that the ranks which share a lane
-    are on the node that holds it.
-
-    Raises:
-        LauncherError: as Topology.from_env.
-    """
-    place = Topology.from_env()
-    if place.node_rank is None or place.num_nodes is None or place.local_rank is None:
-        return place.rank, place.world_size
-    if place.world_size != (place.local_world_size or 0) * place.num_nodes:
-        return place.rank, place.world_size
-    return place.node_rank * (place.world_size // place.num_nodes) + place.local_rank, place.world_size
 
 
 class Loader:
@@ -295,18 +194,15 @@ class Loader:
         if epoch != self._next.epoch:
             self._next = Progress(epoch)
 
-    def state_dict(self) -> dict[str, int | str]:
+    def _run(self) -> Run:
+        return Run(self.source.manifest, self.shuffle, self.seed, self.lanes)
+
+    def state_dict(self) -> State:
         """Returns where the run stands, as five scalars; the same on every rank.
 
         Batches count when they have been handed out. Any number of ranks, threads and any batch size may go on.
         """
-        return {
-            "version": _STATE_VERSION,
-            "order": order_id(self.source.manifest, self.shuffle, self.lanes),
-            "seed": self.seed,
-            "epoch": self._reached.epoch,
-            "samples": self._reached.consumed * self.lanes,
-        }
+        return self._run().state(self._reached)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next iteration go on where `state_dict` was taken; an empty state changes nothing.
@@ -314,46 +210,11 @@ class Loader:
         Raises:
             UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
         """
-        if not state:
-            return
-        mine = self.state_dict()
-        if state.keys() != mine.keys() or state["version"] != _STATE_VERSION:
-            raise UsageError(f"no state of this version of dlio's loader: {dict(state)!r:.200}")
-        if state["order"] != mine["order"]:
-            raise UsageError(
-                f"the state belongs to another data set, shuffle or number of lanes than {self.source.manifest.root} "
-                f"with shuffle={self.shuffle} and lanes={self.lanes}: go on with what it was saved with"
-            )
-        if state["seed"] != self.seed:
-            raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
-        order = epoch_order(self.source.manifest, seed=self.seed, shuffle=self.shuffle, lanes=self.lanes)
-        samples = _count_in(state, "samples", int(order.lane_sizes.max()) * self.lanes)
-        self._next = self._reached = Progress(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
+        if state:
+            self._next = self._reached = self._run().progress(state)
 
     def close(self) -> None:
         """Ends iterations that are under way and closes all files; the loader can be used again."""
         for batches in list(self._running):
             batches.close()
         self.source.close()
-
-
-def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
-    """Returns a count that a state holds: a whole number of any kind, such as a tensor's.
-
-    Raises:
-        UsageError: it is no whole number from 0 to `most`.
-    """
-    try:
-        value = operator.index(state[name])
-    except TypeError:
-        value = -1
-    if not 0 <= value <= most:
-        raise UsageError(f"the state has {name}={state[name]!r}: expected a whole number from 0 to {most}")
-    return value
-
-
-def order_id(manifest: Manifest, shuffle: Shuffle, lanes: int) -> str:
-    """Returns 32 hex digits that name the order of samples for every seed, whatever format they are packed in."""
-    counts = [shard.num_samples for shard in manifest.shards]
-    described = json.dumps([counts, manifest.schema.types(), manifest.origin.get("plan"), repr(shuffle), lanes])
-    return digest_bytes(described.encode()).partition(":")[2]

@@ -32,10 +32,13 @@ import numpy as np
 
 from dlio.images import Transform
 from dlio.loaders import tensorflow_records
-from dlio.loaders.dataset import IMAGE, Batch, PackedSamples, paired
-from dlio.loaders.loader import ArrayBatches, Loader, place_from_env
+from dlio.loaders.batches import paired
+from dlio.loaders.dataset import IMAGE, Batch, PackedSamples
+from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, check_shuffle
+from dlio.loaders.place import place_from_env
 from dlio.loaders.share import End
+from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
 from dlio.sample import Field
 

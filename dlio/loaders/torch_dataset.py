@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,38 @@ from torch.utils.data import Dataset
 from dlio import decoders
 from dlio.errors import DataError
 from dlio.images import Transform
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, Labelled, PackedSamples, is_pair
+from dlio.loaders import batches
+from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.order import Indices
 from dlio.manifest import Manifest
 from dlio.sample import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(Sequence[tuple[str, Any]]):
+    """ImageFolder's `samples`: (key, label) of each sample, looked up when asked for."""
+
+    samples: PackedSamples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[str, Any] | list[tuple[str, Any]]:
+        """Returns the pair at `index`, or a list of pairs.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = self.samples.number(index)
+        return self.samples.key(index), self.samples.labels[index].tolist()
 
 
 class PackedDataset(Dataset[Any]):
@@ -121,7 +150,7 @@ class PackedDataset(Dataset[Any]):
         if self.packed.transform is None:
             read = zip(indices, self.packed.read(indices), strict=True)
             return [self._item({name: self._raw(i, sample, name) for name in sample.fields}) for i, sample in read]
-        batch = tensors(self.packed.batch(indices, key))
+        batch = tensors(batches.make(self.packed, indices, key))
         return [
             self._item({name: _value(column, row) for name, column in batch.items()}) for row in range(len(indices))
         ]

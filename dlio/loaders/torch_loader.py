@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -15,53 +13,18 @@ from torch.utils.data import Sampler
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
-from dlio.loaders.ahead import Work
-from dlio.loaders.dataset import PackedSamples, paired
-from dlio.loaders.loader import ArrayBatches, Loader, part_name, parts_of
+from dlio.loaders.batches import paired
+from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle
 from dlio.loaders.share import End, Step
+from dlio.loaders.sources import ArrayBatches
 from dlio.loaders.torch_accelerate import for_accelerate
 from dlio.loaders.torch_dataset import PackedDataset, tensors
+from dlio.loaders.torch_items import ItemBatches
 from dlio.loaders.torch_place import place_of_process
 from dlio.loaders.torch_sampler import RankBatches, RankSampler
-from dlio.manifest import Manifest
 
 _PREFETCH = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ItemBatches:
-    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
-
-    Attributes:
-        dataset: gives the samples.
-    """
-
-    dataset: PackedDataset
-
-    @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-        return self.dataset.manifest
-
-    @property
-    def samples(self) -> PackedSamples:
-        """The data set, which keeps the time and counts what is left out."""
-        return self.dataset.packed
-
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one list, in parts."""
-        items: list[Any] = [None] * len(step.indices)
-
-        def fill(rows: slice) -> None:
-            items[rows] = self.dataset.items(step.indices[rows], key)
-
-        parts = tuple(partial(fill, rows) for rows in parts_of(step))
-        return Work((items, step.valid), parts, partial(part_name, self.dataset.packed, step))
-
-    def close(self) -> None:
-        """Closes all files."""
-        self.dataset.packed.close()
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):

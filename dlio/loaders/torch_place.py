@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed
 
 from dlio.errors import LauncherError
-from dlio.loaders.loader import place_from_env
+from dlio.loaders.place import place_from_env
 
 
 def place_of_process() -> tuple[int, int]:

@@ -1,9 +1,11 @@
-"""Packs samples of any schema without a source."""
+"""Packs samples of any schema without a source, and damages them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from dlio import formats, sample_table
 from dlio.files import digest_file
@@ -40,3 +42,12 @@ def _write_shard(stem: Path, schema: Schema, samples: Sequence[Sample], name: st
     paths = sorted(found, key=lambda path: (records not in (path, path.parent), path))
     files = [File(str(path.relative_to(stem.parent)), path.stat().st_size, digest_file(path)) for path in paths]
     return Shard(stem.name, len(samples), tuple(files))
+
+
+def damage(manifest: Manifest, record: int, shard: int = 0) -> None:
+    """Flips a bit in the middle of one record of a shard in TFRecord."""
+    path = manifest.root / manifest.shards[shard].files[0].name
+    extents = np.loadtxt(path.with_suffix(".idx"), dtype="int64")
+    data = bytearray(path.read_bytes())
+    data[extents[record].sum() - extents[record][1] // 2] ^= 1
+    path.write_bytes(data)

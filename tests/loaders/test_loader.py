@@ -22,10 +22,12 @@ from dlio.errors import CorruptRecordError, LauncherError, StorageError, TimedOu
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.ahead import Work, ahead
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, Window
 from dlio.loaders.share import End
+from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
+from tests.loaders.packing import damage
 
 NUM_PHOTOS = 41
 
@@ -251,11 +253,9 @@ def test_a_world_that_leaves_a_rank_without_samples_is_refused_on_all(packed: Ma
 
 def test_damage_is_raised_in_the_consumer_where_its_batch_is_reached(packed: Manifest, tmp_path: Path) -> None:
     shutil.copytree(packed.root, tmp_path / "copy")
-    path = tmp_path / "copy" / packed.shards[5].files[0].name
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    loader = loader_of(Manifest.load(tmp_path / "copy"), 4)
+    copy = Manifest.load(tmp_path / "copy")
+    damage(copy, record=2, shard=5)
+    loader = loader_of(copy, 4)
     batches = iter(loader)
     good = numbers(batch for batch, _ in zip(batches, range(6), strict=False))
     assert good == list(range(24))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dlio.errors import CorruptRecordError
@@ -16,7 +15,7 @@ from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.manifest import Manifest
 from dlio.sample import IMAGE_CLASSIFICATION, Sample
 from tests.images import image
-from tests.loaders.packing import pack_samples
+from tests.loaders.packing import damage, pack_samples
 
 COUNT = 12
 
@@ -26,15 +25,6 @@ def packed(tmp_path: Path) -> Manifest:
     """Twelve images in two shards; the label of each is its number."""
     samples = [Sample(f"{n:02}.png", {"image": image(n), "label": n}) for n in range(COUNT)]
     return pack_samples(tmp_path / "packed", IMAGE_CLASSIFICATION, samples, num_shards=2)
-
-
-def damage(manifest: Manifest, record: int) -> None:
-    """Flips a bit in the middle of one record of the first shard."""
-    path = manifest.root / manifest.shards[0].files[0].name
-    extents = np.loadtxt(path.with_suffix(".idx"), dtype="int64")
-    data = bytearray(path.read_bytes())
-    data[extents[record].sum() - extents[record][1] // 2] ^= 1
-    path.write_bytes(data)
 
 
 def labels(loader: DataLoader) -> list[int]:

@@ -18,9 +18,10 @@ from dlio.errors import SchemaError, UsageError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
 from dlio.loaders import tensorflow_records
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, Window
 from dlio.loaders.share import End
+from dlio.loaders.sources import ArrayBatches
 from dlio.loaders.tensorflow import dataset
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema

@@ -20,10 +20,10 @@ from torch.utils.data import DistributedSampler, SequentialSampler, default_coll
 
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders.loader import ArrayBatches
 from dlio.loaders.share import Step
+from dlio.loaders.sources import ArrayBatches
 from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
-from dlio.loaders.torch_loader import ItemBatches
+from dlio.loaders.torch_items import ItemBatches
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from tests.loaders.packing import pack_samples

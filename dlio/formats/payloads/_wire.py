@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Part = bytes | bytearray | memoryview
 
@@ -24,6 +28,13 @@ def varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def varint_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns how many bytes `varint` takes for each of `numbers`, which are at least 0; int64, same shape."""
+    import numpy as np
+
+    return 1 + np.searchsorted(1 << np.arange(7, 63, 7), numbers, side="right")
 
 
 def delimited(field: int, parts: Sequence[Part]) -> list[Part]:

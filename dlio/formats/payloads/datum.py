@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SchemaError
 from dlio.formats.payloads._messages import message
-from dlio.formats.payloads._wire import Part, delimited, varint
+from dlio.formats.payloads._wire import Part, delimited, varint, varint_bytes
 from dlio.sample import Field, Sample, Schema
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def holds(schema: Schema) -> bool:
         return False
     image = schema["image"]
     return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
+
+
+def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns where in Datums the encoded images of these sizes begin, in bytes; int64, same shape."""
+    return 1 + varint_bytes(sizes)
 
 
 def encode(sample: Sample, schema: Schema) -> list[Part]:

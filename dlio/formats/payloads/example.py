@@ -19,11 +19,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio.formats.payloads._messages import message
-from dlio.formats.payloads._wire import Part, delimited, varint
+from dlio.formats.payloads._wire import Part, delimited, varint, varint_bytes
 from dlio.sample import Field, Sample, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KEY = "__key__"
 IMAGE = "image/encoded"
@@ -104,6 +107,19 @@ def _head(name: str, num_bytes: int) -> bytes:
 
 
 _text_head = lru_cache(1 << 10)(_head)  # texts have few lengths, images many
+
+
+def marker(name: str, schema: Schema) -> bytes:
+    """Returns the bytes that stand before the value of a field, with `gaps` between: its feature's name and a tag."""
+    return _key({"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name) + b"\x12"
+
+
+def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns how many bytes stand between the marker and values of these sizes: two tags and three lengths; int64."""
+    item = 1 + varint_bytes(sizes)
+    items = 1 + varint_bytes(item + sizes)
+    gaps: np.ndarray[Any, Any] = varint_bytes(items + item + sizes) + items + item
+    return gaps
 
 
 @cache

@@ -32,6 +32,11 @@ def fits(schema: Schema) -> bool:
     return types.keys() == {"image", "label"} and types["image"] == "bytes" and bool(_LABELS.fullmatch(types["label"]))
 
 
+def image_starts(schema: Schema) -> int:
+    """Returns where in a record of this schema the image begins, in bytes."""
+    return _HEADER.size + 4 * sum(dim or 0 for dim in schema["label"].shape)
+
+
 def encode(sample: Sample, schema: Schema, number: int) -> list[Part]:
     """Returns the record of a sample, in parts; all but the last have a multiple of 4 bytes.
 

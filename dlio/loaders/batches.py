@@ -1,0 +1,139 @@
+"""Batches: samples as numpy arrays, decoded into memory that is there already; what becomes of each field:
+
+image, where there is a transform   uint8 (n, 3, H, W), or (n, H, W, 3)
+number, or array of fixed shape     an array of the field's dtype, (n, *shape); `label` less the label offset
+array whose shape varies            a list of arrays
+bytes, str, lists of them           a list
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio import decoders
+from dlio.errors import CorruptRecordError
+from dlio.keyed import derive_each
+from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.order import Indices
+from dlio.sample import Schema
+
+Damages = dict[int, CorruptRecordError]
+
+
+def make(samples: PackedSamples, indices: Sequence[int] | Indices, key: int, *, channels_last: bool = False) -> Batch:
+    """Returns samples as one batch.
+
+    Args:
+        samples: the data set and its transform.
+        indices: n samples.
+        key: names the random choices of the transform: equal keys and samples give equal batches.
+        channels_last: give images as (n, H, W, 3).
+
+    Raises:
+        IndexError, CorruptRecordError, StorageError: as `PackedSamples.read`; CorruptRecordError also for an image
+            that cannot be decoded.
+    """
+    batch = empty(samples, len(indices), channels_last=channels_last)
+    fill(samples, batch, 0, indices, key)
+    return batch
+
+
+def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> Batch:
+    """Returns a batch of `size` rows to be filled."""
+    batch: Batch = {}
+    for name, kind in samples.schema.fields:
+        if name == IMAGE and samples.transform is not None:
+            pixels = samples.transform.output_size
+            batch[name] = samples.memory.empty((size, *pixels, 3) if channels_last else (size, 3, *pixels), np.uint8)
+        elif kind.is_fixed:
+            batch[name] = samples.memory.empty((size, *(dim or 0 for dim in kind.shape)), kind.dtype)
+        else:
+            batch[name] = [None] * size
+    return batch
+
+
+def fill(samples: PackedSamples, batch: Batch, start: int, indices: Sequence[int] | Indices, key: int) -> list[int]:
+    """Writes samples into the rows from `start` and returns the rows whose samples were damaged and replaced.
+
+    Several threads may fill different rows of one batch.
+
+    Raises:
+        IndexError, CorruptRecordError, StorageError: as `make`.
+    """
+    with samples.clock.stage("read"):
+        columns, damaged = _read_good(samples, indices)
+    rows = slice(start, start + len(indices))
+    for name, column in batch.items():
+        if name == IMAGE and samples.transform is not None:
+            with samples.clock.stage("decode"):
+                damaged |= _decode(samples, columns[name], indices, key, column[rows])
+        elif name == LABEL and isinstance(column, np.ndarray):
+            column[rows] = samples.class_indices(np.asarray(columns[name], dtype=column.dtype))
+        else:
+            column[rows] = columns[name]
+    return [start + row for row in _replace(batch, rows, damaged)]
+
+
+def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices) -> tuple[Batch, Damages]:
+    """Returns the samples, a good one in the place of each damaged one, and what is wrong with those, by row."""
+    try:
+        return samples.read_columns(indices), {}
+    except CorruptRecordError:
+        if not samples.skips.limit:
+            raise
+    damaged: Damages = {}
+    for row, index in enumerate(indices):
+        try:
+            samples.read([index])
+        except CorruptRecordError as error:
+            samples.skips.note(error)
+            damaged[row] = error
+    good = next((index for row, index in enumerate(indices) if row not in damaged), None)
+    if good is None:
+        raise next(iter(damaged.values()))
+    return samples.read_columns([good if row in damaged else i for row, i in enumerate(indices)]), damaged
+
+
+def _decode(
+    samples: PackedSamples,
+    pictures: Sequence[decoders.Picture],
+    indices: Sequence[int] | Indices,
+    key: int,
+    out: npt.NDArray[np.uint8],
+) -> Damages:
+    """Decodes images into the rows of `out` and returns what is wrong with some, by row."""
+    assert samples.transform is not None
+    keys = derive_each(key, np.asarray(indices, dtype=np.int64))
+    problems = decoders.decode_batch(pictures, samples.transform, keys, out, upright=samples.upright)
+    damaged = {row: samples.damage(int(indices[row]), problem) for row, problem in problems.items()}
+    for error in damaged.values():
+        samples.skips.note(error)
+    return damaged
+
+
+def paired(batch: Batch, schema: Schema) -> Any:
+    """Returns (image, label, and what else there is) where samples are pairs of these two, else the batch itself."""
+    if not is_pair(schema):
+        return batch
+    return batch[IMAGE], batch[LABEL], *(value for name, value in batch.items() if name not in schema)
+
+
+def _replace(batch: Batch, rows: slice, damaged: Mapping[int, CorruptRecordError]) -> list[int]:
+    """Copies the first good one of `rows` over the damaged ones, and returns which these are.
+
+    Raises:
+        CorruptRecordError: there is no good one.
+    """
+    if not damaged:
+        return []
+    good = next((row for row in range(rows.stop - rows.start) if row not in damaged), None)
+    if good is None:
+        raise next(iter(damaged.values()))
+    for column in batch.values():
+        for row in damaged:
+            column[rows.start + row] = column[rows.start + good]
+    return list(damaged)

@@ -1,0 +1,56 @@
+"""Memory of batches, used again when the consumer has let go of them.
+
+A batch of 256 images takes 38 MB; fresh memory of that size costs some 6 ms in page faults and zeros each time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_LEAST_BYTES = 1 << 20  # smaller arrays come out of the allocator's own reserve
+_OWN_REFERENCES = 3  # the list, the loop's variable, the argument of getrefcount
+
+
+class BatchMemory:
+    """Gives out arrays, over memory that nothing refers to any more where there is some; safe for several threads.
+
+    An array given out is a view of memory that is kept here, and so is every view, tensor or buffer made of it: as long
+    as one of them lives, the memory counts one reference more than its own, and is not given out again.
+
+    Pickles without its memory.
+    """
+
+    def __init__(self, limit: int = 4) -> None:
+        """Keeps up to `limit` pieces of memory; what is given out beyond that is freed when it is let go of."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._kept: list[npt.NDArray[np.uint8]] = []
+
+    def __reduce__(self) -> tuple[type[BatchMemory], tuple[int]]:
+        return BatchMemory, (self._limit,)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Returns an array with arbitrary content."""
+        num_bytes = prod(shape) * np.dtype(dtype).itemsize
+        if num_bytes < _LEAST_BYTES:
+            return np.empty(shape, dtype)
+        with self._lock:
+            return self._piece(num_bytes).view(dtype).reshape(shape)
+
+    def _piece(self, num_bytes: int) -> npt.NDArray[np.uint8]:
+        for piece in self._kept:
+            if len(piece) == num_bytes and sys.getrefcount(piece) == _OWN_REFERENCES:
+                return piece
+        self._kept = [*self._kept[1 - self._limit :], np.empty(num_bytes, np.uint8)]
+        return self._kept[-1]
+
+    def clear(self) -> None:
+        """Keeps no memory any longer."""
+        with self._lock:
+            self._kept = []

@@ -1,0 +1,88 @@
+"""What the threads of a loader make of a step: the work of one batch, in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from dlio.loaders import batches
+from dlio.loaders.ahead import Work
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.order import Indices
+from dlio.loaders.share import Step
+from dlio.manifest import Manifest
+
+DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
+_READ_SIZE = 256  # the same where nothing is decoded: of many samples, more lie side by side
+_SHOWN_SHARDS = 4
+
+
+class Source(Protocol):
+    """Makes batches of samples; safe for several threads."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set."""
+
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one batch; `key` names the random choices of its transform."""
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, which keeps the time and counts what is left out."""
+
+    def close(self) -> None:
+        """Closes all files; they are opened again when needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayBatches:
+    """Makes dicts of numpy arrays (see `dlio.loaders.batches`), written in place by several threads.
+
+    Attributes:
+        samples: the data set and its transform.
+        channels_last: images are (n, H, W, 3).
+        mask: adds the field `valid`, `Step.valid`.
+    """
+
+    samples: PackedSamples
+    channels_last: bool = False
+    mask: bool = False
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set."""
+        return self.samples.manifest
+
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one batch, in parts that fill some rows each."""
+        batch = batches.empty(self.samples, len(step.indices), channels_last=self.channels_last)
+
+        def fill(rows: slice) -> None:
+            replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key)
+            step.valid[replaced] = False
+
+        size = _READ_SIZE if self.samples.transform is None else DECODE_SIZE
+        return divided(self.samples, step, batch | {"valid": step.valid} if self.mask else batch, fill, size)
+
+    def close(self) -> None:
+        """Closes all files."""
+        self.samples.close()
+
+
+def divided(samples: PackedSamples, step: Step, item: Any, fill: Callable[[slice], None], size: int) -> Work[Any]:
+    """Returns the work of filling `item`, in parts that `fill` up to `size` rows each."""
+    rows = [slice(start, start + size) for start in range(0, len(step.indices), size)]
+    parts = tuple(partial(fill, part) for part in rows)
+    announce = partial(samples.announce, step.indices)
+    return Work(item, parts, lambda number: _named(samples, step.indices[rows[number]]), announce)
+
+
+def _named(samples: PackedSamples, indices: Indices) -> str:
+    """Returns how many samples these are, and of which shards."""
+    manifest = samples.manifest
+    names = list(dict.fromkeys(manifest.shards[manifest.locate(samples.number(i))[0]].name for i in indices))
+    more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
+    return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"

@@ -1,0 +1,47 @@
+"""Lists of a PackedDataset's samples, for a `collate_fn`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dlio.loaders.ahead import Work
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.share import Step
+from dlio.loaders.sources import DECODE_SIZE, divided
+from dlio.loaders.torch_dataset import PackedDataset
+from dlio.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatches:
+    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
+
+    Attributes:
+        dataset: gives the samples.
+    """
+
+    dataset: PackedDataset
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set."""
+        return self.dataset.manifest
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, which keeps the time and counts what is left out."""
+        return self.dataset.packed
+
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one list, in parts."""
+        items: list[Any] = [None] * len(step.indices)
+
+        def fill(rows: slice) -> None:
+            items[rows] = self.dataset.items(step.indices[rows], key)
+
+        return divided(self.samples, step, (items, step.valid), fill, DECODE_SIZE)
+
+    def close(self) -> None:
+        """Closes all files."""
+        self.dataset.packed.close()

@@ -1,0 +1,69 @@
+"""Memory of batches: used again, and never while somebody holds a part of it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dlio.loaders.memory import BatchMemory
+
+SHAPE = (4, 1024, 1024)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_that_was_let_go_of_is_used_again() -> None:
+    memory = BatchMemory()
+    first = memory.empty(SHAPE, np.uint8)
+    where = address(first)
+    assert first.shape == SHAPE and first.dtype == np.uint8 and first.flags.c_contiguous
+    del first
+    assert address(memory.empty((1024, 1024), np.float32)) == where
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda array: array[2:, 5],
+        lambda array: array.reshape(-1).view(np.int32)[::2],
+        memoryview,
+        torch.from_numpy,
+        lambda array: torch.from_numpy(array)[1:],
+        lambda array: np.from_dlpack(array),
+    ],
+)
+def test_memory_that_somebody_holds_a_part_of_is_not(keep: Callable[[Any], Any]) -> None:
+    memory = BatchMemory()
+    held = keep(memory.empty(SHAPE, np.uint8))
+    other = memory.empty(SHAPE, np.uint8)
+    other[...] = 1
+    before = np.asarray(held).copy()
+    other[...] = 2
+    assert (np.asarray(held) == before).all()
+    assert not np.shares_memory(np.asarray(held), other)
+
+
+def test_no_more_is_kept_than_allowed() -> None:
+    memory = BatchMemory(limit=2)
+    held = [memory.empty(SHAPE, np.uint8) for _ in range(5)]
+    assert len({address(array) for array in held}) == 5
+    addresses = {address(array) for array in held[-2:]}
+    held.clear()
+    again = [memory.empty(SHAPE, np.uint8) for _ in range(2)]
+    assert {address(array) for array in again} == addresses
+    memory.clear()
+    assert address(memory.empty((2, *SHAPE), np.uint8)) not in addresses
+
+
+def test_copies_start_without_memory() -> None:
+    memory = BatchMemory()
+    held = memory.empty(SHAPE, np.uint8)
+    copy = pickle.loads(pickle.dumps(memory))
+    assert not np.shares_memory(held, copy.empty(SHAPE, np.uint8))
