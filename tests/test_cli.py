@@ -125,7 +125,8 @@ class TestPack:
         for _ in range(2):
             code, out, err = run(*command)
             assert code == 1
-            assert "dlio: skipped 'cat/bad.png': " in err
+            assert "dlio: skipped 'cat/bad.png': it is no image: " in err
+            assert "--on-error" not in err
             assert re.search(r"skipped +1\n", out)
 
     def test_overwrite(self, run, photos, packed):

@@ -47,5 +47,9 @@ def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:
 
 def _line(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {item}" for key, item in value.items() if item is not None)
+        return ", ".join(f"{key}: {_item(item)}" for key, item in value.items() if item is not None)
     return str(value)
+
+
+def _item(value: object) -> str:
+    return f"({_line(value)})" if isinstance(value, dict) else str(value)

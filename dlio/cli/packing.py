@@ -41,7 +41,7 @@ def add_verbs(verbs: Any) -> None:
 
 
 def pack(args: argparse.Namespace) -> int:
-    """Packs SRC, a folder of class folders or a list of images, into shards in the folder OUT.
+    """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
 
     The same command run again goes on where the last one stopped.
     """
@@ -180,7 +180,7 @@ def describe(manifest: Manifest) -> dict[str, Any]:
 def _source_options(verb: argparse.ArgumentParser) -> None:
     from dlio.pack.sources import names
 
-    verb.add_argument("src", metavar="SRC", type=Path, help="a folder of class folders, or a list of images")
+    verb.add_argument("src", metavar="SRC", type=Path, help="a folder of class folders, a list, an archive: see --source")
     _shard_options(verb, "256MiB")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
     verb.add_argument(

@@ -144,6 +144,8 @@ def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
                 fields[name], info, ready = task.recode.apply(fields[name], inspect_image(fields[name]))
                 crop_ready += ready
         except SourceError as error:
+            if task.how.skip_bad:
+                raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
     return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), crop_ready

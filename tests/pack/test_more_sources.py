@@ -353,6 +353,9 @@ def test_links_and_compressed_tars_are_refused(tmp_path):
         archive(tmp_path / "x.tar").listing()
     with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("a"))
+    (tmp_path / "z.tar.gz").write_bytes((tmp_path / "z.tar").read_bytes())
+    with pytest.raises(SourceError, match=r"z\.tar\.gz is compressed as a whole.*decompress it to a \.tar"):
+        open_source(tmp_path / "z.tar.gz").listing()
     with pytest.raises(SourceError, match="no tar without compression"):
         archive(tmp_path / "z.tar").listing()
 

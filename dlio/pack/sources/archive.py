@@ -22,6 +22,7 @@ from dlio.pack.sources.imagefolder import EXTENSIONS
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 SUFFIXES = (".tar", ".zip")
+COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised, to be refused for what they are
 
 
 def archive(path: str | Path, root: str | Path | None = None) -> Archive:
@@ -35,8 +36,8 @@ def archive(path: str | Path, root: str | Path | None = None) -> Archive:
 
 
 def recognises(path: Path) -> bool:
-    """Tells whether `path` is a file whose name ends with .tar or .zip."""
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+    """Tells whether `path` is a file whose name is an archive's."""
+    return path.name.lower().endswith((*SUFFIXES, *COMPRESSED)) and path.is_file()
 
 
 def open_source(path: Path, root: Path | None = None) -> Archive:
@@ -56,6 +57,9 @@ class Archive:
         """Returns all images, in ImageFolder's order; a key is the path below the folder of class folders."""
         import numpy as np
 
+        if self.path.name.lower().endswith(COMPRESSED):
+            problem = "is compressed as a whole, so that nothing in it can be read by itself"
+            raise SourceError(f"{self.path} {problem}: decompress it to a .tar, which need not be unpacked")
         images = [member for member in members_of(self.path) if member.name.lower().endswith(EXTENSIONS)]
         prefix = f"{self.root}/" if self.root is not None else _common_folder(images)
         images = sorted((member for member in images if member.name.startswith(prefix)), key=_order)

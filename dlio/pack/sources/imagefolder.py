@@ -56,9 +56,10 @@ class ImageFolder:
 
     def _names(self, classes: list[str], labels: array[int]) -> Iterator[str]:
         """Yields the path of each image below the folder, having added its label to `labels`."""
+        above = frozenset([_identity(self.path)])
         for label, name in enumerate(classes):
             before = len(labels)
-            for folder, images in sorted(_walk(self.path / name, frozenset()), key=lambda found: found[0]):
+            for folder, images in sorted(_walk(self.path / name, above), key=lambda found: found[0]):
                 below = os.path.relpath(folder, self.path)
                 labels.extend([label] * len(images))
                 yield from [f"{below}/{image}" for image in sorted(images)]
@@ -72,7 +73,7 @@ class ImageFolder:
 
 def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, list[str]]]:
     """Yields each folder and its images' names, following links; `above` are the folders it is in, by identity."""
-    identity = folder.stat().st_dev, folder.stat().st_ino
+    identity = _identity(folder)
     if identity in above:
         raise SourceError(f"{folder} leads back to a folder above it: remove the symbolic link")
     entries = _scan(folder)
@@ -81,6 +82,11 @@ def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str
     for entry in entries:
         if entry.is_dir():
             yield from _walk(Path(entry.path), above | {identity})
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
