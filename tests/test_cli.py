@@ -200,10 +200,10 @@ class TestExitCodes:
         assert "Not a directory" in err
 
     def test_5_missing_package(self, run, photos, tmp_path, monkeypatch):
-        monkeypatch.setitem(sys.modules, "lmdb", None)
-        code, _, err = run("pack", photos, tmp_path / "out", "--format", "lmdb", "--engine", "serial")
+        monkeypatch.setitem(sys.modules, "h5py", None)
+        code, _, err = run("pack", photos, tmp_path / "out", "--format", "hdf5", "--engine", "serial")
         assert code == 5
-        assert "pip install 'dlio[lmdb]'" in err
+        assert "pip install 'dlio[hdf5]'" in err
 
 
 class TestInfo:

@@ -3,18 +3,6 @@
 LMDB itself maps the file and trusts it: a file cut short, or one flipped bit in a page, ends the process with SIGBUS.
 Here every branch and leaf page is read once and checked against the file's size, and no byte outside of it is touched.
 LMDB keeps no checksum, so a flip inside a value is not seen here.
-
-The file (LMDB 0.9 `mdb.c`, data version 1; 64-bit little-endian) is a row of pages, numbered from 0, whose size is in
-pages 0 and 1, the two meta pages. Of these the one with the higher transaction number is in force.
-
-    page   u64 number | u16 pad | u16 flags | u16 lower, u16 upper, or u32 number of overflow pages
-    meta   page | u32 0xBEEFC0DE | u32 version | u64 address | u64 map size | db of free pages | db of records
-           | u64 last page | u64 transaction
-    db     u32 page size | u16 flags | u16 depth | u64 branch, leaf, overflow pages | u64 entries | u64 root
-    leaf, branch   page | u16 offsets in the page of its nodes, up to byte `lower` | nodes, from byte `upper` on
-    node   u16, u16 low and high half of the value's size | u16 flags | u16 key's size | key | value; in a branch the
-           first three numbers are the child's page; with flag 1 the value is the u64 number of an overflow page
-    overflow   page | value, which goes on over the pages that follow
 """
 
 from __future__ import annotations
@@ -25,21 +13,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
+from dlio.formats._lmdb_layout import (
+    BIG_VALUE,
+    BRANCH,
+    DUPLICATE_KEYS,
+    LEAF,
+    MAGIC,
+    META,
+    META_PAGE,
+    NO_PAGE,
+    NODE,
+    OVERFLOW,
+    OVERFLOW_PAGE,
+    PAGE,
+    VERSION,
+)
 from dlio.formats._positional import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np
 
-_PAGE = struct.Struct("<QHHHH")
-_OVERFLOW_PAGE = struct.Struct("<QHHI")
-_META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
-_NODE = struct.Struct("<HHHH")
-_MAGIC, _VERSION = 0xBEEFC0DE, 1
-_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _KINDS = 0x2F  # the flags that tell a page's kind
-_BIG_VALUE = 1
-_DUPLICATE_KEYS = 4
-_NO_PAGE = 2**64 - 1
 _PAGE_BYTES = frozenset(1 << bits for bits in range(8, 17))
 _MAX_DEPTH = 32  # of LMDB's own cursors
 
@@ -66,16 +60,16 @@ class Entries:
             StorageError: the file cannot be read.
         """
         offset, num_bytes = map(int, self.extents[index])
-        if offset % self.page_bytes != _PAGE.size:
+        if offset % self.page_bytes != PAGE.size:
             return memoryview(file.read(offset, num_bytes, index))
-        start = offset - _PAGE.size
-        pages = memoryview(file.read(start, _PAGE.size + num_bytes, index))
-        number, _, flags, num_pages = _OVERFLOW_PAGE.unpack_from(pages)
+        start = offset - PAGE.size
+        pages = memoryview(file.read(start, PAGE.size + num_bytes, index))
+        number, _, flags, num_pages = OVERFLOW_PAGE.unpack_from(pages)
         expected = start // self.page_bytes
-        if number != expected or flags & _KINDS != _OVERFLOW or num_pages * self.page_bytes < len(pages):
+        if number != expected or flags & _KINDS != OVERFLOW or num_pages * self.page_bytes < len(pages):
             problem = f"expected overflow page {expected}, with {num_bytes} bytes, found another"
             raise _corrupt(file, problem, record=index, offset=start)
-        return pages[_PAGE.size :]
+        return pages[PAGE.size :]
 
 
 def read_entries(file: PositionalFile) -> Entries:
@@ -128,16 +122,16 @@ def _meta_in_force(file: PositionalFile) -> _Meta:
         raise _corrupt(file, f"its meta pages are of transactions {first.transaction} and {second.transaction}")
     if meta.end > file.num_bytes:
         raise _corrupt(file, f"expected {meta.end} bytes, found {file.num_bytes}: it is cut off")
-    if meta.flags & _DUPLICATE_KEYS:
+    if meta.flags & DUPLICATE_KEYS:
         raise CorruptRecordError(file.path, "its keys have several values each: expected one record for each key")
     return meta
 
 
 def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
-    page = file.read(offset, _PAGE.size + _META.size)
-    found, _, flags, _, _ = _PAGE.unpack_from(page)
-    magic, version, _, _, page_bytes, *fields = _META.unpack_from(page, _PAGE.size)
-    if found != number or flags & _KINDS != _META_PAGE or (magic, version) != (_MAGIC, _VERSION):
+    page = file.read(offset, PAGE.size + META.size)
+    found, _, flags, _, _ = PAGE.unpack_from(page)
+    magic, version, _, _, page_bytes, *fields = META.unpack_from(page, PAGE.size)
+    if found != number or flags & _KINDS != META_PAGE or (magic, version) != (MAGIC, VERSION):
         raise _corrupt(file, f"page {number} is no meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
     db_flags, depth, _, num_leaves, _, num_entries, root, last_page, transaction = fields[8:]
     return _Meta(page_bytes, db_flags, depth, num_leaves, num_entries, root, last_page, transaction)
@@ -145,7 +139,7 @@ def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
 
 def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
     """Returns the page numbers of the leaves in order, level by level from the root."""
-    level = [] if meta.root == _NO_PAGE else [meta.root]
+    level = [] if meta.root == NO_PAGE else [meta.root]
     if meta.depth > _MAX_DEPTH or (meta.depth == 0) != (not level):
         raise _corrupt(file, f"its tree has the depth {meta.depth} and the root {meta.root}")
     for _ in range(meta.depth - 1):
@@ -158,32 +152,32 @@ def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
 
 
 def _children(file: PositionalFile, meta: _Meta, number: int) -> Iterator[int]:
-    page, nodes = _page(file, meta, number, _BRANCH)
+    page, nodes = _page(file, meta, number, BRANCH)
     for node in nodes:
-        low, middle, high, _ = _NODE.unpack_from(page, node)
+        low, middle, high, _ = NODE.unpack_from(page, node)
         yield low | middle << 16 | high << 32
 
 
 def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
-    page, nodes = _page(file, meta, number, _LEAF)
+    page, nodes = _page(file, meta, number, LEAF)
     room = len(page)  # nodes that overlap would let a small file stand for any amount of keys
     for record, node in enumerate(nodes, first):
-        low, high, flags, key_bytes = _NODE.unpack_from(page, node)
-        start, num_bytes = node + _NODE.size + key_bytes, low | high << 16
-        stop = start + (8 if flags == _BIG_VALUE else num_bytes)
+        low, high, flags, key_bytes = NODE.unpack_from(page, node)
+        start, num_bytes = node + NODE.size + key_bytes, low | high << 16
+        stop = start + (8 if flags == BIG_VALUE else num_bytes)
         room -= stop - node
         offset = number * meta.page_bytes + start
-        if flags == _BIG_VALUE:
-            offset = int.from_bytes(page[start:stop], "little") * meta.page_bytes + _PAGE.size
+        if flags == BIG_VALUE:
+            offset = int.from_bytes(page[start:stop], "little") * meta.page_bytes + PAGE.size
         problem = _problem(flags, stop > len(page) or room < 0, offset + num_bytes > meta.end)
         if problem:
             raise _corrupt(file, problem, record=record, offset=number * meta.page_bytes + node)
-        yield page[node + _NODE.size : start], offset, num_bytes
+        yield page[node + NODE.size : start], offset, num_bytes
 
 
 def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
-    if flags & ~_BIG_VALUE:
+    if flags & ~BIG_VALUE:
         return "expected a value, found a named database"
     if beyond_page:
         return "the record goes beyond its page"
@@ -196,12 +190,12 @@ def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[by
         raise _corrupt(file, f"its tree leads to page {number}, the last one is {meta.last_page}")
     offset = number * meta.page_bytes
     page = file.read(offset, meta.page_bytes)
-    found, _, flags, lower, upper = _PAGE.unpack_from(page)
-    if found != number or flags & _KINDS != kind or not _PAGE.size <= lower <= upper <= len(page):
-        expected = "leaf" if kind == _LEAF else "branch"
+    found, _, flags, lower, upper = PAGE.unpack_from(page)
+    if found != number or flags & _KINDS != kind or not PAGE.size <= lower <= upper <= len(page):
+        expected = "leaf" if kind == LEAF else "branch"
         raise _corrupt(file, f"page {number} is not the {expected} page that is expected here", offset=offset)
-    nodes = struct.unpack_from(f"<{(lower - _PAGE.size) // 2}H", page, _PAGE.size)
-    if nodes and (min(nodes) < upper or max(nodes) > len(page) - _NODE.size):
+    nodes = struct.unpack_from(f"<{(lower - PAGE.size) // 2}H", page, PAGE.size)
+    if nodes and (min(nodes) < upper or max(nodes) > len(page) - NODE.size):
         raise _corrupt(file, f"page {number} has a node outside of it", offset=offset)
     return page, nodes
 

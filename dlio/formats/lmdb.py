@@ -5,20 +5,23 @@ A shard is the folder `NAME.lmdb` with `data.mdb` in it, or with `SingleFileWrit
 511 bytes at the border of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema
 a `tf.train.Example`.
 
-Writing goes through the package `lmdb`: equal samples give equal bytes with the same LMDB version, the file ends with
-its last page in use, and no lock file is left. Reading does without it: `_lmdb_pages` tells why. So no environment, map
-or lock is shared between readers, threads or processes.
+Both writing and reading do without the package `lmdb`; `_lmdb_tree` and `_lmdb_pages` tell why. Equal samples give
+equal bytes, the file ends with its last page in use, and there is no lock file. No environment, map or lock is shared
+between readers, threads or processes.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import CorruptRecordError, SchemaError, StorageError, missing_package
+from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import OpenFile, Spans, open_plain
+from dlio.formats._lmdb_layout import MAX_KEY_BYTES
 from dlio.formats._lmdb_pages import read_entries
+from dlio.formats._lmdb_tree import TreeWriter
 from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import datum, example
 from dlio.sample import Sample, Schema
@@ -28,13 +31,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".lmdb"
 DATA_FILE = "data.mdb"
-MAX_KEY_BYTES = 511
 MAX_RECORD_BYTES = 2**31 - 1  # of a protobuf message; LMDB's own limit is twice that
 _NUMBERED = re.compile(rb"[0-9]{8}_")
-# A commit of 1000 records or 4 MiB wrote 1.1 GB/s to memory, whether they had 3 or 100 kB; 64 MiB of 100 kB 0.65 GB/s.
-_COMMIT_RECORDS = 1000
-_COMMIT_BYTES = 4 << 20
-_FIRST_MAP_BYTES = 64 << 20  # doubled when it is full; only addresses, the file grows with its pages
 
 
 def refuses(schema: Schema) -> str | None:
@@ -43,48 +41,31 @@ def refuses(schema: Schema) -> str | None:
 
 
 def Writer(stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> RecordWriter:  # noqa: N802
-    """Starts the shard `STEM.lmdb/data.mdb`; LMDB opens the file itself, so `open_file` is not called.
-
-    Raises:
-        StorageError: the file cannot be made.
-        MissingPackageError: lmdb is not installed.
-    """
+    """Starts the shard `STEM.lmdb/data.mdb`; its first pages are written last, so `open_file` is not called."""
     folder = stem.with_name(stem.name + SUFFIX)
     folder.mkdir()
     return RecordWriter(folder / DATA_FILE, schema)
 
 
 def SingleFileWriter(stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> RecordWriter:  # noqa: N802
-    """Starts the shard `STEM.lmdb`, a file without a folder; raises as Writer."""
+    """Starts the shard `STEM.lmdb`, a file without a folder."""
     return RecordWriter(stem.with_name(stem.name + SUFFIX), schema)
 
 
 class RecordWriter:
-    """Writes the file `path`, a commit at a time."""
+    """Writes the file `path`."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        try:
-            import lmdb
-        except ImportError as error:
-            raise missing_package("lmdb", "lmdb", "writing LMDB") from error
         self._path = path
         self._schema = schema
         self._payload = datum if datum.holds(schema) else example
-        self._pending: list[tuple[bytes, bytes]] = []
-        self._pending_bytes = 0
         self._num_records = 0
-        self._map_bytes = _FIRST_MAP_BYTES
-        open_plain(path).close()  # refuses a file that is there
-        try:
-            # Without writemap: a full disk is then an error of write(2), not a signal. The caller syncs the file.
-            self._environment: Any = lmdb.open(
-                str(path), subdir=False, map_size=self._map_bytes, lock=False, sync=False, metasync=False, mode=0o666
-            )
-        except lmdb.Error as error:
-            raise StorageError(f"cannot write {path}: {error}") from error
+        self._tree: TreeWriter | None = TreeWriter(path)
 
     def write(self, sample: Sample) -> None:
         """Appends a sample."""
+        if self._tree is None:
+            raise ValueError(f"{self._path} is closed")
         parts = self._payload.encode(sample, self._schema)
         num_bytes = sum(map(len, parts))
         if num_bytes > MAX_RECORD_BYTES:
@@ -92,39 +73,25 @@ class RecordWriter:
                 f"sample {sample.key!r}, fields {', '.join(self._schema)}: {num_bytes} bytes are beyond the "
                 f"{MAX_RECORD_BYTES} of a protobuf message; hdf5 holds them"
             )
-        self._pending.append((record_key(self._num_records, sample.key), b"".join(parts)))
-        self._pending_bytes += num_bytes
+        try:
+            self._tree.put(record_key(self._num_records, sample.key), parts, num_bytes)
+        except OSError as error:
+            raise self._refused(error) from error
         self._num_records += 1
-        if len(self._pending) >= _COMMIT_RECORDS or self._pending_bytes >= _COMMIT_BYTES:
-            self._commit()
 
     def close(self) -> None:
         """Completes the file."""
-        if self._environment is None:
+        if self._tree is None:
             return
+        tree, self._tree = self._tree, None
         try:
-            self._commit()
-        finally:
-            self._environment.close()
-            self._environment = None
+            with closing(tree):
+                tree.finish()
+        except OSError as error:
+            raise self._refused(error) from error
 
-    def _commit(self) -> None:
-        import lmdb
-
-        while self._pending:
-            try:
-                with self._environment.begin(write=True) as transaction:
-                    for key, value in self._pending:
-                        transaction.put(key, value, append=True)
-            except lmdb.MapFullError:
-                self._map_bytes *= 2
-                self._environment.set_mapsize(self._map_bytes)
-            except lmdb.Error as error:  # a full disk is "Input/output error" here: LMDB sees a short write
-                self._pending.clear()
-                raise StorageError(f"cannot write {self._path}: {error}: is there space left?") from error
-            else:
-                self._pending.clear()
-        self._pending_bytes = 0
+    def _refused(self, error: OSError) -> StorageError:
+        return StorageError(error.errno, f"cannot write {self._path}: {error.strerror}: is there space left?")
 
 
 def record_key(number: int, key: str) -> bytes:

@@ -13,9 +13,13 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
+from hypothesis import example as given_example
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import lmdb as container
+from dlio.formats._lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
@@ -185,8 +189,34 @@ def test_locate_tells_where_the_value_lies(tmp_path):
     reader.close()
 
 
-def test_a_map_grows_with_a_record_larger_than_it(tmp_path):
-    image = bytes(range(256)) * (100 << 12)  # 100 MiB, the first map has 64
+@given(
+    key_bytes=st.integers(4, 511),
+    sizes=st.lists(st.sampled_from([0, 1, 9, 1500, 1519, 2029, 2030, 2031, 4080, 4081, 9000]), max_size=8),
+    repeats=st.sampled_from([1, 5, 50, 51, 300]),
+)
+@given_example(key_bytes=511, sizes=[0], repeats=7)
+@given_example(key_bytes=511, sizes=[0], repeats=50)  # eight leaves, one more than a branch has room for
+@given_example(key_bytes=511, sizes=[0], repeats=344)  # a branch of branches
+def test_the_package_lmdb_walks_any_tree(key_bytes, sizes, repeats, tmp_path_factory):
+    """Every page is counted, every key is found by itself and in order."""
+    folder = tmp_path_factory.mktemp("tree")
+    records = {b"%04d" % i + b"k" * (key_bytes - 4): bytes([i % 251]) * size for i, size in enumerate(sizes * repeats)}
+    tree = TreeWriter(folder / "data.mdb")
+    for key, value in records.items():
+        tree.put(key, [value], len(value))
+    tree.finish()
+    tree.close()
+    with lmdb.open(str(folder), readonly=True, lock=False) as environment, environment.begin() as txn:
+        assert list(txn.cursor()) == list(records.items())
+        assert all(txn.get(key) == value for key, value in records.items())
+        stat, last_page = environment.stat(), environment.info()["last_pgno"]
+    assert stat["entries"] == len(records)
+    assert stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2 == last_page + 1
+    assert (folder / "data.mdb").stat().st_size == (last_page + 1) * stat["psize"]
+
+
+def test_a_record_of_any_size_has_its_pages(tmp_path):
+    image = bytes(range(256)) * (100 << 12)  # 100 MiB
     (found,) = read(write(tmp_path / "a", [Sample("a", {"image": image, "label": 1})]))
     assert found.fields["image"] == image
 
@@ -235,7 +265,7 @@ def test_a_refused_label_leaves_no_gap(tmp_path):
 
 def test_a_full_disk_is_a_storage_error(tmp_path):
     script = """
-import pathlib, resource, sys
+import contextlib, pathlib, resource, sys
 from dlio.errors import StorageError
 from dlio.formats import lmdb
 from dlio.sample import IMAGE_CLASSIFICATION, Sample
@@ -246,7 +276,8 @@ try:
         writer.write(Sample(str(i), {"image": bytes(20000), "label": i}))
 except StorageError as error:
     assert "a.lmdb/data.mdb" in str(error), error
-    writer.close()
+    with contextlib.suppress(StorageError):
+        writer.close()
     sys.exit(42)
 """
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
