@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, count
-from dlio.cli.output import print_report
-from dlio.errors import EXIT_DONE, DlioError
+from dlio.cli.options import add_verb, chosen, workers_option
+from dlio.cli.output import describe, print_report
+from dlio.errors import DlioError
 from dlio.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_verbs(verbs: Any) -> None:
     adopt.add_argument(
         "--label-offset", type=int, default=0, metavar="N", help="labels are class indices plus N, as 1 in ImageNet's"
     )
-    adopt.add_argument("--workers", type=count, metavar="N", help="processes to use (default: one a core)")
+    workers_option(adopt)
     adopt.add_argument("--overwrite", action="store_true", help="index anew what has been indexed")
 
 
@@ -49,27 +49,11 @@ def index(args: argparse.Namespace) -> int:
     with Progress("index", unit="shards", quiet=args.quiet) as progress:
         manifest = adopt(
             args.path,
-            format=args.format,
-            match=args.match,
-            schema=args.schema,
-            label_offset=args.label_offset,
-            overwrite=args.overwrite,
-            workers=args.workers,
+            **chosen(args, "format", "match", "schema", "label_offset", "overwrite", "workers"),
             started=progress.start,
             report=lambda shard: progress.advance(1, shard.num_bytes),
         )
-    report = {
-        "format": manifest.format,
-        "schema": manifest.schema.types(),
-        "samples": manifest.num_samples,
-        "bytes": manifest.num_bytes,
-        "shards": len(manifest.shards),
-        "classes": len(manifest.class_names),
-        "content_id": manifest.content_id,
-        "path": str(args.path),
-    }
-    print_report(args, report)
-    return EXIT_DONE
+    return print_report(args, describe(manifest) | {"path": str(args.path)})
 
 
 def _schema(text: str) -> Schema:

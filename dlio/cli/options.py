@@ -42,6 +42,11 @@ def engine_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--engine-address", metavar="A", help="a running dask or ray cluster (default: a local one)")
 
 
+def chosen(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the values of these options, as keywords of the function that the verb is named after."""
+    return {name: getattr(args, name) for name in names}
+
+
 def open_pool(args: argparse.Namespace) -> AbstractContextManager[Pool | None]:
     """Returns the context of the engine asked for; a dry run needs no workers, but an MPI job one rank that plans."""
     if args.dry_run and args.engine != "mpi":

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from dlio.errors import EXIT_DONE
+from dlio.manifest import Manifest
 from dlio.sizes import format_size
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a name with such would break lines, or worse
@@ -53,3 +54,17 @@ def _line(value: object) -> str:
 
 def _item(value: object) -> str:
     return f"({_line(value)})" if isinstance(value, dict) else str(value)
+
+
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """Returns what every report on a packed data set begins with."""
+    return {
+        "format": manifest.format,
+        "schema": manifest.schema.types(),
+        "samples": manifest.num_samples,
+        "bytes": manifest.num_bytes,
+        "shards": len(manifest.shards),
+        "classes": len(manifest.class_names),
+        "skipped": len(manifest.skipped),
+        "content_id": manifest.content_id,
+    }

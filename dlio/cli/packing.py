@@ -1,24 +1,22 @@
-"""The verbs that make and check packed data sets: pack, convert, verify."""
+"""The verbs that make packed data sets: pack, convert."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio import formats
 from dlio.cli.options import (
     add_verb,
+    chosen,
     count,
-    dataset_argument,
     engine_options,
     name_and_value,
     open_pool,
     size,
-    workers_option,
 )
-from dlio.cli.output import complain, print_report, say
+from dlio.cli.output import complain, describe, print_report, say
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.manifest import Manifest
@@ -34,10 +32,6 @@ def add_verbs(verbs: Any) -> None:
     """Adds these verbs to the command line."""
     _source_options(add_verb(verbs, pack))
     _dataset_options(add_verb(verbs, convert))
-    check = add_verb(verbs, verify)
-    dataset_argument(check)
-    check.add_argument("--decode", action="store_true", help="decode every image too")
-    workers_option(check)
 
 
 def pack(args: argparse.Namespace) -> int:
@@ -84,12 +78,10 @@ def _print_plan(args: argparse.Namespace) -> int:
 
     plan = make_plan(
         _source(args),
-        format=args.format,
-        label_offset=args.label_offset,
+        **chosen(args, "format", "label_offset", "num_shards"),
         seed=args.shuffle,
         recode=_recode(args),
         shard_bytes=args.shard_size,
-        num_shards=args.num_shards,
     )
     for shard in plan.shards:
         say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
@@ -105,14 +97,8 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
         manifest = dlio.pack(
             _source(args),
             args.out,
-            format=args.format,
-            label_offset=args.label_offset,
-            shard_size=args.shard_size,
-            num_shards=args.num_shards,
-            shuffle=args.shuffle,
+            **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
             recode=_recode(args),
-            on_error=args.on_error,
-            overwrite=args.overwrite,
             engine=pool,
             started=progress.start,
             report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
@@ -123,64 +109,10 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
     return manifest
 
 
-def verify(args: argparse.Namespace) -> int:
-    """Checks every digest and every record of the packed data set DATASET; exits 1 where something is damaged.
-
-    Of a data set staged in parts, what lies on this node is checked.
-    """
-    from dlio.pack.verify import verify as check
-
-    manifest = Manifest.load(args.dataset)
-    checked = manifest.shards_here
-    num_samples = sum(shard.num_samples for shard in checked)
-    with Progress("verify", unit="samples", quiet=args.quiet) as progress:
-        progress.start(num_samples, len(checked))
-        damage = check(
-            manifest,
-            decode=args.decode,
-            workers=args.workers,
-            report=lambda shard: progress.advance(shard.num_samples, shard.num_bytes, 1),
-        )
-    for item in damage:
-        complain(f"damaged: {item}")
-    print_report(
-        args,
-        {
-            "samples": num_samples,
-            "bytes": sum(shard.num_bytes for shard in checked),
-            **_part(manifest),
-            "damaged": [asdict(item) for item in damage] if args.json else len(damage),
-            "path": str(args.dataset),
-        },
-    )
-    return EXIT_SKIPPED if damage else EXIT_DONE
-
-
-def _part(manifest: Manifest) -> dict[str, str]:
-    """Returns what a report says of a data set of which only a part is here."""
-    if manifest.node is None:
-        return {}
-    return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}
-
-
-def describe(manifest: Manifest) -> dict[str, Any]:
-    """Returns what every report on a packed data set begins with."""
-    return {
-        "format": manifest.format,
-        "schema": manifest.schema.types(),
-        "samples": manifest.num_samples,
-        "bytes": manifest.num_bytes,
-        "shards": len(manifest.shards),
-        "classes": len(manifest.class_names),
-        "skipped": len(manifest.skipped),
-        "content_id": manifest.content_id,
-    }
-
-
 def _source_options(verb: argparse.ArgumentParser) -> None:
     from dlio.pack.sources import names
 
-    verb.add_argument("src", metavar="SRC", type=Path, help="a folder of class folders, a list, an archive: see --source")
+    verb.add_argument("src", metavar="SRC", type=Path, help="class folders, a list, an archive: see --source")
     _shard_options(verb, "256MiB")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
     verb.add_argument(

@@ -2,7 +2,8 @@
 
 A source lists its samples once, on one process, and reads them one by one, in the workers. To add one, add a module to
 this folder with `recognises(path)`, `open_source(path, **options)` and a class that fulfils `Source`; `_` in the
-module's name is `-` on the command line.
+module's name is `-` on the command line. Where its options are text or numbers anyway, the public function is the
+module's `open_source` as well.
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ def recognises(path: Path) -> bool:
     return path.name.lower().endswith((*SUFFIXES, *COMPRESSED)) and path.is_file()
 
 
-def open_source(path: Path, root: Path | None = None) -> Archive:
-    """Returns the source of the archive `path`."""
-    return archive(path, root)
+open_source = archive
 
 
 @dataclass(frozen=True, slots=True)

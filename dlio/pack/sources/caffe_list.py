@@ -34,9 +34,7 @@ def recognises(path: Path) -> bool:
     return _LINE.fullmatch(first.rstrip("\r\n")) is not None
 
 
-def open_source(path: Path, root: Path | None = None) -> CaffeList:
-    """Returns the source of the list `path`."""
-    return caffe_list(path, root)
+open_source = caffe_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,7 @@ def recognises(path: Path) -> bool:
     return path.name in TABLES or (path.name in SPLITS and any((path.parent / name).is_file() for name in TABLES))
 
 
-def open_source(path: Path, root: Path | None = None) -> ChestXray14:
-    """Returns the source at `path`."""
-    return chestxray14(path, root)
+open_source = chestxray14
 
 
 @dataclass(frozen=True, slots=True)

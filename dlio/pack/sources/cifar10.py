@@ -52,9 +52,7 @@ def recognises(path: Path) -> bool:
     return (path / TEST[0]).is_file() or (path / TRAIN[0]).is_file()
 
 
-def open_source(path: Path, split: str = "train", form: str = "png") -> Cifar10:
-    """Returns the source at `path`; options are those of `cifar10`."""
-    return cifar10(path, split, form)
+open_source = cifar10
 
 
 @dataclass(frozen=True, slots=True)

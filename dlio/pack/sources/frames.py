@@ -55,11 +55,7 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and next(path.glob("*/image_[0-9]*"), None) is not None
 
 
-def open_source(
-    path: Path, clip: str = "10", targets: str = "0", stride: str = "1", step: str | None = None
-) -> Frames:
-    """Returns the source at `path`; options are those of `frames`."""
-    return frames(path, clip, targets, stride, step)
+open_source = frames
 
 
 @dataclass(frozen=True, slots=True)

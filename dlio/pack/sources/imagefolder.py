@@ -28,9 +28,7 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(entry.is_dir() for entry in _scan(path))
 
 
-def open_source(path: Path) -> ImageFolder:
-    """Returns the source at `path`."""
-    return image_folder(path)
+open_source = image_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,7 @@ def recognises(path: Path) -> bool:
     return path.suffix == ".lst" and path.is_file()
 
 
-def open_source(path: Path, root: Path | None = None) -> LstFile:
-    """Returns the source of the list `path`."""
-    return lst_file(path, root)
+open_source = lst_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ def recognises(path: Path) -> bool:
     return (path / manifest.NAME).is_file()
 
 
-def open_source(path: Path) -> Packed:
-    """Returns the source at `path`."""
-    return packed(path)
+open_source = packed
 
 
 @dataclass(frozen=True, slots=True)
