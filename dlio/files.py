@@ -17,7 +17,7 @@ from dlio.errors import DigestError, StorageError, UsageError
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
 COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (tools/bench/pack.py)
-PENDING_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
+CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
 
 
 class Hash(Protocol):
@@ -64,25 +64,25 @@ def digest_bytes(data: bytes, algorithm: str = DEFAULT_DIGEST) -> str:
     return f"{algorithm}:{running.hexdigest()}"
 
 
-def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST) -> str:
-    """Returns `algorithm:hex` of a file's content, read in large blocks.
+def digest_file(path: Path, algorithm: str = DEFAULT_DIGEST, block_bytes: int = BLOCK_BYTES) -> str:
+    """Returns `algorithm:hex` of a file's content, read in blocks of `block_bytes`.
 
     Raises:
         StorageError: the file cannot be read.
     """
     running = new_hash(algorithm)
-    for block in read_blocks(path):
+    for block in read_blocks(path, block_bytes):
         running.update(block)
     return f"{algorithm}:{running.hexdigest()}"
 
 
-def read_blocks(path: Path) -> Generator[memoryview, None, None]:
-    """Yields a file's content in blocks of up to 8 MiB; each block is valid until the next is asked for.
+def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryview, None, None]:
+    """Yields a file's content in blocks of up to `block_bytes`; each block is valid until the next is asked for.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    buffer = memoryview(bytearray(BLOCK_BYTES))
+    buffer = memoryview(bytearray(block_bytes))
     with storage_errors("read", path), path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
             yield buffer[:count]
@@ -154,7 +154,7 @@ class DigestingFile:
                 self._pending += part
             else:
                 self._flush(part)
-        if len(self._pending) >= PENDING_BYTES:
+        if len(self._pending) >= CACHED_BYTES:
             self._flush()
 
     def _flush(self, data: bytes | bytearray | memoryview = b"") -> None:

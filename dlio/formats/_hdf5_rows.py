@@ -90,31 +90,36 @@ class RowWriter:
             chunks=(self._chunk_rows, *row_shape),
             dtype=dtype,
         )
-        self._pending = bytearray()
+        self._chunk = memoryview(bytearray(self._chunk_rows * self._row_bytes))
+        self._filled = 0
         self._num_chunks = 0
         self.num_rows = 0
 
     def append(self, rows: bytes) -> None:
         """Appends the bytes of whole rows."""
-        self._pending += rows
         self.num_rows += len(rows) // self._row_bytes
-        chunk_bytes = self._chunk_rows * self._row_bytes
-        while len(self._pending) >= chunk_bytes:
-            self._write_chunk(self._pending[:chunk_bytes])
-            del self._pending[:chunk_bytes]
+        start, room = 0, len(self._chunk) - self._filled
+        while len(rows) - start >= room:
+            self._chunk[self._filled :] = memoryview(rows)[start : start + room]
+            self._write_chunk()
+            start, room = start + room, len(self._chunk)
+        end = self._filled + len(rows) - start
+        self._chunk[self._filled : end] = memoryview(rows)[start:] if start else rows
+        self._filled = end
 
     def finish(self) -> None:
         """Writes what is left and cuts the dataset to its rows."""
-        if self._pending:
-            self._write_chunk(self._pending.ljust(self._chunk_rows * self._row_bytes, b"\0"))
-            self._pending.clear()
+        if self._filled:
+            self._chunk[self._filled :] = bytes(len(self._chunk) - self._filled)
+            self._write_chunk()
         self._dataset.resize(self.num_rows, axis=0)
 
-    def _write_chunk(self, data: bytearray) -> None:
+    def _write_chunk(self) -> None:
         start = self._num_chunks * self._chunk_rows
         self._num_chunks += 1
+        self._filled = 0
         self._dataset.resize(start + self._chunk_rows, axis=0)
-        self._dataset.id.write_direct_chunk((start,) + (0,) * (self._dataset.ndim - 1), data)
+        self._dataset.id.write_direct_chunk((start,) + (0,) * (self._dataset.ndim - 1), self._chunk)
 
 
 class PlainRows:
