@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -27,9 +27,8 @@ from dlio.sample import Schema
 
 NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
-_PLAIN_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)  # nearly every name; no path needs to be made of it
+_is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; no path needs to be made of it
 VERSION = 1
-_decode = json.JSONDecoder().raw_decode
 _MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 
 
@@ -93,18 +92,22 @@ class Shard:
         Raises:
             ValueError, KeyError, TypeError: the line is not of this form, or names a file outside the folder.
         """
-        entries = [File(_inside(item["name"]), _count(item["bytes"]), str(item["digest"])) for item in line["files"]]
-        skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
-        nodes = tuple(map(_count, line.get("nodes", ())))
+        listed = line["files"]
+        entries = tuple([File(_inside(item["name"]), _count(item["bytes"]), str(item["digest"])) for item in listed])
         if not entries:
             raise ValueError("a shard without files")
+        name, num_samples = _inside(line["shard"]), _count(line["samples"])
+        if len(line) == len(("shard", "samples", "files")):
+            return cls(name, num_samples, entries)
+        skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
+        nodes = tuple(map(_count, line.get("nodes", ())))
         crop_ready, inputs = _count(line.get("crop_ready", 0)), str(line.get("inputs", ""))
-        return cls(_inside(line["shard"]), _count(line["samples"]), tuple(entries), skipped, nodes, crop_ready, inputs)
+        return cls(name, num_samples, entries, skipped, nodes, crop_ready, inputs)
 
 
 def _inside(name: object) -> str:
     """Returns a file name that stays inside the data set's folder; anything else is refused."""
-    if isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
+    if isinstance(name, str) and _is_plain(name):
         return name
     path = PurePosixPath(str(name))
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(name):
@@ -113,7 +116,7 @@ def _inside(name: object) -> str:
 
 
 def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_COUNT:
+    if type(value) is not int or not 0 <= value <= _MAX_COUNT:  # type: a bool is an int, too
         raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")
     return value
 
@@ -247,17 +250,16 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
     Raises:
         ManifestError: a line is no JSON, lacks a key, names a file outside the folder, or is of another version.
     """
-    numbered = enumerate(lines, start=1)
+    numbered = enumerate(_values(list(lines)), start=1)
     number = 1
     try:
-        number, first = next(numbered)
-        head = _value(first)
+        number, head = next(numbered)
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
         schema = Schema.of(head["schema"], _texts(head["class_names"]), _signed(head["label_offset"]))
         shards = []
         for number, line in numbered:  # noqa: B007  `number` is used by the error below
-            shards.append(Shard.from_json(_value(line)))
+            shards.append(Shard.from_json(line))
         _count(sum(shard.num_samples for shard in shards))
         node = None if head.get("node") is None else _count(head["node"])
         return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
@@ -282,13 +284,17 @@ def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
     return manifest
 
 
-def _value(line: str) -> Any:
-    """Returns the JSON value of a line, in half the time of json.loads, which matters to a manifest of 10,000 lines."""
-    text = line.strip()
-    value, end = _decode(text)
-    if end != len(text):
-        raise ValueError(f"expected one JSON object, found more from character {end + 1} on")
-    return value
+def _values(lines: Sequence[str]) -> Iterator[Any]:
+    """Yields the JSON value of each line: all parsed at once, in half the time; singly where that fails, to name one.
+
+    Raises:
+        ValueError: a line is no JSON value, or more than one.
+    """
+    try:
+        values = json.loads(f"[{','.join(lines)}]")
+    except ValueError:
+        values = []
+    yield from values if len(values) == len(lines) else map(json.loads, lines)
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:

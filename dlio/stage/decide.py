@@ -85,8 +85,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
     Raises:
         StorageError: it fits in no way, or only in parts on which the nodes cannot agree.
     """
-    wanted = all_files(manifest)
-    whole = folder_for_us(dest, manifest.content_id, wanted).holds(wanted)
+    whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
     there = Decision("replicate", topology.num_nodes or 1, 0, 0, 0.0, "it is already there")
     if whole and not _can_exchange(topology):
         return there

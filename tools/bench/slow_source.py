@@ -25,7 +25,7 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.lock = threading.Lock()
+        self.turnstile = threading.Lock()
         self.free_at = 0.0
         self.num_read = 0
         self.counts = os.open(options.counts, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.counts else None
@@ -51,7 +51,7 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
             raise mfusepy.FuseOSError(errno.EIO)
         time.sleep(self.options.latency_ms / 1000)
         data = os.pread(info.fh, size, offset)
-        with self.lock:
+        with self.turnstile:
             self.num_read += len(data)
             if self.counts is not None:
                 os.pwrite(self.counts, b"%d" % self.num_read, 0)
