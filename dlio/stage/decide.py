@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from dlio.stage.cache import room
 from dlio.stage.folder import check_dest, folder_for_us
 from dlio.stage.job import all_files
 from dlio.stage.model import Decision, Machine
+from dlio.stage.ring import can_exchange, world
 from dlio.stage.source import Source, source_of
 from dlio.topology import Topology, node_id
 
-# MPI's own launchers. Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported, so
-# there a broadcast must be asked for.
-_MPI_LAUNCHERS = {"hydra", "openmpi", "mvapich2", "pals", "jsrun"}
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of what is left: the training needs the other half
 
 
@@ -87,7 +84,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
     """
     whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
     there = Decision("replicate", topology.num_nodes or 1, 0, 0, 0.0, "it is already there")
-    if whole and not _can_exchange(topology):
+    if whole and not can_exchange(topology):
         return there
     machine = machine_of(manifest, dest, topology)
     if filesystem_of(dest).shared:
@@ -113,18 +110,11 @@ def machine_of(manifest: Manifest, dest: Path, topology: Topology) -> Machine:
     free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
-    return Machine(topology.num_nodes or 1, free, _can_exchange(topology))
-
-
-def _can_exchange(topology: Topology) -> bool:
-    launched = topology.world_size > 1 and topology.launcher in _MPI_LAUNCHERS
-    return launched and importlib.util.find_spec("mpi4py") is not None
+    return Machine(topology.num_nodes or 1, free, can_exchange(topology))
 
 
 def _agreed(machine: Machine, whole: bool, topology: Topology) -> tuple[Machine, bool]:
     """Returns the machine with the room of the fullest node, and whether every node has the whole data set."""
-    from dlio.stage.ring import world
-
     told = world(topology).gather((node_id(), machine.free_bytes, whole))
     nodes, frees, wholes = zip(*told, strict=True)
     return replace(machine, num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)

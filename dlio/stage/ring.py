@@ -1,96 +1,55 @@
-"""A ring of processes over MPI that pass blocks on to their right neighbour, and notice when one is lost.
+"""A ring of processes that pass blocks on to their right neighbour, and notice when one is lost.
 
-Waiting polls, with a short sleep between: MPI's own waiting burns a core, which the copy needs, and never ends when the
-other side is dead. Only the thread that made the ring may use it.
+There are two: over MPI (ring_mpi.py), and over torch.distributed's gloo (ring_gloo.py) where processes know each other
+by MASTER_ADDR and MASTER_PORT only, as those of torchrun do.
 """
 
 from __future__ import annotations
 
-import atexit
+import importlib.util
 import os
-import sys
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from dlio.errors import LauncherError, StorageError, missing_package
+from dlio.errors import StorageError
 from dlio.topology import Topology
 
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a node that is silent for so long does not come back
-_ROLL_CALL_SECONDS = 3.0
-_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
-_BLOCK_TAG, _ROLL_CALL_TAG = 1, 2
+ROLL_CALL_SECONDS = 3.0
+
+# Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported, so there it is not tried
+# unless a broadcast is asked for.
+_MPI_LAUNCHERS = {"hydra", "openmpi", "mvapich2", "pals", "jsrun"}
+_PMI_VARIABLES = ("PMI_RANK", "PMIX_RANK")  # srun --mpi=pmi2, =pmix
+_TORCH_LAUNCHERS = {"torchrun", "pytorchjob", "env"}
 
 
-class Ring:
-    """Some of the processes of an MPI job, in a circle.
+class Ring(Protocol):
+    """Some of the processes of a job, in a circle; only the thread that made a ring may use it.
 
     Attributes:
         rank: this process's place.
         size: the number of places.
     """
 
-    def __init__(self, communicator: Any) -> None:
-        self._communicator = communicator
-        self.rank = int(communicator.Get_rank())
-        self.size = int(communicator.Get_size())
+    rank: int
+    size: int
 
-    def gather(self, value: object) -> list[Any]:
-        """Returns the values of all processes, by place; every process calls it."""
-        return list(self._communicator.allgather(value))
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all processes, by place; every process calls it. Values are what JSON can say."""
 
     def among(self, ranks: Sequence[int]) -> Ring | None:
         """Returns the ring of the processes at these places, None for one that is not among them; all call it."""
-        from mpi4py import MPI
-
-        inside = self.rank in ranks
-        communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
-        return Ring(communicator) if inside else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
-        """Sends one block to the right and receives one from the left.
+        """Sends one block to the right and receives one of the same size from the left.
 
         Raises:
-            LostError: a process is lost; all others learn which. The process must not use MPI any more, and will leave
-                without MPI's farewell, which would wait for the dead.
+            LostError: a process is lost; all others learn which. The ring must not be used any more.
         """
-        from mpi4py import MPI
 
-        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        started, pause = time.monotonic(), _FIRST_POLL_SECONDS
-        try:
-            requests = [self._communicator.Irecv(receive, left, _BLOCK_TAG)]
-            requests.append(self._communicator.Isend(send, right, _BLOCK_TAG))
-            while not MPI.Request.Testall(requests):
-                if time.monotonic() - started > LOST_SECONDS:
-                    raise TimeoutError(f"no block for {LOST_SECONDS:.0f} s")
-                time.sleep(pause)
-                pause = min(1.5 * pause, _LAST_POLL_SECONDS)
-        except (TimeoutError, MPI.Exception) as error:
-            leave_at_exit()
-            raise LostError(self._missing(), str(error)) from error
-
-    def _missing(self) -> list[int]:
-        """Returns the places that do not answer a roll call; every survivor calls it at about the same time."""
-        from mpi4py import MPI
-
-        missing = set(range(self.size)) - {self.rank}
-        sent, buffers = [], {rank: bytearray(1) for rank in missing}
-        for rank in tuple(missing):
-            try:
-                sent.append(self._communicator.Isend(b"h", rank, _ROLL_CALL_TAG))
-            except MPI.Exception:
-                continue
-        heard = {rank: self._communicator.Irecv(buffers[rank], rank, _ROLL_CALL_TAG) for rank in missing}
-        started = time.monotonic()
-        while missing and time.monotonic() - started < _ROLL_CALL_SECONDS:
-            for rank in tuple(missing):
-                try:
-                    missing -= {rank} if heard[rank].Test() else set()
-                except MPI.Exception:
-                    continue
-            time.sleep(_LAST_POLL_SECONDS)
-        return sorted(missing)
+    def leave(self, exit_code: int = StorageError.exit_code) -> None:
+        """Makes this process end without waiting for the others, and with that exit code if it must be cut short."""
 
 
 class LostError(StorageError):
@@ -109,28 +68,29 @@ def world(topology: Topology) -> Ring:
     """Returns all processes of the job.
 
     Raises:
-        MissingPackageError: mpi4py is not installed.
-        LauncherError: MPI does not see the processes that the launcher started.
+        MissingPackageError: mpi4py, or torch, is not installed.
+        LauncherError: the processes that the launcher started do not find each other.
     """
-    try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise missing_package("mpi4py", "mpi", "the strategy broadcast") from error
-    ring = Ring(MPI.COMM_WORLD)
-    if (ring.rank, ring.size) != (topology.rank, topology.world_size):
-        raise LauncherError(
-            f"MPI sees process {ring.rank} of {ring.size}, the launcher {topology.launcher} says {topology.rank} of "
-            f"{topology.world_size}: start with mpiexec, or with an srun --mpi that this MPI understands"
-        )
-    return ring
+    if _meets_at_master(topology):
+        from dlio.stage.ring_gloo import torch_world
+
+        return torch_world(topology)
+    from dlio.stage.ring_mpi import mpi_world
+
+    return mpi_world(topology)
 
 
-def leave_at_exit(exit_code: int = StorageError.exit_code) -> None:
-    """Makes this process end, with that exit code, without MPI's farewell, which would wait for the lost."""
-    atexit.register(_leave, exit_code)
+def can_exchange(topology: Topology) -> bool:
+    """Returns whether the processes surely form a ring without being asked to: those of MPI's own launchers do.
+
+    A training script under torchrun may stage from one process of each node; the others would be waited for.
+    """
+    launched = topology.world_size > 1 and topology.launcher in _MPI_LAUNCHERS
+    return launched and importlib.util.find_spec("mpi4py") is not None
 
 
-def _leave(exit_code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)
+def _meets_at_master(topology: Topology) -> bool:
+    if not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
+        return False
+    under_srun = topology.launcher == "slurm" and not any(name in os.environ for name in _PMI_VARIABLES)
+    return under_srun or topology.launcher in _TORCH_LAUNCHERS

@@ -1,4 +1,4 @@
-"""One process of a broadcast under mpiexec: `broadcast_rank.py DATASET DEST LOG [hang|full]`; see test_broadcast.py."""
+"""One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [hang|full]`, started by mpiexec or gloo_ranks.py."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from pathlib import Path
 from dlio.errors import DlioError
 from dlio.stage import ring
 from dlio.stage.run import run
+from dlio.topology import Topology
 
 dataset, dest, log, *fault = sys.argv[1:]
-host = socket.gethostname()
+host, rank = socket.gethostname(), Topology.from_env().rank
+(Path(log) / f"{rank}.pid").write_text(str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
 
@@ -36,6 +38,6 @@ try:
     found: dict[str, object] = asdict(summary)
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-name = f"{host}.{os.environ['PMI_RANK']}.json"
+name = f"{host}.{rank}.json"
 (Path(log) / f".{name}").write_text(json.dumps(found))
 (Path(log) / f".{name}").rename(Path(log) / name)

@@ -1,4 +1,4 @@
-"""Broadcast over real MPI: the processes of mpiexec, each with a host name of its own, stand for nodes."""
+"""Broadcast over real MPI and over gloo: processes with host names of their own stand for nodes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ pytestmark = pytest.mark.skipif(not (MPIEXEC.exists() and HAS_NODES), reason="ne
 
 
 class Cluster:
-    """Starts the processes of some nodes, and reads what they say."""
+    """Starts the processes of some nodes, which talk over MPI or gloo, and reads what they say."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, transport: str) -> None:
+        self.transport = transport
         self.dest = tmp_path / "local"
         self.log = tmp_path / "log"
         self.log.mkdir()
@@ -37,12 +38,17 @@ class Cluster:
     def start(
         self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
     ) -> subprocess.Popen[str]:
-        """Returns the running mpiexec."""
+        """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
         shutil.rmtree(self.log)
         self.log.mkdir()
-        named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
-        command = [str(MPIEXEC), *options, "-n", str(nodes * per_node), "unshare", "-u", "sh", "-c", named]
-        command += [sys.executable, str(SCRIPT), str(root), str(self.dest), str(self.log), *fault.split()]
+        arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
+        size = str(nodes * per_node)
+        if self.transport == "gloo":
+            command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py")), size, str(per_node), *arguments]
+        else:
+            named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
+            command = [str(MPIEXEC), *options, "-n", size, "unshare", "-u", "sh", "-c", named]
+            command += [sys.executable, str(SCRIPT), *arguments]
         environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
         return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -63,7 +69,15 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path)
+    return Cluster(tmp_path, "mpi")
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
+    """What every transport has to pass."""
+    if request.param == "gloo":
+        pytest.importorskip("torch")
+    return Cluster(tmp_path, request.param)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
@@ -79,10 +93,10 @@ def test_each_byte_is_read_once_and_lands_on_every_node(
     assert bytes_read(mounted) <= 1.001 * dataset.num_bytes + nodes * (dataset.root / NAME).stat().st_size
 
 
-def test_one_process_of_each_node_takes_part(dataset: Manifest, cluster: Cluster) -> None:
-    reports = cluster.run(dataset.root, 2, per_node=3)
+def test_one_process_of_each_node_takes_part(dataset: Manifest, any_cluster: Cluster) -> None:
+    reports = any_cluster.run(dataset.root, 2, per_node=3)
     assert [reports[f"node{rank // 3}.{rank}"]["copied_bytes"] > 0 for rank in range(6)] == [True, False, False] * 2
-    assert_staged(cluster.staged(dataset, 1), dataset)
+    assert_staged(any_cluster.staged(dataset, 1), dataset)
 
 
 def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
@@ -115,19 +129,19 @@ def test_nodes_go_on_from_what_each_has(dataset: Manifest, cluster: Cluster) -> 
 
 
 def test_terminated_nodes_end_and_go_on_later(
-    tmp_path: Path, cluster: Cluster, slow_source: Callable[..., Path]
+    tmp_path: Path, any_cluster: Cluster, slow_source: Callable[..., Path]
 ) -> None:
     source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
-    mpiexec = cluster.start(slow_source(source.root, "--bandwidth", "16"), 2)
-    while not (claims := list(cluster.dest.glob("*/dlio/.claims/*/1"))) or sum(map(bytes_in, claims)) < 16 * MiB:
+    running = any_cluster.start(slow_source(source.root, "--bandwidth", "16"), 2)
+    while not (claims := list(any_cluster.dest.glob("*/dlio/.claims/*/1"))) or sum(map(bytes_in, claims)) < 16 * MiB:
         time.sleep(0.02)
     for claim in claims:
         os.kill(json.loads(claim.read_text())["owner"]["pid"], signal.SIGINT)
-    mpiexec.communicate(timeout=15)
+    running.communicate(timeout=15)
     # mpiexec kills the others once one rank has ended, so only the first is sure to say so in its claim
     assert "released" in {json.loads(claim.read_text())["state"] for claim in claims}
-    cluster.run(source.root, 2)
-    assert_staged(cluster.staged(source, 1), source)
+    any_cluster.run(source.root, 2)
+    assert_staged(any_cluster.staged(source, 1), source)
 
 
 def bytes_in(claim: Path) -> int:
@@ -135,13 +149,13 @@ def bytes_in(claim: Path) -> int:
     return sum(path.stat().st_size for path in (claim.parents[2] / claim.parent.name).rglob("*.bin"))
 
 
-def test_a_damaged_source_is_an_error_on_every_node(dataset: Manifest, cluster: Cluster) -> None:
+def test_a_damaged_source_is_an_error_on_every_node(dataset: Manifest, any_cluster: Cluster) -> None:
     damaged = dataset.root / "shard-00004.bin"
     damaged.write_bytes(bytes(damaged.stat().st_size))
-    reports = cluster.run(dataset.root, 3)
+    reports = any_cluster.run(dataset.root, 3)
     assert all("shard-00004.bin is damaged" in report["error"] for report in reports.values())
-    assert not list(cluster.dest.rglob(NAME))
-    assert not list(cluster.dest.rglob("*00004*"))
+    assert not list(any_cluster.dest.rglob(NAME))
+    assert not list(any_cluster.dest.rglob("*00004*"))
 
 
 def test_an_unreadable_source_is_an_error_on_every_node(
@@ -173,40 +187,31 @@ def test_a_disk_that_fills_up_meanwhile_stops_all(
     assert not list(disk.glob("dlio/[!.]*"))
 
 
-def process_of(rank: int, root: Path) -> int:
-    """Returns the id of the process with an MPI rank that stages `root`."""
-    found = subprocess.run(["pgrep", "-f", f"{SCRIPT} {root}"], capture_output=True, text=True, check=True)
-    for pid in map(int, found.stdout.split()):
-        if f"PMI_RANK={rank}" in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"):
-            return pid
-    raise LookupError(rank)
-
-
 def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped rather than killed: like a node without power it says nothing, not even that it is gone."""
     source = write_dataset(tmp_path / "many", [2 * MiB] * 24)
     monkeypatch.setenv("LOST_SECONDS", "3")
-    mpiexec = cluster.start(source.root, 3, fault="hang", options=("-disable-auto-cleanup",))
-    while not (cluster.log / "hanging").exists():
+    running = any_cluster.start(source.root, 3, fault="hang", options=("-disable-auto-cleanup",))
+    while not (any_cluster.log / "hanging").exists():
         time.sleep(0.01)
-    lost = process_of(1, source.root)
+    lost = int((any_cluster.log / "1.pid").read_text())
     os.kill(lost, signal.SIGSTOP)
-    while len(cluster.reports()) < 2:
+    while len(any_cluster.reports()) < 2:
         time.sleep(0.05)
     os.kill(lost, signal.SIGKILL)
-    mpiexec.communicate(timeout=60)
-    reports = cluster.reports()
+    running.communicate(timeout=60)
+    reports = any_cluster.reports()
     assert sorted(reports) == ["node0.0", "node2.2"]
     assert all("lost in the middle of the broadcast: node1" in report["error"] for report in reports.values())
     for node in range(3):
-        folder = cluster.dest / f"node{node}" / "dlio" / source.content_id
+        folder = any_cluster.dest / f"node{node}" / "dlio" / source.content_id
         assert damaged_files(folder, source) == []
-    again = cluster.run(source.root, 3)
+    again = any_cluster.run(source.root, 3)
     assert sum(report["source_bytes"] for report in again.values()) <= source.num_bytes
     for node in range(3):
-        assert_staged(cluster.staged(source, node), source)
+        assert_staged(any_cluster.staged(source, node), source)
 
 
 def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.passing import Passing
 from dlio.stage.plan import place
-from dlio.stage.ring import LostError, Ring, leave_at_exit, world
+from dlio.stage.ring import LostError, Ring, world
 from dlio.stage.stream import Place
 from dlio.topology import node_id
 
@@ -36,12 +36,12 @@ _LOST = "lost in the middle of the broadcast"
 
 
 def carry_out(job: Job) -> Outcome:
-    """Returns the whole data set on this node; every process of the MPI job calls it.
+    """Returns the whole data set on this node; every process of the job calls it.
 
     A node whose copy another job is filling takes part in passing on, and waits for that job afterwards.
 
     Raises:
-        LauncherError: MPI does not see the processes that the launcher started.
+        LauncherError: the processes that the launcher started do not find each other.
         StorageError: a node failed, and which; the same on all nodes.
         DlioError: as `dlio.stage.fetch.fetch` says.
     """
@@ -64,7 +64,7 @@ def carry_out(job: Job) -> Outcome:
         rest = fetch(job, job.manifest, job.manifest.content_id, all_files(job.manifest))
     except StorageError as error:
         if _LOST in str(error):  # as the leader of this node says
-            leave_at_exit()
+            everyone.leave()
         raise
     return Outcome(rest.manifest, rest.source_bytes + tally.read, rest.copied_bytes + tally.written)
 
@@ -107,7 +107,7 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
         names = ", ".join(hosts[rank] for rank in error.ranks) or "unknown"
         raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
     except KeyboardInterrupt:
-        leave_at_exit(130)
+        ring.leave(130)
         raise
     problems = ring.gather(str(passing.problem or ""))
     if passing.problem:
@@ -119,8 +119,9 @@ def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]
     """Returns the files that any node lacks, in the manifest's order."""
     wanted = set(missing)
     mine = np.packbits(np.fromiter((file in wanted for file in files), np.bool_, len(files)))
-    lacked = np.bitwise_or.reduce(np.stack(ring.gather(mine)))
-    return [file for file, flag in zip(files, np.unpackbits(lacked, count=len(files)), strict=True) if flag]
+    told = [np.frombuffer(bytes.fromhex(bits), np.uint8) for bits in ring.gather(mine.tobytes().hex())]
+    lacked = np.unpackbits(np.bitwise_or.reduce(np.stack(told)), count=len(files))
+    return [file for file, flag in zip(files, lacked, strict=True) if flag]
 
 
 def _raise_first(problems: list[str], nodes: list[str]) -> None:

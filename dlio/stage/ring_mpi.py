@@ -1,0 +1,113 @@
+"""A ring over MPI, by mpi4py.
+
+Waiting polls, with a short sleep between: MPI's own waiting burns a core, which the copy needs, and never ends when the
+other side is dead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from dlio.errors import LauncherError, StorageError, missing_package
+from dlio.stage import ring
+from dlio.topology import Topology
+
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
+_BLOCK_TAG, _ROLL_CALL_TAG = 1, 2
+
+
+class MpiRing:
+    """The processes of a communicator; `dlio.stage.ring.Ring` says what its methods do."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator = communicator
+        self.rank = int(communicator.Get_rank())
+        self.size = int(communicator.Get_size())
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all; as `Ring` says."""
+        return list(self._communicator.allgather(value))
+
+    def among(self, ranks: Sequence[int]) -> MpiRing | None:
+        """Returns the ring of some; as `Ring` says."""
+        from mpi4py import MPI
+
+        inside = self.rank in ranks
+        communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
+        return MpiRing(communicator) if inside else None
+
+    def shift(self, send: bytearray, receive: bytearray) -> None:
+        """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
+        from mpi4py import MPI
+
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        started, pause = time.monotonic(), _FIRST_POLL_SECONDS
+        try:
+            requests = [self._communicator.Irecv(receive, left, _BLOCK_TAG)]
+            requests.append(self._communicator.Isend(send, right, _BLOCK_TAG))
+            while not MPI.Request.Testall(requests):
+                if time.monotonic() - started > ring.LOST_SECONDS:
+                    raise TimeoutError(f"no block for {ring.LOST_SECONDS:.0f} s")
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LAST_POLL_SECONDS)
+        except (TimeoutError, MPI.Exception) as error:
+            self.leave()
+            raise ring.LostError(self._missing(), str(error)) from error
+
+    def leave(self, exit_code: int = StorageError.exit_code) -> None:
+        """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
+        atexit.register(_leave, exit_code)
+
+    def _missing(self) -> list[int]:
+        """Returns the places that do not answer a roll call; every survivor calls it at about the same time."""
+        from mpi4py import MPI
+
+        missing = set(range(self.size)) - {self.rank}
+        sent, buffers = [], {rank: bytearray(1) for rank in missing}
+        for rank in tuple(missing):
+            try:
+                sent.append(self._communicator.Isend(b"h", rank, _ROLL_CALL_TAG))
+            except MPI.Exception:
+                continue
+        heard = {rank: self._communicator.Irecv(buffers[rank], rank, _ROLL_CALL_TAG) for rank in missing}
+        started = time.monotonic()
+        while missing and time.monotonic() - started < ring.ROLL_CALL_SECONDS:
+            for rank in tuple(missing):
+                try:
+                    missing -= {rank} if heard[rank].Test() else set()
+                except MPI.Exception:
+                    continue
+            time.sleep(_LAST_POLL_SECONDS)
+        return sorted(missing)
+
+
+def mpi_world(topology: Topology) -> MpiRing:
+    """Returns all processes of the MPI job.
+
+    Raises:
+        MissingPackageError: mpi4py is not installed.
+        LauncherError: MPI does not see the processes that the launcher started.
+    """
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise missing_package("mpi4py", "mpi", "the strategy broadcast") from error
+    everyone = MpiRing(MPI.COMM_WORLD)
+    if (everyone.rank, everyone.size) != (topology.rank, topology.world_size):
+        raise LauncherError(
+            f"MPI sees process {everyone.rank} of {everyone.size}, the launcher {topology.launcher} says "
+            f"{topology.rank} of {topology.world_size}: start with mpiexec, or with an srun --mpi that this MPI "
+            "understands"
+        )
+    return everyone
+
+
+def _leave(exit_code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
