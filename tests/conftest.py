@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 from hypothesis import settings
@@ -33,6 +37,15 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture(scope="module")
+def tf() -> ModuleType:
+    """TensorFlow; its test modules override `leaves_nothing_behind`."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own, while it is imported
+        return cast(ModuleType, pytest.importorskip("tensorflow"))
 
 
 def _open_files() -> set[tuple[str, str]]:

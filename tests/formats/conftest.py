@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +72,21 @@ def _text(kind: Field, generator: np.random.Generator, number: int) -> bytes | s
     return b"" if number == 0 else MAGICS[number % len(MAGICS)] + generator.bytes(int(generator.integers(0, 700)))
 
 
+def write_all(writer: formats.Writer, records: Iterable[Sample]) -> None:
+    """Writes a whole shard."""
+    for sample in records:
+        writer.write(sample)
+    writer.close()
+
+
+def read_all(reader: formats.Reader) -> list[Sample]:
+    """Reads a whole shard, and closes its reader."""
+    try:
+        return [reader.read(index) for index in range(len(reader))]
+    finally:
+        reader.close()
+
+
 @dataclass(frozen=True)
 class Container:
     """A format under test."""
@@ -85,10 +100,7 @@ class Container:
 
     def write(self, stem: Path, schema: Schema, records: Sequence[Sample]) -> Path:
         """Returns the path of a new shard."""
-        writer = self.module.Writer(stem, schema)
-        for sample in records:
-            writer.write(sample)
-        writer.close()
+        write_all(self.module.Writer(stem, schema), records)
         return self.path(stem)
 
     def path(self, stem: Path) -> Path:
@@ -97,11 +109,7 @@ class Container:
 
     def read(self, path: Path, schema: Schema) -> list[Sample]:
         """Returns all samples of a shard."""
-        reader = self.module.Reader(path, schema)
-        try:
-            return [reader.read(index) for index in range(len(reader))]
-        finally:
-            reader.close()
+        return read_all(self.module.Reader(path, schema))
 
 
 def same(found: Sample, expected: Sample) -> bool:

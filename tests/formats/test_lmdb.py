@@ -22,6 +22,7 @@ from dlio.formats import lmdb as container
 from dlio.formats._lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+from tests.formats.conftest import read_all, write_all
 
 BYTES = Schema.of({"image": "bytes", "label": "int64"})
 PAGE = 4096
@@ -37,19 +38,12 @@ def samples(count: int, largest: int = 9000) -> list[Sample]:
 
 
 def write(stem: Path, records: list[Sample], writer=container.Writer, schema: Schema = BYTES) -> Path:
-    shard = writer(stem, schema)
-    for sample in records:
-        shard.write(sample)
-    shard.close()
+    write_all(writer(stem, schema), records)
     return stem.with_name(stem.name + container.SUFFIX)
 
 
 def read(path: Path, schema: Schema = BYTES) -> list[Sample]:
-    reader = container.Reader(path, schema)
-    try:
-        return [reader.read(index) for index in range(len(reader))]
-    finally:
-        reader.close()
+    return read_all(container.Reader(path, schema))
 
 
 def caffe_datum(image: bytes, label: int) -> bytes:

@@ -13,6 +13,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import recordio
 from dlio.formats.payloads import irheader
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+from tests.formats.conftest import read_all, write_all
 
 MAGIC = bytes.fromhex("0a23d7ce")
 PIECES = st.lists(st.one_of(st.just(MAGIC), st.binary(max_size=9), st.just(bytes(4))), max_size=12)
@@ -23,18 +24,13 @@ def _frame(*parts):
 
 
 def _write(folder, schema, fields):
-    writer = recordio.Writer(folder / "shard", schema)
-    for number, values in enumerate(fields):
-        writer.write(Sample(f"k{number}", values))
-    writer.close()
+    samples = [Sample(f"k{number}", values) for number, values in enumerate(fields)]
+    write_all(recordio.Writer(folder / "shard", schema), samples)
     return folder / "shard.rec"
 
 
 def _read(path, schema):
-    reader = recordio.Reader(path, schema)
-    samples = [reader.read(index) for index in range(len(reader))]
-    reader.close()
-    return samples
+    return read_all(recordio.Reader(path, schema))
 
 
 def _records(content):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from dlio.formats import tfrecord
 from dlio.sample import IMAGE_CLASSIFICATION, ImageInfo, Sample, Schema
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from tests.formats.conftest import read_all, write_all
 
 
 @pytest.fixture(autouse=True)
@@ -18,28 +15,13 @@ def leaves_nothing_behind():
     """TensorFlow keeps its own files and threads; ours are watched by the tests that go without it."""
 
 
-@pytest.fixture(scope="module")
-def tf():
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow's own, while it is imported
-        return pytest.importorskip("tensorflow")
-
-
 def _write(folder, schema, samples):
-    writer = tfrecord.Writer(folder / "shard", schema)
-    for sample in samples:
-        writer.write(sample)
-    writer.close()
+    write_all(tfrecord.Writer(folder / "shard", schema), samples)
     return folder / "shard.tfrecord"
 
 
 def _read(path, schema):
-    reader = tfrecord.Reader(path, schema)
-    samples = [reader.read(index) for index in range(len(reader))]
-    reader.close()
-    return samples
+    return read_all(tfrecord.Reader(path, schema))
 
 
 def test_tensorflow_reads_imagenet_fields(tf, tmp_path):

@@ -13,23 +13,18 @@ from hypothesis import strategies as st
 from dlio.errors import CorruptRecordError
 from dlio.formats import webdataset
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+from tests.formats.conftest import read_all, write_all
 
 JPEG = b"\xff\xd8\xff\xe0"
 
 
 def _write(folder, samples, schema=IMAGE_CLASSIFICATION):
-    writer = webdataset.Writer(folder / "shard", schema)
-    for sample in samples:
-        writer.write(sample)
-    writer.close()
+    write_all(webdataset.Writer(folder / "shard", schema), samples)
     return folder / "shard.tar"
 
 
 def _read(path, schema=IMAGE_CLASSIFICATION):
-    reader = webdataset.Reader(path, schema)
-    samples = [reader.read(index) for index in range(len(reader))]
-    reader.close()
-    return samples
+    return read_all(webdataset.Reader(path, schema))
 
 
 def _labelled(keys):

@@ -10,6 +10,7 @@ from PIL import Image
 
 from dlio.formats import webdataset
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+from tests.formats.conftest import read_all, write_all
 
 wds = pytest.importorskip("webdataset")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
@@ -22,18 +23,12 @@ def _image(number, kind="JPEG"):
 
 
 def _write(folder, schema, samples):
-    writer = webdataset.Writer(folder / "shard", schema)
-    for sample in samples:
-        writer.write(sample)
-    writer.close()
+    write_all(webdataset.Writer(folder / "shard", schema), samples)
     return folder / "shard.tar"
 
 
 def _read(path, schema=IMAGE_CLASSIFICATION):
-    reader = webdataset.Reader(path, schema)
-    samples = [reader.read(index) for index in range(len(reader))]
-    reader.close()
-    return samples
+    return read_all(webdataset.Reader(path, schema))
 
 
 def _open(path):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.manifest import Manifest, Shard
 from dlio.shards import ShardPool
 from tests.images import make_image_folder
 
@@ -40,6 +41,18 @@ def samples(root: Path) -> list[tuple[str, dict]]:
     finally:
         pool.close()
     return [(sample.key, sample.fields) for sample in read]
+
+
+def stop_after(count: int) -> Callable[[Shard], None]:
+    """Returns what `pack` reports shards to, and is interrupted by when more than `count` are done."""
+    reported: list[str] = []
+
+    def report(shard: Shard) -> None:
+        if len(reported) == count:
+            raise KeyboardInterrupt
+        reported.append(shard.name)
+
+    return report
 
 
 def file_states(folder: Path) -> dict[Path, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from dlio.shards import ShardPool
 from tests.formats.conftest import SCHEMAS
 from tests.formats.conftest import samples as make_samples
 from tests.loaders.packing import pack_samples
-from tests.pack.conftest import content, file_states, samples
+from tests.pack.conftest import content, file_states, samples, stop_after
 
 #: Schemas whose samples need not be real images.
 OTHERS = {name: Schema.of(types, class_names=("a", "b")) for name, types in SCHEMAS.items()}
@@ -102,14 +102,8 @@ def test_an_interrupted_conversion_goes_on(photos, tmp_path):
     dlio.pack(image_folder(photos), tmp_path / "one", format="lmdb", num_shards=4, engine="serial")
     source, out = packed(tmp_path / "one"), tmp_path / "out"
 
-    def stop_after_two(shard):
-        if len(reported) == 2:
-            raise KeyboardInterrupt
-        reported.append(shard.name)
-
-    reported: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        dlio.pack(source, out, engine="serial", report=stop_after_two)
+        dlio.pack(source, out, engine="serial", report=stop_after(2))
     assert (out / PARTIAL_NAME).exists()
     kept = {path.name: path.stat().st_ino for path in out.glob("shard*")}
     dlio.pack(source, out, engine="serial")

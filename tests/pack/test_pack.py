@@ -14,7 +14,7 @@ from dlio.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.pack.sources import csv_file, image_folder
 from dlio.shards import ShardPool
 from tests.images import image, make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples
+from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples, stop_after
 
 ENGINES = [{"engine": "serial"}, {"workers": 1}, {"workers": 2}]
 
@@ -103,14 +103,8 @@ def test_an_interrupted_pack_writes_only_what_is_missing(photos, tmp_path):
     out, whole = tmp_path / "out", tmp_path / "whole"
     dlio.pack(image_folder(photos), whole, num_shards=4, engine="serial")
 
-    def stop_after_two(shard):
-        if len(reported) == 2:
-            raise KeyboardInterrupt
-        reported.append(shard.name)
-
-    reported: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        dlio.pack(image_folder(photos), out, num_shards=4, engine="serial", report=stop_after_two)
+        dlio.pack(image_folder(photos), out, num_shards=4, engine="serial", report=stop_after(2))
     assert (out / PARTIAL_NAME).exists()
     assert not (out / NAME).exists()
     kept = {path.name: path.stat().st_ino for path in out.glob("shard*")}

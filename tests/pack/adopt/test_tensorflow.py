@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,12 @@ from dlio.pack.adopt import index
 from tests.images import image
 from tests.pack.conftest import content, samples
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 SYNSETS = [b"n01440764", b"n01443537", b"n01484850"]
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind():
     """TensorFlow keeps its own files and threads; ours are watched by the tests that go without it."""
-
-
-@pytest.fixture(scope="module")
-def tf():
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow's own, while it is imported
-        return pytest.importorskip("tensorflow")
 
 
 def example(tf, **features) -> bytes:
