@@ -128,7 +128,7 @@ def index(
     from dlio.pack.resume import INDEXED
 
     root, layout = Path(path).absolute(), load(format)
-    _refuse_data_set(root, overwrite)
+    _check_no_data_set(root, overwrite)
     found = find_shards(root, layout, match)
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
     if label_offset and str(schema.get("label")) != "int64":
@@ -154,9 +154,12 @@ def index(
 
 
 def _make_hidden(root: Path) -> Path:
-    """Returns the folder for what is written of each shard, new and empty."""
+    """Returns the folder for what is written of each shard, new and empty; what an earlier `index` wrote is removed."""
+    from dlio.manifest import NAME
+
     folder = root / HIDDEN
     try:
+        (root / NAME).unlink(missing_ok=True)
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
@@ -166,9 +169,9 @@ def _make_hidden(root: Path) -> Path:
     return folder
 
 
-def _refuse_data_set(root: Path, overwrite: bool) -> None:
-    """Checks that `root` holds no data set of dlio, and removes the manifest of an earlier `index` if asked to."""
-    from dlio import files, manifest
+def _check_no_data_set(root: Path, overwrite: bool) -> None:
+    """Checks that `root` holds no data set of dlio, but of an earlier `index` if that may be overwritten."""
+    from dlio import manifest
     from dlio.pack.resume import INDEXED
 
     if (root / manifest.PARTIAL_NAME).exists():
@@ -179,5 +182,3 @@ def _refuse_data_set(root: Path, overwrite: bool) -> None:
         raise UsageError(f"{root} is a data set that dlio has packed: it needs no index")
     if not overwrite:
         raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index it anew")
-    with files.storage_errors("remove", root / manifest.NAME):
-        (root / manifest.NAME).unlink()
