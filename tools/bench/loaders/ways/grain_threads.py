@@ -1,4 +1,4 @@
-"""Grain over ArrayRecord, with its reading threads, decoded by simplejpeg and OpenCV in them."""
+"""Grain over ArrayRecord, with two reading threads, decoded by simplejpeg and OpenCV in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.images import images_below
-from tools.bench.loaders.tasks import BATCH_SIZE, Task
+from tools.bench.loaders.tasks import BATCH_SIZE, NUM_WORKERS, Task
 
 NAME = "Grain"
 PACKAGES = {"grain": "grain", "tools.bench.loaders.decode": "simplejpeg"}
@@ -38,5 +38,9 @@ def batches(data: Path, task: Task) -> Iterator[Any]:
     samples = (samples.shuffle(0) if task.shuffle else samples).repeat()
     if task.pixels:
         samples = samples.map(lambda record: random_crop(record[1:], task.pixels))
-        yield from samples.to_iter_dataset().batch(BATCH_SIZE)
-    yield from samples.to_iter_dataset().batch(BATCH_SIZE, batch_fn=list)
+        yield from samples.to_iter_dataset(grain.ReadOptions(num_threads=NUM_WORKERS, prefetch_buffer_size=512)).batch(
+            BATCH_SIZE
+        )
+    yield from samples.to_iter_dataset(grain.ReadOptions(num_threads=NUM_WORKERS, prefetch_buffer_size=512)).batch(
+        BATCH_SIZE, batch_fn=list
+    )
