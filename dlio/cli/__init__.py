@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
-    logging.basicConfig(format="dlio: %(message)s", level=logging.WARNING)
+    logging.basicConfig(format="dlio: %(message)s", level=logging.ERROR if args.quiet else logging.WARNING)
     try:
         code: int = args.function(args)
         sys.stdout.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+LOG_SECONDS = 60.0
+log = logging.getLogger(__name__)
 BLOCK = 1 << 16  # keys that are plain Python objects at a time
 
 
@@ -52,7 +56,7 @@ class Keys(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Keys:
-        """Returns the keys `names`, taken one by one.
+        """Returns the keys `names`, taken one by one; says in the log, once a minute, how many there are so far.
 
         Raises:
             SourceError: one is empty, is no UTF-8, or has a zero byte.
@@ -61,10 +65,14 @@ class Keys(Sequence[str]):
 
         text, sizes = bytearray(), array("q", [0])
         waiting = iter(names)
+        began = told = time.monotonic()
         while block := list(islice(waiting, BLOCK)):
             encoded = _encoded(block, len(sizes) - 1)
             text += b"".join(encoded)
             sizes.extend(map(len, encoded))
+            if (now := time.monotonic()) - told >= LOG_SECONDS:
+                told = now
+                log.warning("listing: %d files so far, %.0f files/s", len(sizes) - 1, (len(sizes) - 1) / (now - began))
         return cls(text, np.cumsum(np.frombuffer(sizes, dtype="int64")))
 
     def __len__(self) -> int:

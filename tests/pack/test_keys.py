@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import SourceError
+from dlio.pack import keys as keys_module
 from dlio.pack.keys import Keys
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), max_size=50)
@@ -36,6 +37,13 @@ def test_what_occurs_twice_is_found(names):
 def test_what_is_no_key_is_refused(name, problem):
     with pytest.raises(SourceError, match=problem):
         Keys.of(["good", name])
+
+
+def test_a_long_listing_tells_how_far_it_is(caplog, monkeypatch):
+    clock = iter([0.0, 59.0, 61.0, 100.0])
+    monkeypatch.setattr(keys_module.time, "monotonic", lambda: next(clock))
+    Keys.of(f"{number}.png" for number in range(3 * keys_module.BLOCK))
+    assert caplog.messages == ["listing: 131072 files so far, 2149 files/s"]
 
 
 def test_the_memory_is_that_of_the_text_and_eight_bytes_a_key():
