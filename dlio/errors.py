@@ -6,7 +6,8 @@
     │   ├── SourceError                            a file, list or label given to `pack`
     │   ├── SchemaError                            a field that a format or a sample does not have
     │   ├── ManifestError                          manifest.jsonl is missing, damaged or of another version
-    │   └── CorruptRecordError                     a record that differs from what was packed
+    │   ├── CorruptRecordError                     a record that differs from what was packed
+    │   └── UnsupportedJpegError                   a JPEG of a kind that the compiled core leaves to Pillow
     ├── StorageError           OSError         4   space, permission, input/output
     │   ├── DigestError                            a file that differs from its digest
     │   └── TimedOutError    TimeoutError          a batch that did not come in time
@@ -85,6 +86,10 @@ class CorruptRecordError(DataError):
 
 def _rebuild_corrupt_record(path: str, problem: str, record: int | None, offset: int | None) -> CorruptRecordError:
     return CorruptRecordError(path, problem, record=record, offset=offset)
+
+
+class UnsupportedJpegError(DataError):
+    """A JPEG that may be whole, of a kind that the compiled core does not decode: CMYK, 12 bit, lossless."""
 
 
 class StorageError(DlioError, OSError):

@@ -19,7 +19,9 @@ class Probe:
         subsampling: "4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey" or "other".
         progressive: whether the picture comes in several scans that refine each other.
         crop_ready: whether decode_batch can cut windows out of it.
-        orientation: EXIF's number, 1 (as stored) to 8. decode and decode_batch do not turn pictures.
+        complete: whether the marker of the image's end is there; where it is not, the file is truncated.
+        orientation: EXIF's number, 1 (as stored) to 8, where it is one SHORT or LONG; XMP is not read. decode and
+            decode_batch do not turn pictures.
     """
 
     @property
@@ -35,6 +37,8 @@ class Probe:
     @property
     def crop_ready(self) -> bool: ...
     @property
+    def complete(self) -> bool: ...
+    @property
     def orientation(self) -> int: ...
 
 def make_crop_ready(jpeg: Buffer) -> bytes:
@@ -45,6 +49,7 @@ def make_crop_ready(jpeg: Buffer) -> bytes:
     damaged, an incomplete progressive file, arithmetic coding, 12 bit, CMYK, or too small for two intervals.
 
     Raises:
+        TypeError, BufferError: no contiguous buffer.
         MemoryError: there is not enough memory; everything else that is wrong with a JPEG leaves it as it is.
     """
 
@@ -66,15 +71,39 @@ def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np
             fit, the channels are last.
 
     Raises:
-        TypeError: a wrong dtype, or a buffer without the buffer protocol.
-        ValueError: a wrong shape, or an array that is not contiguous.
+        TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.
+        BufferError: a buffer that is not contiguous.
+        ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message tells what came.
+    """
+
+def decode_parts(
+    buffers: list[Any],
+    boxes: NDArray[np.int32],
+    parts: NDArray[np.float64],
+    flips: NDArray[np.bool_],
+    out: Any,
+) -> NDArray[np.int32]:
+    """Decodes boxes as decode_batch does, and resizes a part of each: Pillow's `crop(box).resize(size, BILINEAR, part)`.
+
+    What lies in the box beside the part counts as far as the resize reaches, so that a part of an image resized is the
+    same as the whole image resized and then cropped.
+
+    Args:
+        buffers, boxes, flips, out: as for decode_batch.
+        parts: float64 (n, 4) of left, top, width, height in pixels from the corner of the box. One that is empty or
+            reaches outside the box has status 1.
+
+    Raises:
+        TypeError, BufferError, ValueError: as decode_batch.
     """
 
 def decode(jpeg: Buffer) -> NDArray[np.uint8]:
     """Returns all pixels, uint8 (H, W, 3), RGB, as libjpeg-turbo decodes them by default.
 
     Raises:
-        DataError: the JPEG is bad or of a kind left to Pillow; the message is libjpeg's own where it has one.
+        DataError: the JPEG is bad: what `status_message` says of it, and libjpeg's own message.
+        UnsupportedJpegError: it is of a kind left to Pillow.
+        TypeError, BufferError: no contiguous buffer.
         MemoryError: there is not enough memory.
     """
 
@@ -82,8 +111,17 @@ def probe(jpeg: Buffer) -> Probe:
     """Returns what the headers say, without decoding.
 
     Raises:
-        DataError: the headers are bad; the message is libjpeg's own where it has one.
+        DataError: the headers are bad: what `status_message` says of it, and libjpeg's own message.
+        UnsupportedJpegError: it is of a kind that libjpeg does not read.
+        TypeError, BufferError: no contiguous buffer.
+        MemoryError: there is not enough memory.
     """
+
+MAX_PIXELS: int
+"""The most pixels an image may have."""
+
+TAKES_OUR_DECODER: bool
+"""Whether the libjpeg that is loaded lets windows be decoded by the core's own entropy decoder; found by a try."""
 
 def status_message(status: int) -> str:
     """Returns what a status of decode_batch means.

@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 
+#include <iterator>
 #include <limits>
 #include <new>
 #include <string>
@@ -10,8 +11,21 @@ namespace {
 
 constexpr std::size_t kMaxSide = std::numeric_limits<std::int32_t>::max();
 
-[[noreturn]] void wrong_shape(const char* name, const std::string& expected) {
-  throw nb::value_error((std::string(name) + ": expected a C-contiguous array in main memory of shape " + expected)
+// Returns dtype and shape, such as "float32 (2, 4)".
+template <class Array>
+std::string describe_array(const Array& array) {
+  const char* const kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};  // DLPack's codes
+  const nb::dlpack::dtype dtype = array.dtype();
+  std::string text = dtype.code < std::size(kinds) ? kinds[dtype.code] : "unknown";
+  text += std::to_string(dtype.bits) + " (";
+  for (std::size_t i = 0; i < array.ndim(); ++i) text += (i > 0 ? ", " : "") + std::to_string(array.shape(i));
+  return text + ")";
+}
+
+template <class Array>
+[[noreturn]] void wrong_shape(const char* name, const std::string& expected, const Array& found) {
+  throw nb::value_error((std::string(name) + ": expected a C-contiguous array in main memory of shape " + expected +
+                         ", found " + describe_array(found))
                             .c_str());
 }
 
@@ -28,19 +42,25 @@ bool is_contiguous(const Array& array) {
 template <class Array>
 void check_dtype(const char* name, const Array& array, nb::dlpack::dtype dtype, const char* dtype_name) {
   if (array.dtype() == dtype) return;
-  throw nb::type_error((std::string(name) + ": expected dtype " + dtype_name).c_str());
+  throw nb::type_error((std::string(name) + ": expected dtype " + dtype_name + ", found " + describe_array(array))
+                           .c_str());
+}
+
+void check_fours(const char* name, const nb::ndarray<nb::ro>& array, std::size_t num_images) {
+  if (array.ndim() == 2 && array.shape(0) == num_images && array.shape(1) == 4 && is_contiguous(array)) return;
+  wrong_shape(name, "(" + std::to_string(num_images) + ", 4)", array);
 }
 
 Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
   check_dtype("out", out, nb::dtype<std::uint8_t>(), "uint8");
   const std::string expected =
       "(" + std::to_string(num_images) + ", H, W, 3) or (" + std::to_string(num_images) + ", 3, H, W)";
-  if (out.ndim() != 4 || out.shape(0) != num_images || !is_contiguous(out)) wrong_shape("out", expected);
+  if (out.ndim() != 4 || out.shape(0) != num_images || !is_contiguous(out)) wrong_shape("out", expected, out);
   const bool channels_last = out.shape(3) == 3;
-  if (!channels_last && out.shape(1) != 3) wrong_shape("out", expected);
+  if (!channels_last && out.shape(1) != 3) wrong_shape("out", expected, out);
   const std::size_t height = out.shape(channels_last ? 1 : 2);
   const std::size_t width = out.shape(channels_last ? 2 : 3);
-  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) wrong_shape("out", expected);
+  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) wrong_shape("out", expected, out);
   return {static_cast<std::uint8_t*>(out.data()), static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width),
           channels_last ? Layout::height_width_channels : Layout::channels_height_width};
 }
@@ -68,6 +88,10 @@ Bytes BufferView::bytes() const noexcept {
   return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
 }
 
+Request BatchArrays::request(std::size_t i) const noexcept {
+  return {boxes[i], parts == nullptr ? nullptr : parts + i, flips[i] != 0};
+}
+
 Target BatchArrays::target(std::size_t i) const noexcept {
   const std::size_t image_bytes = std::size_t{3} * first.height * first.width;
   return {first.data + i * image_bytes, first.height, first.width, first.layout};
@@ -76,18 +100,21 @@ Target BatchArrays::target(std::size_t i) const noexcept {
 BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
                         const nb::ndarray<>& out) {
   const std::size_t num_images = nb::len(buffers);
-  const std::string count = std::to_string(num_images);
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
-  if (boxes.ndim() != 2 || boxes.shape(0) != num_images || boxes.shape(1) != 4 || !is_contiguous(boxes)) {
-    wrong_shape("boxes", "(" + count + ", 4)");
-  }
+  check_fours("boxes", boxes, num_images);
   if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_contiguous(flips)) {
-    wrong_shape("flips", "(" + count + ",)");
+    wrong_shape("flips", "(" + std::to_string(num_images) + ",)", flips);
   }
   const Target first = check_out(out, num_images);
-  return {view_all(buffers), static_cast<const RequestedBox*>(boxes.data()),
+  return {view_all(buffers), static_cast<const RequestedBox*>(boxes.data()), nullptr,
           static_cast<const std::uint8_t*>(flips.data()), first};
+}
+
+const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t num_images) {
+  check_dtype("parts", parts, nb::dtype<double>(), "float64");
+  check_fours("parts", parts, num_images);
+  return static_cast<const RequestedPart*>(parts.data());
 }
 
 nb::object new_int32_array(std::size_t size) {

@@ -29,20 +29,23 @@ class BufferView {
   Py_buffer view_{};
 };
 
-// The arguments of decode_batch.
+// The arguments of decode_batch and decode_parts.
 struct BatchArrays {
   std::vector<BufferView> views;
   const RequestedBox* boxes;
+  const RequestedPart* parts;  // null: all of each box
   const std::uint8_t* flips;
   Target first;  // of image 0; the others follow without gaps
 
   std::size_t size() const noexcept { return views.size(); }
+  Request request(std::size_t i) const noexcept;
   Target target(std::size_t i) const noexcept;
 };
 
-// Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
+// Both raise TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
 BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
                         const nb::ndarray<>& out);
+const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t num_images);
 
 nb::object new_int32_array(std::size_t size);
 nb::object to_array(Image image);

@@ -10,8 +10,11 @@
 namespace dlio {
 
 // Limits on what a file may claim; a file above them is refused before memory is taken.
-constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxPixels = 178'956'970;  // dlio.sample.MAX_PIXELS, which a test compares
 constexpr int kMaxScans = 100;
+
+// Throws JpegError where an image has more than kMaxPixels.
+void check_pixels(std::uint32_t width, std::uint32_t height);
 
 struct Bytes {
   const std::uint8_t* data;
@@ -44,16 +47,16 @@ class OpenJpeg {
   Codec& codec_;
 };
 
-// A JPEG being written to memory, with the error trap of the JPEG that it is made from. One per thread at a time.
+// A JPEG being written to memory that the caller owns. One per thread at a time.
 class JpegWriter {
  public:
-  explicit JpegWriter(ErrorTrap& trap);
+  JpegWriter(ErrorTrap& trap, Scratch& out);
   ~JpegWriter();
   JpegWriter(const JpegWriter&) = delete;
   JpegWriter& operator=(const JpegWriter&) = delete;
 
   jpeg_compress_struct& info() noexcept;
-  // Returns what was written; valid until the next JpegWriter of this thread.
+  // Returns what was written; valid as long as `out` stays as it is.
   Bytes written() const noexcept;
 
  private:

@@ -41,15 +41,17 @@ void sum_up(const std::int32_t* row, const Weights& columns, const std::int32_t*
       std::memcpy(&weight, weights, sizeof weight);
       sum += pair * weight;
     }
-    const Pixel pixel = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
+    Pixel halves[2];
+    std::memcpy(halves, &sum, sizeof sum);
+    const Pixel pixel = halves[0] + halves[1];
     std::memcpy(sums + x * kPixelBytes, &pixel, sizeof pixel);
   }
 }
 
 }  // namespace
 
-void ColumnResizer::prepare(std::uint32_t input, std::uint32_t output, bool flip) {
-  weights_.compute(input, output);
+void ColumnResizer::prepare(const Stretch& part, std::uint32_t input, std::uint32_t output, bool flip) {
+  weights_.compute(part, input, output);
   if (flip) weights_.reverse();
   input_ = input;
   spread_weights();
@@ -80,6 +82,7 @@ void ColumnResizer::resize(const std::uint8_t* row, std::uint8_t* out) {
 }
 
 void ColumnResizer::trim() noexcept {
+  weights_.trim();
   spread_.trim();
   numbers_.trim();
 }

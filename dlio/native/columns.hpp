@@ -13,8 +13,8 @@ constexpr std::size_t kPixelBytes = 4;  // red, green, blue, and one to ignore
 
 class ColumnResizer {
  public:
-  // Prepares to resize rows of `input` pixels to `output`, mirrored where `flip`. Throws std::bad_alloc.
-  void prepare(std::uint32_t input, std::uint32_t output, bool flip);
+  // Prepares to resize a part of rows of `input` pixels to `output`, mirrored where `flip`. Throws std::bad_alloc.
+  void prepare(const Stretch& part, std::uint32_t input, std::uint32_t output, bool flip);
   void resize(const std::uint8_t* row, std::uint8_t* out);
   void trim() noexcept;
 

@@ -30,9 +30,8 @@ bool is_single_interval(const Tiling& tiling) noexcept {
 }
 
 bool is_ready(Bytes jpeg, std::uint32_t interval) {
-  thread_local std::vector<std::size_t> begins;
   const std::optional<Frame> frame = parse_frame(jpeg);
-  return is_crop_ready(jpeg, frame, begins) && frame->restart_interval == interval;
+  return is_crop_ready(jpeg, frame) && frame->restart_interval == interval;
 }
 
 // A progressive file that ends early is smoothed by the decoder; as a baseline file it would not be.
@@ -73,7 +72,7 @@ void rewrite(OpenJpeg& in, JpegWriter& writer, std::uint32_t interval, jvirt_bar
   });
 }
 
-std::optional<Bytes> rewrite_if_it_applies(Bytes jpeg) {
+std::optional<Bytes> rewrite_if_it_applies(Bytes jpeg, Scratch& out) {
   OpenJpeg in(jpeg, Markers::all);
   in.require_rgb_or_grey();
   const Tiling tiling = tiling_of(in.info());
@@ -81,7 +80,7 @@ std::optional<Bytes> rewrite_if_it_applies(Bytes jpeg) {
   jvirt_barray_ptr* coefficients = nullptr;
   in.trap().run([&] { coefficients = jpeg_read_coefficients(&in.info()); });
   if (is_incomplete(in.info())) return std::nullopt;
-  JpegWriter writer(in.trap());
+  JpegWriter writer(in.trap(), out);
   rewrite(in, writer, tiling.interval, coefficients);
   return writer.written();
 }
@@ -100,9 +99,9 @@ std::uint32_t preferred_interval(std::uint32_t mcus_per_row, std::uint32_t mcu_w
   return best;
 }
 
-std::optional<Bytes> make_crop_ready(Bytes jpeg) {
+std::optional<Bytes> make_crop_ready(Bytes jpeg, Scratch& out) {
   try {
-    return rewrite_if_it_applies(jpeg);
+    return rewrite_if_it_applies(jpeg, out);
   } catch (const JpegError& error) {
     if (error.status() == Status::out_of_memory) throw;
     return std::nullopt;

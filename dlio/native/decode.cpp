@@ -17,9 +17,10 @@ struct Workspace {
   Window window;
   Scratch pixels;
 
-  static Workspace& of_this_thread() {
-    thread_local Workspace workspace;
-    return workspace;
+  void trim() noexcept {
+    trim_kept(begins);
+    window.trim();
+    pixels.trim();
   }
 };
 
@@ -71,42 +72,56 @@ bool lies_within(const RequestedBox& box, std::uint32_t width, std::uint32_t hei
          std::int64_t{box.left} + box.width <= width && std::int64_t{box.top} + box.height <= height;
 }
 
-Box checked(const RequestedBox& box, std::uint32_t width, std::uint32_t height) {
-  if (!lies_within(box, width, height)) throw JpegError(Status::bad_box, describe(Status::bad_box));
+// Also false where a number is none (NaN).
+bool lies_within(const RequestedPart& part, const RequestedBox& box) noexcept {
+  return part.left >= 0 && part.top >= 0 && part.width > 0 && part.height > 0 && part.left + part.width <= box.width &&
+         part.top + part.height <= box.height;
+}
+
+Box checked_box(const Request& request, std::uint32_t width, std::uint32_t height) {
+  const RequestedBox& box = request.box;
+  if (!lies_within(box, width, height) || (request.part != nullptr && !lies_within(*request.part, box))) {
+    throw JpegError(Status::bad_box, describe(Status::bad_box));
+  }
   return {static_cast<std::uint32_t>(box.left), static_cast<std::uint32_t>(box.top),
           static_cast<std::uint32_t>(box.width), static_cast<std::uint32_t>(box.height)};
 }
 
-void decode_whole(Bytes jpeg, const RequestedBox& requested, bool flip, const Target& target, Workspace& work) {
-  OpenJpeg open(jpeg);
-  const Box box = checked(requested, open.info().image_width, open.info().image_height);
-  open.require_rgb_or_grey();
-  const auto start = [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); };
-  resize(decode_pixels(open, box, work.pixels, start), flip, target);
+Part part_of(const Request& request) noexcept {
+  if (request.part == nullptr) {
+    return {{0, static_cast<double>(request.box.width)}, {0, static_cast<double>(request.box.height)}};
+  }
+  return {{request.part->left, request.part->width}, {request.part->top, request.part->height}};
 }
 
-void decode_window(Bytes jpeg, const Frame& frame, const RequestedBox& requested, bool flip, const Target& target,
-                   Workspace& work) {
-  const Box box = checked(requested, frame.width, frame.height);
+void decode_whole(Bytes jpeg, const Request& request, const Target& target, Workspace& work) {
+  OpenJpeg open(jpeg);
+  const Box box = checked_box(request, open.info().image_width, open.info().image_height);
+  open.require_rgb_or_grey();
+  const auto start = [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); };
+  resize(decode_pixels(open, box, work.pixels, start), part_of(request), request.flip, target);
+}
+
+void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const Target& target, Workspace& work) {
+  check_pixels(frame.width, frame.height);
+  const Box box = checked_box(request, frame.width, frame.height);
   const Box region = covering_intervals(frame, box);
   cut_window(jpeg, frame, work.begins, region, work.window);
   OpenJpeg open(work.window.jpeg());
   open.require_rgb_or_grey();
   const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
   const auto start = [&work](jpeg_decompress_struct& info) { start_decompress(info, work.window); };
-  resize(decode_pixels(open, inside, work.pixels, start), flip, target);
+  resize(decode_pixels(open, inside, work.pixels, start), part_of(request), request.flip, target);
 }
 
-void decode_or_throw(Bytes jpeg, const RequestedBox& box, bool flip, const Target& target) {
-  Workspace& work = Workspace::of_this_thread();
+void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {
+  Kept<Workspace> work;
   const std::optional<Frame> frame = parse_frame(jpeg);
-  if (is_crop_ready(jpeg, frame, work.begins)) {
-    decode_window(jpeg, *frame, box, flip, target, work);
+  if (libjpeg_takes_our_decoder() && is_crop_ready(jpeg, frame, work->begins)) {
+    decode_window(jpeg, *frame, request, target, *work);
   } else {
-    decode_whole(jpeg, box, flip, target, work);
+    decode_whole(jpeg, request, target, *work);
   }
-  work.pixels.trim();
-  work.window.bytes.trim();
 }
 
 }  // namespace
@@ -127,9 +142,9 @@ Image decode(Bytes bytes) {
   return image;
 }
 
-Status decode_box(Bytes jpeg, const RequestedBox& box, bool flip, const Target& target) noexcept {
+Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept {
   try {
-    decode_or_throw(jpeg, box, flip, target);
+    decode_or_throw(jpeg, request, target);
     return Status::decoded;
   } catch (const JpegError& error) {
     return error.status();

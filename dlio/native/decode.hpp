@@ -18,6 +18,22 @@ struct RequestedBox {
   std::int32_t height;
 };
 
+// A part of a box as given by a caller, in pixels from the box's corner.
+struct RequestedPart {
+  double left;
+  double top;
+  double width;
+  double height;
+};
+
+// What becomes of an image: pixels outside the box are not there, those of the box around the part count as far as the
+// resize reaches. Without a part all of the box is resized.
+struct Request {
+  RequestedBox box;
+  const RequestedPart* part;  // or null
+  bool flip;
+};
+
 // An image of height x width x 3 bytes.
 struct Image {
   AlignedBytes data;
@@ -30,6 +46,6 @@ Image decode(Bytes jpeg);
 
 // Decodes the box (from its window only, where the JPEG is crop-ready), resizes it and writes it to the target, which
 // stays as it was on failure. Throws nothing: a batch goes on behind a bad image.
-Status decode_box(Bytes jpeg, const RequestedBox& box, bool flip, const Target& target) noexcept;
+Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept;
 
 }  // namespace dlio

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kAsStored = 1;
 constexpr std::uint32_t kOrientationTag = 0x0112;
-constexpr std::uint32_t kShort = 3;
+constexpr std::uint32_t kShort = 3, kLong = 4;
 constexpr std::size_t kEntryBytes = 12;
 
 // A TIFF file: numbers in either byte order, 0 where they would lie outside of it.
@@ -42,7 +42,9 @@ int orientation_of(Bytes payload) noexcept {
   for (std::uint32_t i = 0; i < num_entries; ++i) {
     const std::size_t entry = directory + 2 + i * kEntryBytes;
     if (tiff.u16(entry) != kOrientationTag) continue;
-    const std::uint32_t value = tiff.u16(entry + 2) == kShort ? tiff.u16(entry + 8) : 0;
+    const std::uint32_t type = tiff.u16(entry + 2);
+    if ((type != kShort && type != kLong) || tiff.u32(entry + 4) != 1) return kAsStored;
+    const std::uint32_t value = type == kShort ? tiff.u16(entry + 8) : tiff.u32(entry + 8);
     return value >= 1 && value <= 8 ? static_cast<int>(value) : kAsStored;
   }
   return kAsStored;

@@ -15,4 +15,9 @@ namespace dlio {
 // libjpeg, by its own warnings. The window must live as long as the JPEG is open.
 void start_decompress(jpeg_decompress_struct& jpeg, const Window& window);
 
+// Whether the libjpeg that is loaded calls the function that start_decompress exchanges: a small JPEG is written and
+// read both ways, once for the process. Where it does not, windows are decoded like any JPEG. To be called while no
+// OpenJpeg of this thread is alive.
+bool libjpeg_takes_our_decoder();
+
 }  // namespace dlio

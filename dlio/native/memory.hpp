@@ -12,8 +12,34 @@
 
 namespace dlio {
 
-// A buffer above this size is given back after its image, so that one giant does not stay in every thread.
+// Memory above this size is given back after its image, so that one giant does not stay in every thread.
 constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+
+template <class Element>
+void trim_kept(std::vector<Element>& vector) noexcept {
+  if (vector.capacity() * sizeof(Element) > kKeptBytes) std::vector<Element>().swap(vector);
+}
+
+// Lends this thread's `Workspace` for one image; afterwards, whatever became of the image, trims it.
+template <class Workspace>
+class Kept {
+ public:
+  Kept() : workspace_(of_this_thread()) {}
+  ~Kept() { workspace_.trim(); }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  Workspace& operator*() noexcept { return workspace_; }
+  Workspace* operator->() noexcept { return &workspace_; }
+
+ private:
+  static Workspace& of_this_thread() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+
+  Workspace& workspace_;
+};
 
 constexpr std::size_t kAlignment = 64;
 

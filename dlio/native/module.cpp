@@ -8,6 +8,7 @@
 #include "arrays.hpp"
 #include "crop_ready.hpp"
 #include "decode.hpp"
+#include "intervals.hpp"
 #include "probe.hpp"
 
 namespace nb = nanobind;
@@ -17,10 +18,11 @@ namespace {
 
 nb::bytes crop_ready_bytes(nb::object jpeg) {
   const BufferView view(jpeg);
+  Kept<Scratch> memory;
   std::optional<Bytes> rewritten;
   {
     nb::gil_scoped_release unlocked;
-    rewritten = make_crop_ready(view.bytes());
+    rewritten = make_crop_ready(view.bytes(), *memory);
   }
   if (rewritten) return nb::bytes(rewritten->data, rewritten->size);
   if (nb::isinstance<nb::bytes>(jpeg)) return nb::borrow<nb::bytes>(jpeg);
@@ -37,19 +39,28 @@ nb::object decode_to_array(nb::object jpeg) {
   return to_array(std::move(image));
 }
 
-nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out) {
-  const BatchArrays batch = check_batch(buffers, boxes, flips, out);
+nb::object decode_all(const BatchArrays& batch) {
   nb::object statuses = new_int32_array(batch.size());
   auto* status = static_cast<std::int32_t*>(nb::cast<nb::ndarray<>>(statuses).data());
   {
     nb::gil_scoped_release unlocked;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      status[i] = static_cast<std::int32_t>(
-          decode_box(batch.views[i].bytes(), batch.boxes[i], batch.flips[i] != 0, batch.target(i)));
+      status[i] = static_cast<std::int32_t>(decode_box(batch.views[i].bytes(), batch.request(i), batch.target(i)));
     }
   }
   return statuses;
+}
+
+nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out) {
+  return decode_all(check_batch(buffers, boxes, flips, out));
+}
+
+nb::object decode_parts(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& parts,
+                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out) {
+  BatchArrays batch = check_batch(buffers, boxes, flips, out);
+  batch.parts = check_parts(parts, batch.size());
+  return decode_all(batch);
 }
 
 Probe probe_buffer(nb::object jpeg) {
@@ -64,13 +75,18 @@ std::string status_message(std::int32_t status) {
   return text;
 }
 
-// Raises dlio.errors.DataError, whose class travels as the translator's payload.
-void translate(const std::exception_ptr& thrown, void* data_error) {
+// Raises the exception that a status stands for; `errors` is the module dlio.errors.
+void translate(const std::exception_ptr& thrown, void* errors) {
   try {
     std::rethrow_exception(thrown);
   } catch (const JpegError& error) {
-    PyObject* kind = error.status() == Status::out_of_memory ? PyExc_MemoryError : static_cast<PyObject*>(data_error);
-    PyErr_SetString(kind, error.what());
+    if (error.status() == Status::out_of_memory) {
+      PyErr_NoMemory();
+      return;
+    }
+    const nb::object kind = nb::borrow(static_cast<PyObject*>(errors))
+                                .attr(error.status() == Status::unsupported ? "UnsupportedJpegError" : "DataError");
+    PyErr_SetString(kind.ptr(), (std::string(describe(error.status())) + ": " + error.what()).c_str());
   }
 }
 
@@ -82,11 +98,13 @@ void bind_probe(nb::module_& module) {
       .def_ro("subsampling", &Probe::subsampling)
       .def_ro("progressive", &Probe::progressive)
       .def_ro("crop_ready", &Probe::crop_ready)
+      .def_ro("complete", &Probe::complete)
       .def_ro("orientation", &Probe::orientation)
       .def("__repr__", [](const Probe& p) {
         return nb::str("Probe(width={}, height={}, components={}, subsampling={!r}, progressive={}, crop_ready={}, "
-                       "orientation={})")
-            .format(p.width, p.height, p.components, p.subsampling, p.progressive, p.crop_ready, p.orientation);
+                       "complete={}, orientation={})")
+            .format(p.width, p.height, p.components, p.subsampling, p.progressive, p.crop_ready, p.complete,
+                    p.orientation);
       });
 }
 
@@ -95,13 +113,16 @@ void bind_probe(nb::module_& module) {
 
 NB_MODULE(_jpeg, module) {
   using namespace nb::literals;
-  nb::object data_error = nb::module_::import_("dlio.errors").attr("DataError");
-  nb::register_exception_translator(dlio::translate, data_error.release().ptr());
+  nb::register_exception_translator(dlio::translate, nb::module_::import_("dlio.errors").release().ptr());
   dlio::bind_probe(module);
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert());
+  module.def("decode_parts", dlio::decode_parts, "buffers"_a, "boxes"_a.noconvert(), "parts"_a.noconvert(),
+             "flips"_a.noconvert(), "out"_a.noconvert());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("status_message", dlio::status_message, "status"_a);
+  module.attr("MAX_PIXELS") = dlio::kMaxPixels;
+  module.attr("TAKES_OUR_DECODER") = dlio::libjpeg_takes_our_decoder();  // now, while one thread runs
 }

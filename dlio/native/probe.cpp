@@ -1,6 +1,6 @@
 #include "probe.hpp"
 
-#include <vector>
+#include <algorithm>
 
 #include "exif.hpp"
 #include "scan.hpp"
@@ -33,10 +33,19 @@ int find_orientation(const jpeg_decompress_struct& jpeg) noexcept {
   return 1;
 }
 
+// Whether EOI stands behind the headers, which may hold one of a thumbnail. It does not occur within coded data.
+bool has_end(const jpeg_source_mgr& source) noexcept {
+  constexpr std::uint8_t kEndOfImage[] = {0xFF, JPEG_EOI};
+  const std::uint8_t* const begin = source.next_input_byte;
+  for (const std::uint8_t* at = begin + source.bytes_in_buffer; at - begin >= 2; --at) {
+    if (std::equal(at - 2, at, kEndOfImage)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Probe probe(Bytes jpeg) {
-  thread_local std::vector<std::size_t> begins;
   OpenJpeg open(jpeg, Markers::exif);
   const jpeg_decompress_struct& info = open.info();
   return {info.image_width,
@@ -44,7 +53,8 @@ Probe probe(Bytes jpeg) {
           info.num_components,
           subsampling_of(info),
           info.progressive_mode != 0,
-          is_crop_ready(jpeg, parse_frame(jpeg), begins),
+          is_crop_ready(jpeg, parse_frame(jpeg)),
+          has_end(*info.src),
           find_orientation(info)};
 }
 

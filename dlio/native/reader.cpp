@@ -39,7 +39,17 @@ void check_scans(j_common_ptr codec) {
 // components are subsampled in one direction. So 1024 pixels need a byte.
 constexpr std::uint64_t kMaxPixelsPerByte = 1024;
 
+std::string size_text(std::uint32_t width, std::uint32_t height) {
+  return std::to_string(width) + " x " + std::to_string(height) + " pixels";
+}
+
 }  // namespace
+
+void check_pixels(std::uint32_t width, std::uint32_t height) {
+  if (std::uint64_t{width} * height <= kMaxPixels) return;
+  throw JpegError(Status::too_large,
+                  size_text(width, height) + ", at most " + std::to_string(kMaxPixels) + " are decoded");
+}
 
 struct Codec {
   Codec();
@@ -108,13 +118,11 @@ jpeg_decompress_struct& OpenJpeg::info() noexcept { return codec_.info; }
 ErrorTrap& OpenJpeg::trap() noexcept { return codec_.trap; }
 
 void OpenJpeg::check_size(std::size_t num_bytes) {
-  const std::uint64_t pixels = std::uint64_t{info().image_width} * info().image_height;
-  const std::string size = std::to_string(info().image_width) + " x " + std::to_string(info().image_height);
-  if (pixels > kMaxPixels) {
-    throw JpegError(Status::too_large, size + " pixels; at most " + std::to_string(kMaxPixels) + " are decoded");
-  }
-  if (!info().arith_code && pixels / kMaxPixelsPerByte > num_bytes) {
-    throw JpegError(Status::damaged, size + " pixels cannot be coded in " + std::to_string(num_bytes) + " bytes");
+  const std::uint32_t width = info().image_width, height = info().image_height;
+  check_pixels(width, height);
+  if (!info().arith_code && std::uint64_t{width} * height / kMaxPixelsPerByte > num_bytes) {
+    throw JpegError(Status::damaged,
+                    size_text(width, height) + " cannot be coded in " + std::to_string(num_bytes) + " bytes");
   }
 }
 
@@ -122,11 +130,10 @@ void OpenJpeg::require_rgb_or_grey() {
   const J_COLOR_SPACE color = info().jpeg_color_space;
   const bool known = color == JCS_GRAYSCALE || color == JCS_YCbCr || color == JCS_RGB;
   if (!known) {
-    throw JpegError(Status::unsupported, "JPEG of " + std::to_string(info().num_components) +
-                                             " components (CMYK, YCCK or unknown colours): decode it with Pillow");
+    throw JpegError(Status::unsupported, std::to_string(info().num_components) + " components");
   }
   if (info().data_precision != 8) {
-    throw JpegError(Status::unsupported, "JPEG of " + std::to_string(info().data_precision) + " bits per sample");
+    throw JpegError(Status::unsupported, std::to_string(info().data_precision) + " bits per sample");
   }
 }
 

@@ -6,7 +6,6 @@
 #include "columns.hpp"
 #include "dispatch.hpp"
 #include "memory.hpp"
-#include "weights.hpp"
 
 namespace dlio {
 namespace {
@@ -51,31 +50,30 @@ struct Workspace {
   Weights rows;
   Scratch resized;  // the rows of the input at the width of the output
 
-  static Workspace& of_this_thread() {
-    thread_local Workspace workspace;
-    return workspace;
+  void trim() noexcept {
+    columns.trim();
+    rows.trim();
+    resized.trim();
   }
 };
 
 }  // namespace
 
-void resize(const Pixels& pixels, bool flip, const Target& target) {
-  Workspace& work = Workspace::of_this_thread();
-  work.columns.prepare(pixels.width, target.width, flip);
-  work.rows.compute(pixels.height, target.height);
+void resize(const Pixels& pixels, const Part& part, bool flip, const Target& target) {
+  Kept<Workspace> work;
+  work->columns.prepare(part.columns, pixels.width, target.width, flip);
+  work->rows.compute(part.rows, pixels.height, target.height);
 
   const std::size_t row_bytes = (target.width * kPixelBytes + kLane - 1) / kLane * kLane;
-  std::uint8_t* const resized = work.resized.at_least(row_bytes * (std::size_t{pixels.height} + 1));
+  std::uint8_t* const resized = work->resized.at_least(row_bytes * (std::size_t{pixels.height} + 1));
   for (std::size_t y = 0; y < pixels.height; ++y) {
-    work.columns.resize(pixels.data + y * pixels.stride, resized + y * row_bytes);
+    work->columns.resize(pixels.data + y * pixels.stride, resized + y * row_bytes);
   }
   std::uint8_t* const mixed = resized + row_bytes * pixels.height;
   for (std::uint32_t y = 0; y < target.height; ++y) {
-    mix_rows(resized + work.rows.first(y) * row_bytes, row_bytes, work.rows.of(y), work.rows.count(y), mixed);
+    mix_rows(resized + work->rows.first(y) * row_bytes, row_bytes, work->rows.of(y), work->rows.count(y), mixed);
     place_row(mixed, y, target);
   }
-  work.columns.trim();
-  work.resized.trim();
 }
 
 }  // namespace dlio

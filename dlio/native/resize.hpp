@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "weights.hpp"
+
 namespace dlio {
 
 // Decoded pixels, 4 bytes each: red, green, blue, and one to ignore.
@@ -12,6 +14,12 @@ struct Pixels {
   std::size_t stride;  // bytes from row to row
   std::uint32_t width;
   std::uint32_t height;
+};
+
+// What is resized of decoded pixels: columns and rows.
+struct Part {
+  Stretch columns;
+  Stretch rows;
 };
 
 enum class Layout { height_width_channels, channels_height_width };
@@ -24,9 +32,9 @@ struct Target {
   Layout layout;
 };
 
-// Resizes `pixels` to the target, mirrored left to right where `flip`. The triangle filter widens with the scale, as
-// in Pillow's Image.resize(..., BILINEAR): columns first, rounded to 8 bits, then rows, weights of 22 bits. Equal to
+// Resizes a part of `pixels` to the target, mirrored left to right where `flip`. The triangle filter widens with the scale, as
+// in Pillow's Image.resize(..., BILINEAR, box): columns first, rounded to 8 bits, then rows, weights of 22 bits. Equal to
 // Pillow bit for bit; 1 of 255 off where Pillow takes the rows first (very tall images). Throws std::bad_alloc.
-void resize(const Pixels& pixels, bool flip, const Target& target);
+void resize(const Pixels& pixels, const Part& part, bool flip, const Target& target);
 
 }  // namespace dlio

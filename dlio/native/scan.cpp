@@ -58,6 +58,12 @@ bool read_sos(Bytes jpeg, const Segment& segment, Frame& frame) noexcept {
   return jpeg.data[segment.begin + 4] == jpeg.data[frame.header + 9];
 }
 
+struct Begins {
+  std::vector<std::size_t> offsets;
+
+  void trim() noexcept { trim_kept(offsets); }
+};
+
 bool is_table_or_comment(std::uint8_t marker) noexcept {
   return marker == DHT || marker == DQT || marker == COM || (marker >= APP0 && marker <= APP15);
 }
@@ -110,6 +116,11 @@ bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& be
 
 bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame, std::vector<std::size_t>& begins) {
   return frame && frame->tiles() && find_intervals(jpeg, *frame, begins);
+}
+
+bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame) {
+  Kept<Begins> begins;
+  return is_crop_ready(jpeg, frame, begins->offsets);
 }
 
 }  // namespace dlio

@@ -52,5 +52,6 @@ bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& be
 
 // Whether windows can be cut out of this JPEG. `begins` is as for find_intervals.
 bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame, std::vector<std::size_t>& begins);
+bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame);
 
 }  // namespace dlio

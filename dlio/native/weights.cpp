@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "memory.hpp"
+
 namespace dlio {
 
-void Weights::compute(std::uint32_t input, std::uint32_t output) {
-  const double scale = static_cast<double>(input) / output;
+void Weights::compute(const Stretch& part, std::uint32_t input, std::uint32_t output) {
+  const double scale = part.size / output;
   const double support = std::max(scale, 1.0);
   spans_.clear();
   weights_.clear();
   largest_count_ = 0;
   for (std::uint32_t i = 0; i < output; ++i) {
-    const double center = (i + 0.5) * scale;
+    const double center = part.begin + (i + 0.5) * scale;
     const int first = std::max(static_cast<int>(center - support + 0.5), 0);
     const int end = std::min(static_cast<int>(center + support + 0.5), static_cast<int>(input));
     triangle_.clear();
@@ -32,5 +34,11 @@ void Weights::compute(std::uint32_t input, std::uint32_t output) {
 }
 
 void Weights::reverse() { std::reverse(spans_.begin(), spans_.end()); }
+
+void Weights::trim() noexcept {
+  trim_kept(spans_);
+  trim_kept(weights_);
+  trim_kept(triangle_);
+}
 
 }  // namespace dlio

@@ -8,12 +8,20 @@ namespace dlio {
 
 constexpr int kWeightBits = 22;  // 8 bit samples times weights that add up to 1 << 22 stay within 31 bits
 
+// Samples [begin, begin + size); an end that is no whole number lies within a sample.
+struct Stretch {
+  double begin;
+  double size;
+};
+
 // For each output position the input positions it is made of.
 class Weights {
  public:
-  // Computes Pillow's weights (its Resample.c, bilinear) for `input` samples made into `output`; both positive.
-  void compute(std::uint32_t input, std::uint32_t output);
+  // Computes Pillow's weights (its Resample.c, bilinear) for `part` of `input` samples made into `output` ones; none is
+  // empty. Samples beside the part count as far as the filter reaches.
+  void compute(const Stretch& part, std::uint32_t input, std::uint32_t output);
   void reverse();
+  void trim() noexcept;
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(spans_.size()); }
   std::uint32_t largest_count() const noexcept { return largest_count_; }

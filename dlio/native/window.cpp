@@ -46,17 +46,25 @@ std::uint8_t* append_header(Bytes jpeg, const Frame& frame, const Box& region, s
   return out;
 }
 
-// Appends the bytes from `begin` to `end`, in which every FF is followed by a 00 that does not count.
+// Appends the bytes from `begin` to `end`, in which every FF is followed by a 00 that does not count. (An FF at the end
+// would have none; find_intervals lets no such interval pass.)
 std::uint8_t* append_unstuffed(const std::uint8_t* begin, const std::uint8_t* end, std::uint8_t* out) noexcept {
-  while (const void* found = std::memchr(begin, 0xFF, static_cast<std::size_t>(end - begin))) {
+  while (begin < end) {
+    const void* found = std::memchr(begin, 0xFF, static_cast<std::size_t>(end - begin));
+    if (found == nullptr) return std::copy(begin, end, out);
     const std::uint8_t* behind = static_cast<const std::uint8_t*>(found) + 1;
     out = std::copy(begin, behind, out);
     begin = behind + 1;
   }
-  return std::copy(begin, end, out);
+  return out;
 }
 
 }  // namespace
+
+void Window::trim() noexcept {
+  bytes.trim();
+  trim_kept(begins);
+}
 
 Range with_margin(std::uint32_t begin, std::uint32_t size, std::uint32_t limit) noexcept {
   constexpr std::uint32_t kMargin = 1, kSmallest = 5;

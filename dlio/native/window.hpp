@@ -40,6 +40,7 @@ struct Window {
   std::vector<std::size_t> begins;  // of the intervals within `bytes`, and the end of the last one
 
   Bytes jpeg() noexcept { return {bytes.data(), size}; }
+  void trim() noexcept;
 };
 
 // Cuts `region`, which consists of whole intervals, out of a JPEG; `begins` comes from find_intervals. The intervals

@@ -23,7 +23,7 @@ struct JpegWriter::Target {
   Destination destination{};
   jpeg_compress_struct info{};
   Arena arena;
-  Scratch bytes;
+  Scratch* bytes = nullptr;
   std::size_t size = 0;
 };
 
@@ -34,16 +34,16 @@ constexpr std::size_t kFirstBytes = std::size_t{1} << 18;
 // libjpeg calls this when the whole buffer is full, whatever the two fields say.
 boolean JpegWriter::Target::grow(j_compress_ptr jpeg) {
   Target& target = of(jpeg);
-  const std::size_t used = target.bytes.capacity();
-  if (!target.bytes.grow(2 * used, used)) ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
-  target.destination.manager.next_output_byte = target.bytes.data() + used;
-  target.destination.manager.free_in_buffer = target.bytes.capacity() - used;
+  const std::size_t used = target.bytes->capacity();
+  if (!target.bytes->grow(2 * used, used)) ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
+  target.destination.manager.next_output_byte = target.bytes->data() + used;
+  target.destination.manager.free_in_buffer = target.bytes->capacity() - used;
   return TRUE;
 }
 
 void JpegWriter::Target::finish(j_compress_ptr jpeg) {
   Target& target = of(jpeg);
-  target.size = target.bytes.capacity() - target.destination.manager.free_in_buffer;
+  target.size = target.bytes->capacity() - target.destination.manager.free_in_buffer;
 }
 
 JpegWriter::Target& JpegWriter::of_this_thread() {
@@ -51,7 +51,7 @@ JpegWriter::Target& JpegWriter::of_this_thread() {
   return target;
 }
 
-JpegWriter::JpegWriter(ErrorTrap& trap) : target_(of_this_thread()) {
+JpegWriter::JpegWriter(ErrorTrap& trap, Scratch& out) : target_(of_this_thread()) {
   jpeg_compress_struct& jpeg = info();
   jpeg.err = trap.manager();
   if (jpeg.mem == nullptr) {
@@ -63,18 +63,17 @@ JpegWriter::JpegWriter(ErrorTrap& trap) : target_(of_this_thread()) {
   std::fill(std::begin(jpeg.quant_tbl_ptrs), std::end(jpeg.quant_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.dc_huff_tbl_ptrs), std::end(jpeg.dc_huff_tbl_ptrs), nullptr);
   std::fill(std::begin(jpeg.ac_huff_tbl_ptrs), std::end(jpeg.ac_huff_tbl_ptrs), nullptr);
-  target_.bytes.trim();
-  std::uint8_t* const bytes = target_.bytes.at_least(kFirstBytes);
-  target_.destination = {{bytes, target_.bytes.capacity(), Target::start, Target::grow, Target::finish}, &target_};
+  std::uint8_t* const first = out.at_least(kFirstBytes);
+  target_.destination = {{first, out.capacity(), Target::start, Target::grow, Target::finish}, &target_};
+  target_.bytes = &out;
   target_.size = 0;
   jpeg.dest = &target_.destination.manager;
 }
 
-// What was written stays readable until this thread's next image, so its memory is trimmed there.
 JpegWriter::~JpegWriter() { jpeg_abort_compress(&info()); }
 
 jpeg_compress_struct& JpegWriter::info() noexcept { return target_.info; }
 
-Bytes JpegWriter::written() const noexcept { return {target_.bytes.data(), target_.size}; }
+Bytes JpegWriter::written() const noexcept { return {target_.bytes->data(), target_.size}; }
 
 }  // namespace dlio

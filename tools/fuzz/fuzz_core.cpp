@@ -1,12 +1,13 @@
 // One input of libFuzzer: 16 bytes of wishes (box, output size, layout), then a JPEG. Goes through every entry point of
-// the core, and stops where two ways to the same pixels disagree.
+// the core, and stops where two ways to the same pixels disagree. Input, output and, under DLIO_SANITIZED, the core's own
+// buffers have exactly the size they need, so that AddressSanitizer sees the first byte beyond.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
-#include <vector>
 
 #include "../../dlio/native/crop_ready.hpp"
 #include "../../dlio/native/decode.hpp"
@@ -29,6 +30,25 @@ std::int32_t wish(const std::uint8_t* bytes, int number) {
   return value;
 }
 
+// Memory of exactly this size.
+struct Exact {
+  explicit Exact(std::size_t size) : data(new std::uint8_t[size]), size(size) {}
+  Exact(const std::uint8_t* from, std::size_t size) : Exact(size) { std::copy_n(from, size, data.get()); }
+
+  dlio::Bytes bytes() const { return {data.get(), size}; }
+
+  std::unique_ptr<std::uint8_t[]> data;
+  std::size_t size;
+};
+
+// A picture of exactly the size of a target.
+Exact decode_box(dlio::Bytes jpeg, const dlio::Request& request, dlio::Target target, dlio::Status& status) {
+  Exact out(std::size_t{3} * target.height * target.width);
+  target.data = out.data.get();
+  status = dlio::decode_box(jpeg, request, target);
+  return out;
+}
+
 std::optional<dlio::Image> decode_or_nothing(dlio::Bytes jpeg) {
   try {
     return dlio::decode(jpeg);
@@ -38,14 +58,30 @@ std::optional<dlio::Image> decode_or_nothing(dlio::Bytes jpeg) {
   }
 }
 
+// Decodes parts of the wished box: one between pixels, and all of it, which must give what the box without a part gives.
+void check_part(dlio::Bytes jpeg, const std::uint8_t* wishes, const dlio::Target& target) {
+  const dlio::RequestedBox box{wish(wishes, 0), wish(wishes, 1), wish(wishes, 2), wish(wishes, 3)};
+  const double width = box.width, height = box.height;
+  dlio::Status status, other;
+  const dlio::RequestedPart inner{wishes[14] / 300.0 * width, wishes[15] / 300.0 * height, width / 7, height / 9};
+  decode_box(jpeg, {box, &inner, false}, target, status);
+  const dlio::RequestedPart all{0, 0, width, height};
+  const Exact with_part = decode_box(jpeg, {box, &all, false}, target, status);
+  const Exact without = decode_box(jpeg, {box, nullptr, false}, target, other);
+  require(status == other, "a part that is all of the box has the box's status");
+  const bool same = std::equal(without.data.get(), without.data.get() + without.size, with_part.data.get());
+  require(status != dlio::Status::decoded || same, "a part that is all of the box has the box's pixels");
+}
+
 // Decodes the wished box to the wished size, and to its own size, which must give the pixels of the whole image.
 void check_box(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional<dlio::Image>& whole) {
   const std::uint32_t height = 1 + static_cast<std::uint32_t>(wish(wishes, 4)) % 64;
   const std::uint32_t width = 1 + static_cast<std::uint32_t>(wish(wishes, 5)) % 64;
   const auto layout = wishes[12] % 2 ? dlio::Layout::height_width_channels : dlio::Layout::channels_height_width;
   const dlio::RequestedBox box{wish(wishes, 0), wish(wishes, 1), wish(wishes, 2), wish(wishes, 3)};
-  std::vector<std::uint8_t> out(std::size_t{3} * height * width);
-  dlio::decode_box(jpeg, box, wishes[13] % 2, {out.data(), height, width, layout});
+  dlio::Status status;
+  decode_box(jpeg, {box, nullptr, wishes[13] % 2 == 1}, {nullptr, height, width, layout}, status);
+  check_part(jpeg, wishes, {nullptr, height, width, layout});
   if (!whole || std::uint64_t{whole->width} * whole->height > kLargestComparison) return;
 
   const auto image_width = static_cast<std::int32_t>(whole->width);
@@ -54,12 +90,12 @@ void check_box(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional
   const dlio::RequestedBox inside{left, top, 1 + std::abs(box.width) % (image_width - left),
                                   1 + std::abs(box.height) % (image_height - top)};
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::uint32_t>(inside.width);
-  out.resize(row_bytes * static_cast<std::uint32_t>(inside.height));
-  const dlio::Target target{out.data(), static_cast<std::uint32_t>(inside.height),
-                            static_cast<std::uint32_t>(inside.width), dlio::Layout::height_width_channels};
-  if (dlio::decode_box(jpeg, inside, false, target) != dlio::Status::decoded) return;  // ours finds more damage
+  const dlio::Target own_size{nullptr, static_cast<std::uint32_t>(inside.height),
+                              static_cast<std::uint32_t>(inside.width), dlio::Layout::height_width_channels};
+  const Exact out = decode_box(jpeg, {inside, nullptr, false}, own_size, status);
+  if (status != dlio::Status::decoded) return;  // ours finds more damage
   for (std::int32_t y = 0; y < inside.height; ++y) {
-    const std::uint8_t* row = out.data() + row_bytes * static_cast<std::size_t>(y);
+    const std::uint8_t* row = out.data.get() + row_bytes * static_cast<std::size_t>(y);
     const auto first_pixel = static_cast<std::size_t>(top + y) * whole->width + static_cast<std::size_t>(left);
     require(std::memcmp(row, whole->data.get() + 3 * first_pixel, row_bytes) == 0,
             "a box has the pixels of the whole image");
@@ -67,12 +103,14 @@ void check_box(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional
 }
 
 void check_rewritten(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional<dlio::Image>& whole) {
-  const std::optional<dlio::Bytes> rewritten = dlio::make_crop_ready(jpeg);
+  dlio::Scratch memory;
+  const std::optional<dlio::Bytes> rewritten = dlio::make_crop_ready(jpeg, memory);
   if (!rewritten) return;
-  const std::vector<std::uint8_t> copy(rewritten->data, rewritten->data + rewritten->size);
-  const dlio::Bytes ready{copy.data(), copy.size()};
-  require(dlio::probe(ready).crop_ready, "a rewritten JPEG is crop-ready");
-  require(!dlio::make_crop_ready(ready), "a rewritten JPEG is not rewritten again");
+  const Exact copy(rewritten->data, rewritten->size);
+  const dlio::Bytes ready = copy.bytes();
+  const dlio::Probe found = dlio::probe(ready);
+  require(found.crop_ready && found.complete, "a rewritten JPEG is crop-ready and whole");
+  require(!dlio::make_crop_ready(ready, memory), "a rewritten JPEG is not rewritten again");
   const std::optional<dlio::Image> same = decode_or_nothing(ready);
   if (whole) {
     require(same && same->width == whole->width && same->height == whole->height, "a rewritten JPEG decodes");
@@ -86,8 +124,8 @@ void check_rewritten(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::op
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < kWishBytes) return 0;
-  const std::vector<std::uint8_t> copy(data + kWishBytes, data + size);  // ends where the sanitizer sees it
-  const dlio::Bytes jpeg{copy.data(), copy.size()};
+  const Exact copy(data + kWishBytes, size - kWishBytes);
+  const dlio::Bytes jpeg = copy.bytes();
   try {
     dlio::probe(jpeg);
   } catch (const dlio::JpegError&) {
