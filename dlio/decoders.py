@@ -1,8 +1,8 @@
 """Decoding of images, batch-wise into memory that the caller owns; the one place that chooses who decodes.
 
-JPEGs go to the compiled core, which decodes and resizes the box only. Everything else, and what the core does not
-take (CMYK, for instance), goes to Pillow, whose `convert("RGB")` decides what grey, palette, 16 bit and transparent
-images become, as in torchvision's ImageFolder. Where the core is not built, Pillow decodes JPEGs too.
+JPEGs go to the compiled core, which decodes and resizes the box only. Everything else, and what the core leaves to it
+(CMYK, for instance), goes to Pillow, whose `convert("RGB")` decides what grey, palette, 16 bit and transparent images
+become, as in torchvision's ImageFolder. Where there is no core, Pillow decodes JPEGs too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from dlio import native, pillow
+from dlio import jpeg, native, pillow
 from dlio.errors import DataError
-from dlio.images import Sizes, Transform
+from dlio.images import Sizes, Transform, Windows
 from dlio.keyed import Keys
 from dlio.sample import MAX_PIXELS
 
@@ -23,7 +23,6 @@ from dlio.sample import MAX_PIXELS
 Picture = bytes | npt.NDArray[np.uint8]
 
 _ORIENTATION_TAG = 0x0112
-_JPEG_START = b"\xff\xd8\xff"
 
 
 def decode_rgb(picture: Picture, *, upright: bool = False) -> Image.Image:
@@ -33,11 +32,9 @@ def decode_rgb(picture: Picture, *, upright: bool = False) -> Image.Image:
         DataError: it cannot be decoded.
     """
     try:
-        image = _open(picture)
-        image.load()
-        return _upright(image, upright).convert("RGB")
+        return _whole(picture, upright).convert("RGB")
     except pillow.ERRORS as error:
-        raise DataError(f"the image cannot be decoded: {pillow.reason(error)}") from error
+        raise DataError(_problem(error)) from error
 
 
 def decode_batch(
@@ -61,16 +58,18 @@ def decode_batch(
     """
     sizes, for_core, problems = _heads(pictures, upright)
     windows = transform.plan(sizes, keys)
-    buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
-    left = np.ones(len(pictures), dtype=np.bool_)
+    statuses = np.full(len(pictures), jpeg.LEFT_TO_PILLOW)
     if any(for_core):
-        left = np.asarray(native.decode_batch(buffers, windows.boxes, windows.flips, out)) != 0
+        buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
+        statuses[for_core] = _decode_by_core(buffers, windows, out)[for_core]
     rows = out.transpose(0, 2, 3, 1) if out.shape[1:] == (3, *transform.output_size) else out
-    for row in np.flatnonzero(left).tolist():
-        if row not in problems:
-            problem = _decode_row(pictures[row], windows.boxes[row], bool(windows.flips[row]), rows[row], upright)
-            if problem:
-                problems[row] = problem
+    for row in np.flatnonzero(statuses != 0).tolist():
+        if row in problems:
+            continue
+        if statuses[row] != jpeg.LEFT_TO_PILLOW:
+            problems[row] = _problem(jpeg.problem(int(statuses[row])))
+        elif problem := _decode_row(pictures[row], windows, row, rows[row], upright):
+            problems[row] = problem
     for row in problems:
         out[row] = 0
     return problems
@@ -96,52 +95,77 @@ def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, list[bool
 def _head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:
     """Returns height, width and whether the core decodes it; or what is wrong."""
     try:
-        if native.available and isinstance(picture, bytes) and picture.startswith(_JPEG_START):
-            try:
-                probe = native.probe(picture)
-            except DataError:
-                return _pillow_head(picture, upright)
-            if not upright or probe.orientation == 1:
-                return _too_large(probe.width, probe.height) or (probe.height, probe.width, True)
-        return _pillow_head(picture, upright)
+        height, width, for_core = _core_head(picture, upright) or _pillow_head(picture, upright)
+        if width * height > MAX_PIXELS:
+            return f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
+        return height, width, for_core
     except pillow.ERRORS as error:
-        return f"the image cannot be decoded: {pillow.reason(error)}"
+        return _problem(error)
 
 
-def _pillow_head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:
-    image = _open(picture)
-    width, height = image.size
-    if problem := _too_large(width, height):
-        return problem
-    if upright and image.getexif().get(_ORIENTATION_TAG, 1) >= 5:  # those that lie on their side
-        width, height = height, width
-    return height, width, False
-
-
-def _too_large(width: int, height: int) -> str | None:
-    if width * height <= MAX_PIXELS:
+def _core_head(picture: Picture, upright: bool) -> tuple[int, int, bool] | None:
+    """Returns height, width and True of an image for the core; None of others."""
+    probe = jpeg.probe(picture)
+    if probe is None or (upright and _may_be_turned(picture)):
         return None
-    return f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
+    return probe.height, probe.width, True
+
+
+def _pillow_head(picture: Picture, upright: bool) -> tuple[int, int, bool]:
+    image = _open(picture)
+    if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
+        image = _whole(picture, upright)  # only Pillow knows what it makes of odd orientations and of TIFF's
+    return image.height, image.width, False
+
+
+def _may_be_turned(picture: Picture) -> bool:
+    """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
+    return b"Exif\0" in picture or b"tiff:Orientation" in picture
+
+
+def _decode_by_core(pictures: list[Picture], windows: Windows, out: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    if windows.parts is None:
+        return native.decode_batch(pictures, windows.boxes, windows.flips, out)
+    return native.decode_parts(pictures, windows.boxes, windows.parts, windows.flips, out)
 
 
 def _decode_row(
-    picture: Picture, box: npt.NDArray[np.int32], flip: bool, out: npt.NDArray[np.uint8], upright: bool
+    picture: Picture, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool
 ) -> str | None:
-    """Decodes one window by Pillow into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
-    left, top, width, height = box.tolist()
+    """Decodes one window whole into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
+    left, top, width, height = windows.boxes[row].tolist()
     try:
-        image = _upright(_open(picture), upright).crop((left, top, left + width, top + height))
+        image = _whole(picture, upright).crop((left, top, left + width, top + height))
         image = image if image.mode == "L" else image.convert("RGB")  # grey is resized as one channel, not as three
     except pillow.ERRORS as error:
-        return f"the image cannot be decoded: {pillow.reason(error)}"
-    pixels = np.asarray(image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR).convert("RGB"))
-    out[...] = pixels[:, ::-1] if flip else pixels
+        return _problem(error)
+    part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
+    image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, part)
+    pixels = np.asarray(image.convert("RGB"))
+    out[...] = pixels[:, ::-1] if windows.flips[row] else pixels
     return None
+
+
+def _corners(left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
+    return left, top, left + width, top + height
+
+
+def _whole(picture: Picture, upright: bool) -> Image.Image:
+    """Returns a decoded image, turned if it is to stand `upright`; raises one of `pillow.ERRORS`."""
+    pixels = jpeg.decode(picture)
+    if pixels is None:
+        image = _open(picture)
+        image.load()
+    else:
+        image = Image.fromarray(pixels)
+        if upright:
+            image.info.update(_open(picture).info)  # where exif_transpose looks
+    return ImageOps.exif_transpose(image) if upright else image
 
 
 def _open(picture: Picture) -> Image.Image:
     return pillow.open_image(picture) if isinstance(picture, bytes) else Image.fromarray(picture)
 
 
-def _upright(image: Image.Image, upright: bool) -> Image.Image:
-    return ImageOps.exif_transpose(image) if upright else image
+def _problem(error: BaseException) -> str:
+    return f"the image cannot be decoded: {pillow.reason(error)}"

@@ -28,10 +28,13 @@ class Windows:
     Attributes:
         boxes: left, top, width, height in the image's pixels; int32 of shape (n, 4).
         flips: whether to mirror left and right afterwards; bool of shape (n,).
+        parts: what is resized of each box, left, top, width, height in pixels from its corner; float64 of shape (n, 4);
+            None for all of it. The filter reaches into the rest of the box, as if the image were cropped afterwards.
     """
 
     boxes: npt.NDArray[np.int32]
     flips: npt.NDArray[np.bool_]
+    parts: npt.NDArray[np.float64] | None = None
 
 
 @runtime_checkable
@@ -116,7 +119,7 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop:
-    """The centre for evaluation: torchvision's `Resize(resize)` and `CenterCrop(size)` in one step.
+    """The centre for evaluation: torchvision's `Resize(resize)` and `CenterCrop(size)` on PIL images, in one step.
 
     Attributes:
         size: height and width of the result.
@@ -141,11 +144,17 @@ class CenterCrop:
         return self.size, self.size
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
-        """Returns the central squares, to the nearest pixel; the keys play no part."""
+        """Returns the centres, which begin and end between pixels; the keys play no part."""
         resize = self.resize or round(self.size * _EVALUATION_SCALE)
-        sides = np.maximum(1, np.rint(sizes.min(axis=1, keepdims=True) * (self.size / resize)))
-        shapes = np.broadcast_to(sides, sizes.shape)
-        return Windows(_boxes(np.rint((sizes - shapes) / 2), shapes), np.zeros(len(sizes), dtype=np.bool_))
+        resized = resize * sizes // sizes.min(axis=1, keepdims=True)  # torchvision rounds the longer edge down
+        scales = sizes / resized
+        begins = np.rint((resized - self.size) / 2) * scales
+        reach = np.maximum(scales, 1) - scales / 2  # of the filter, beyond the edges of the outermost pixels
+        corners = np.maximum(np.floor(begins - reach), 0)
+        shapes = np.minimum(np.ceil(begins + self.size * scales + reach), sizes) - corners
+        lengths = np.minimum(self.size * scales, shapes - (begins - corners))  # rounding may lead outside
+        parts = np.concatenate([(begins - corners)[:, ::-1], lengths[:, ::-1]], axis=1)
+        return Windows(_boxes(corners, shapes), np.zeros(len(sizes), dtype=np.bool_), parts)
 
 
 @dataclass(frozen=True, slots=True)

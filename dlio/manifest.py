@@ -15,7 +15,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -42,6 +42,25 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class CropReady:
+    """How many images of a shard are ready for crops.
+
+    Attributes:
+        ready: crops can be cut out of them.
+        rewritten: those that were rewritten for that when the shard was packed.
+        kept: all others, packed as they were: ready already, or of a kind that is not rewritten.
+    """
+
+    ready: int = 0
+    rewritten: int = 0
+    kept: int = 0
+
+    def __add__(self, other: CropReady) -> CropReady:
+        """Returns the counts of both."""
+        return CropReady(self.ready + other.ready, self.rewritten + other.rewritten, self.kept + other.kept)
+
+
+@dataclass(frozen=True, slots=True)
 class Shard:
     """A group of samples stored together.
 
@@ -51,7 +70,7 @@ class Shard:
         files: its files; the one that holds the records comes first.
         skipped: the inputs left out under `--on-error skip`, each with the reason.
         nodes: the node ranks that hold the shard once it is staged in parts; empty where every node does.
-        crop_ready: how many of its images were rewritten so that crops can be cut out of them.
+        crop_ready: how many of its images are ready for crops, rewritten, and kept; None where none is, or was to be.
         inputs: names the state of what it was packed from; '' where that is not known.
     """
 
@@ -60,7 +79,7 @@ class Shard:
     files: tuple[File, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     nodes: tuple[int, ...] = ()
-    crop_ready: int = 0
+    crop_ready: CropReady | None = None
     inputs: str = field(default="", compare=False)  # where the samples came from does not change what they are
 
     @property
@@ -79,8 +98,8 @@ class Shard:
             line["skipped"] = [list(item) for item in self.skipped]
         if self.nodes:
             line["nodes"] = list(self.nodes)
-        if self.crop_ready:
-            line["crop_ready"] = self.crop_ready
+        if self.crop_ready is not None:
+            line["crop_ready"] = asdict(self.crop_ready)
         if self.inputs:
             line["inputs"] = self.inputs
         return line
@@ -101,7 +120,8 @@ class Shard:
             return cls(name, num_samples, entries)
         skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
         nodes = tuple(map(_count, line.get("nodes", ())))
-        crop_ready, inputs = _count(line.get("crop_ready", 0)), str(line.get("inputs", ""))
+        counts, inputs = line.get("crop_ready"), str(line.get("inputs", ""))
+        crop_ready = None if counts is None else CropReady(*(_count(counts[name.name]) for name in fields(CropReady)))
         return cls(name, num_samples, entries, skipped, nodes, crop_ready, inputs)
 
 

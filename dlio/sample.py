@@ -238,6 +238,7 @@ class ImageInfo:
     height: int
     width: int
     channels: int
+    crop_ready: bool = False  # whether crops can be cut out of it; found by the compiled core
 
 
 @dataclass(frozen=True, slots=True)

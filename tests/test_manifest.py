@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dlio import manifest as manifests
 from dlio.errors import ManifestError, StorageError
-from dlio.manifest import File, Manifest, Shard
+from dlio.manifest import CropReady, File, Manifest, Shard
 from dlio.sample import IMAGE_CLASSIFICATION, Schema
 
 COUNTS = st.integers(0, 2**62)
@@ -31,7 +31,7 @@ SHARDS = st.builds(
     files=st.lists(FILES, min_size=1, max_size=3).map(tuple),
     skipped=st.lists(st.tuples(TEXT, TEXT), max_size=2).map(tuple),
     nodes=st.lists(st.integers(0, 9), max_size=3).map(tuple),
-    crop_ready=st.integers(0, 9),
+    crop_ready=st.none() | st.builds(CropReady, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "box": "float32[?,4]"}, ("a", "é"), -1)
 SCHEMAS = st.sampled_from([IMAGE_CLASSIFICATION, OTHER_SCHEMA])

@@ -107,9 +107,9 @@ def batches(plan: Plan) -> tf.data.Dataset:
         lambda *columns: _parse(plan, *columns), num_parallel_calls=tf.data.AUTOTUNE
     )
     if plan.samples.transform is None:
-        return parsed.map(lambda image, box, flip, *rest: (image, *rest))
+        return parsed.map(lambda image, window, flip, *rest: (image, *rest))
     decoded = parsed.unbatch().map(
-        lambda image, box, flip, *rest: (_decode(image, box, flip, plan.samples.transform.output_size), *rest),
+        lambda image, window, flip, *rest: (_decode(image, window, flip, plan.samples.transform.output_size), *rest),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     return decoded.batch(plan.batch_size, drop_remainder=drops)
@@ -144,7 +144,7 @@ def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) 
 
 
 def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor) -> Any:
-    """Returns images, boxes, flips, labels, and, where the epoch ends by masking, what is valid, of a batch."""
+    """Returns images, windows, flips, labels, and, where the epoch ends by masking, what is valid, of a batch."""
     schema = plan.samples.schema
     names = _feature_names(plan.samples)
     label = schema[LABEL]
@@ -157,11 +157,11 @@ def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tens
         },
     )
     images, labels = features[names[IMAGE]], tf.cast(features[names[LABEL]], label.dtype)
-    boxes, flips = _windows(plan, images, numbers, epochs)
+    windows, flips = _windows(plan, images, numbers, epochs)
     if schema.label_offset:
         labels -= tf.cast(schema.label_offset, label.dtype)
     valid = positions < int(plan.steps(0).order.lane_sizes[plan.steps(0).share.lanes[0]])
-    return images, boxes, flips, labels, *((valid,) if plan.end is End.MASK else ())
+    return images, windows, flips, labels, *((valid,) if plan.end is End.MASK else ())
 
 
 def _feature_names(samples: PackedSamples) -> dict[str, str]:
@@ -178,10 +178,10 @@ def _feature_names(samples: PackedSamples) -> dict[str, str]:
 
 
 def _windows(plan: Plan, images: tf.Tensor, numbers: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns boxes, int32 (n, 4), and flips, bool (n,), for a batch of encoded images."""
+    """Returns boxes and the parts to resize, float32 (n, 2, 4), and flips, bool (n,), for a batch of encoded images."""
     transform = plan.samples.transform
     if transform is None:
-        return tf.zeros((tf.size(numbers), 4), tf.int32), tf.zeros(tf.size(numbers), tf.bool)
+        return tf.zeros((tf.size(numbers), 2, 4), tf.float32), tf.zeros(tf.size(numbers), tf.bool)
 
     def windows(pictures: Any, indices: Any, epochs: Any) -> tuple[Any, Any]:
         sizes, problems = decoders.measure(pictures.tolist())
@@ -189,21 +189,26 @@ def _windows(plan: Plan, images: tf.Tensor, numbers: tf.Tensor, epochs: tf.Tenso
             raise plan.samples.damage(int(indices[row]), problem)
         keys = derive_each(derive(plan.seed, int(epochs[0]), _AUGMENTATION), indices)
         planned = transform.plan(sizes, keys)
-        return planned.boxes, planned.flips
+        whole = np.concatenate([np.zeros_like(planned.boxes[:, :2]), planned.boxes[:, 2:]], axis=1)
+        parts = whole if planned.parts is None else planned.parts
+        return np.stack([planned.boxes, parts], axis=1).astype(np.float32), planned.flips
 
-    boxes, flips = tf.numpy_function(windows, [images, numbers, epochs], (tf.int32, tf.bool))
-    return tf.ensure_shape(boxes, (None, 4)), tf.ensure_shape(flips, (None,))
+    planned, flips = tf.numpy_function(windows, [images, numbers, epochs], (tf.float32, tf.bool))
+    return tf.ensure_shape(planned, (None, 2, 4)), tf.ensure_shape(flips, (None,))
 
 
-def _decode(image: tf.Tensor, box: tf.Tensor, flip: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+def _decode(image: tf.Tensor, window: tf.Tensor, flip: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Returns one window as uint8 (height, width, 3)."""
-    left, top, width, height = tf.unstack(box)
+    left, top, width, height = tf.unstack(tf.cast(window[0], tf.int32))
     pixels = tf.cond(
         tf.io.is_jpeg(image),
         lambda: _decode_jpeg(image, left, top, width, height),
         lambda: tf.io.decode_image(image, 3, expand_animations=False)[top : top + height, left : left + width],
     )
-    resized = tf.image.resize(pixels, size, antialias=True)
+    scale = tf.cast(tf.stack(size), tf.float32) / window[1, 3:1:-1]  # tf.image.resize does this for a whole image
+    resized = tf.raw_ops.ScaleAndTranslate(
+        images=pixels[None], size=size, scale=scale, translation=-window[1, 1::-1] * scale, kernel_type="triangle"
+    )[0]
     resized = tf.cond(flip, lambda: tf.reverse(resized, [1]), lambda: resized)
     return tf.ensure_shape(tf.cast(tf.round(tf.clip_by_value(resized, 0, 255)), tf.uint8), (*size, 3))
 

@@ -83,7 +83,7 @@ def decode_parts(
     flips: NDArray[np.bool_],
     out: Any,
 ) -> NDArray[np.int32]:
-    """Decodes boxes as decode_batch does, and resizes a part of each: Pillow's `crop(box).resize(size, BILINEAR, part)`.
+    """Decodes boxes as decode_batch does, and resizes a part of each: Pillow's `crop(box).resize(size, box=part)`.
 
     What lies in the box beside the part counts as far as the resize reaches, so that a part of an image resized is the
     same as the whole image resized and then cropped.

@@ -1,7 +1,8 @@
 """What an encoded image's header tells, and whether its end is there, without decoding it.
 
 The headers of JPEG (ITU-T T.81, B.2) and PNG (W3C PNG, 5 and 11.2.2) are read here, since almost all images are one of
-the two and Pillow takes 20 times as long; other formats are left to Pillow.
+the two and Pillow takes 20 times as long; other formats are left to Pillow. Where the compiled core is, it reads JPEGs,
+as it does when they are loaded: what can be packed can be loaded.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import struct
 import warnings
 import zlib
 
-from dlio.errors import SourceError
+from dlio import jpeg
+from dlio.errors import DataError, SourceError
 from dlio.sample import MAX_PIXELS, ImageInfo
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_END = b"IEND\xaeB`\x82"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, green and blue
-_JPEG_START = b"\xff\xd8\xff"
 _JPEG_END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
 _SCAN = 0xDA
@@ -32,8 +33,8 @@ def inspect_image(data: bytes) -> ImageInfo:
         raise SourceError("it is empty, expected an image")
     if data.startswith(_PNG_START):
         info = _png(data)
-    elif data.startswith(_JPEG_START):
-        info = _jpeg(data)
+    elif data.startswith(jpeg.START):
+        info = _jpeg_by_core(data) or _jpeg(data)
     else:
         info = _other(data)
     if info.width * info.height > MAX_PIXELS:
@@ -48,6 +49,14 @@ def _png(data: bytes) -> ImageInfo:
     if not data.endswith(_PNG_END) and data.rfind(_PNG_END) < 0:
         raise SourceError("it is cut off: the end of the PNG is missing")
     return ImageInfo("PNG", height, width, _PNG_CHANNELS[color])
+
+
+def _jpeg_by_core(data: bytes) -> ImageInfo | None:
+    try:
+        found = jpeg.probe(data)
+    except DataError as error:
+        raise SourceError(str(error)) from None
+    return found and ImageInfo("JPEG", found.height, found.width, found.components, found.crop_ready)
 
 
 def _jpeg(data: bytes) -> ImageInfo:
@@ -68,11 +77,11 @@ def _jpeg(data: bytes) -> ImageInfo:
                 info = ImageInfo("JPEG", height, width, channels)
             at += 2 + (0 if marker == 0x01 or 0xD0 <= marker <= 0xD7 else int.from_bytes(data[at + 2 : at + 4], "big"))
     except (IndexError, struct.error):
-        raise SourceError("it is cut off: the JPEG ends within its header") from None
+        raise SourceError(f"{jpeg.TRUNCATED}: it ends within its header") from None
     if info is None or not info.width or not info.height:
         raise SourceError("it is no image: the JPEG has no frame before its first scan")
     if data.rfind(_JPEG_END, at) < 0:
-        raise SourceError("it is cut off: the end of the JPEG is missing")
+        raise SourceError(f"{jpeg.TRUNCATED}: its end is missing")
     return info
 
 
@@ -99,6 +108,8 @@ def decode_image(data: bytes) -> None:
 
     inspect_image(data)
     try:
+        if jpeg.decode(data) is not None:
+            return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pillow.open_image(data) as image:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dlio import native
-from dlio.errors import DataError, MissingPackageError, SourceError, UsageError
+from dlio import jpeg, native
+from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect import inspect_image
 from dlio.sample import ImageInfo
 
@@ -22,7 +22,6 @@ COLORS = ("keep", "grey", "rgb")
 ENCODINGS = ("keep", "jpeg", "png")
 _MODES = {"grey": "L", "rgb": "RGB"}
 _CHANNELS = {"grey": 1, "rgb": 3}
-_LEFT_TO_PILLOW = 5  # the core's status for CMYK and 12 bit
 _SAME_AGAIN = frozenset(["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF"])  # others become PNG
 
 
@@ -58,7 +57,7 @@ class Recode:
         if self.color not in COLORS or self.encoding not in ENCODINGS:
             raise UsageError(f"color is one of {COLORS} and encoding one of {ENCODINGS}")
         if self.crop_ready and not native.available:
-            raise MissingPackageError("crop-ready JPEGs need dlio's compiled core: install dlio with a C++ compiler")
+            raise native.missing("making JPEGs crop-ready")
 
     @property
     def changes_pixels(self) -> bool:
@@ -66,7 +65,7 @@ class Recode:
         return self.resize is not None or self.center_crop or self.color != "keep" or self.encoding != "keep"
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
-        """Returns the image to pack, what its header tells, and whether it was made crop-ready here.
+        """Returns the image to pack, what its header tells, and whether it was rewritten to be crop-ready.
 
         Raises:
             SourceError: it cannot be decoded, or its mode cannot be encoded; the message says which.
@@ -77,7 +76,9 @@ class Recode:
         if not (self.crop_ready and info.format == "JPEG"):
             return data, info, False
         ready = native.make_crop_ready(data)
-        return ready, info, _is_crop_ready(ready)
+        if ready == data:
+            return data, info, False
+        return ready, replace(info, crop_ready=True), True
 
     def _is_done(self, info: ImageInfo) -> bool:
         size = info.height, info.width
@@ -150,13 +151,6 @@ class Recode:
 KEEP = Recode()
 
 
-def _is_crop_ready(data: bytes) -> bool:
-    try:
-        return native.probe(data).crop_ready
-    except DataError:  # headers that Pillow may take, but the core does not
-        return False
-
-
 def _decode_by_core(data: bytes, box: tuple[int, int, int, int], width: int, height: int) -> Pillow.Image | None:
     """Returns the box of a JPEG, resized, in RGB; None where the core leaves it to Pillow."""
     import numpy as np
@@ -168,6 +162,6 @@ def _decode_by_core(data: bytes, box: tuple[int, int, int, int], width: int, hei
     status = int(native.decode_batch([data], boxes, np.zeros(1, dtype="bool"), out)[0])
     if status == 0:
         return Image.fromarray(out[0])
-    if status == _LEFT_TO_PILLOW:
+    if status == jpeg.LEFT_TO_PILLOW:
         return None
-    raise SourceError(f"it cannot be decoded: {native.status_message(status)}")
+    raise SourceError(f"it cannot be decoded: {jpeg.problem(status)}")

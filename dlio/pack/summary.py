@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlio import sample_table
-from dlio.manifest import Manifest, Shard
+from dlio.manifest import CropReady, Manifest, Shard
 from dlio.sample_table import SampleTable
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ class Summary:
         sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty where no shard has a table.
         shard_bytes: the same of the shards' sizes.
         class_counts: how many samples each class has, or each of several labels; empty without whole labels or names.
-        crop_ready: how many images were made ready for crops.
+        crop_ready: how many images are ready for crops, and how many were rewritten for that, or kept.
     """
 
     sample_bytes: dict[str, int]
     shard_bytes: dict[str, int]
     class_counts: dict[str, int]
-    crop_ready: int
+    crop_ready: CropReady
 
 
 def summarise(manifest: Manifest) -> Summary:
@@ -53,7 +53,7 @@ def summarise(manifest: Manifest) -> Summary:
         _percentiles(np.concatenate(sizes) if sizes else np.empty(0)),
         _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
         dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
-        sum(shard.crop_ready for shard in manifest.shards),
+        sum((shard.crop_ready for shard in manifest.shards if shard.crop_ready is not None), CropReady()),
     )
 
 

@@ -14,11 +14,11 @@ from dlio import files, formats, sample_table
 from dlio.errors import SchemaError, SourceError
 from dlio.files import DigestingFile
 from dlio.formats import Writer
-from dlio.manifest import File, Shard
+from dlio.manifest import CropReady, File, Shard
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
 from dlio.pack.recode import Recode
-from dlio.sample import Sample
+from dlio.sample import ImageInfo, Sample
 from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
@@ -100,17 +100,18 @@ def _write(task: ShardTask, aside: Path) -> Shard:
             written = _write_samples(task, writer)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
     entries = _entries(aside, created, task)
-    skipped = tuple(written.skipped)
-    return Shard(task.name, len(written.table), entries, skipped, crop_ready=written.crop_ready, inputs=task.inputs)
+    counted = written.crop_ready.ready > 0 or task.recode.crop_ready
+    crop_ready = written.crop_ready if counted else None
+    return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), crop_ready, task.inputs)
 
 
 @dataclass(slots=True)
 class _Written:
-    """The rows of the samples written, the key of each that was skipped with the reason, and images made crop-ready."""
+    """The rows of the samples written, the key of each that was skipped with the reason, and images ready for crops."""
 
     table: SampleTableBuilder
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    crop_ready: int = 0
+    crop_ready: CropReady = field(default_factory=CropReady)
 
 
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
@@ -130,25 +131,29 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     return written
 
 
-def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, int]:
-    """Returns the sample to write, its images checked and recoded, and how many of them were made crop-ready."""
+def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, CropReady]:
+    """Returns the sample to write, its images checked and recoded, and how many of them are ready for crops."""
     sample = task.listing.schema.check(sample)
-    fields, info, crop_ready = dict(sample.fields), sample.image_info, 0
+    fields, info, crop_ready = dict(sample.fields), sample.image_info, CropReady()
     for name in task.listing.image_fields:
         try:
             if isinstance(fields[name], list):
                 recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
-                crop_ready += sum(ready for _, _, ready in recoded)
+                crop_ready = sum((_counts(info, rewritten) for _, info, rewritten in recoded), crop_ready)
             else:
-                fields[name], info, ready = task.recode.apply(fields[name], inspect_image(fields[name]))
-                crop_ready += ready
+                fields[name], info, rewritten = task.recode.apply(fields[name], inspect_image(fields[name]))
+                crop_ready += _counts(info, rewritten)
         except SourceError as error:
             if task.how.skip_bad:
                 raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
     return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), crop_ready
+
+
+def _counts(info: ImageInfo, rewritten: bool) -> CropReady:
+    return CropReady(int(info.crop_ready), int(rewritten), int(not rewritten))
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:

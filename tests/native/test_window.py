@@ -68,3 +68,6 @@ def test_only_the_window_is_read() -> None:
         if damaged[at] < 0xF0 and damaged[at - 1] != 0xFF:
             damaged[at] ^= 0x05
     assert np.array_equal(decode_box(bytes(damaged), box), whole)
+    everything = np.zeros((1, 512, 512, 3), np.uint8)
+    status = decode_batch([bytes(damaged)], np.array([[0, 0, 512, 512]], np.int32), np.array([False]), everything)
+    assert status.any() or not np.array_equal(everything[0], decode(ready)), "the damage matters where it is read"

@@ -41,7 +41,7 @@ def test_jpegs_of_any_build(options):
     info = inspect_image(out.getvalue())
     assert (info.width, info.height, info.channels) == (40, 30, 3)
     for end in range(2, len(out.getvalue()) - 1, 7):
-        with pytest.raises(SourceError, match=r"cut off|no image"):
+        with pytest.raises(SourceError, match=r"truncated or damaged|no image"):
             inspect_image(out.getvalue()[:end])
 
 
@@ -56,7 +56,7 @@ def test_bytes_after_the_end_are_left_alone(kind, tail):
 def test_a_cut_image_is_refused(kind, share):
     data = image(1, kind, width=100, height=80)
     end = min(int(len(data) * share), len(data) - (2 if kind == "JPEG" else 9))
-    with pytest.raises(SourceError, match=r"cut off|no image|is empty|damaged"):
+    with pytest.raises(SourceError, match=r"cut off|no image|is empty|damaged|no JPEG"):
         inspect_image(data[:end])
 
 
@@ -77,7 +77,7 @@ def test_a_decompression_bomb_is_refused():
     jpeg = bytearray(image(0, "JPEG"))
     at = jpeg.index(b"\xff\xc0") + 5
     jpeg[at : at + 4] = b"\xff\xff\xff\xff"
-    with pytest.raises(SourceError, match="65535 x 65535 pixels"):
+    with pytest.raises(SourceError, match="65500 pixels|65535 x 65535 pixels"):
         inspect_image(bytes(jpeg))
 
 

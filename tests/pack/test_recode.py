@@ -11,10 +11,11 @@ from PIL import Image
 import dlio
 from dlio import native
 from dlio.errors import SourceError, UsageError
-from dlio.manifest import Manifest
+from dlio.manifest import CropReady, Manifest
 from dlio.pack.inspect import inspect_image
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.sources import csv_file, image_folder
+from dlio.pack.sources import csv_file, image_folder, packed
+from dlio.pack.summary import summarise
 from tests.images import image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples
 
@@ -130,12 +131,36 @@ def test_crop_ready_jpegs_have_the_same_pixels_and_are_counted(tmp_path):
     manifest = dlio.pack(
         image_folder(tmp_path / "in"), tmp_path / "out", recode=Recode(crop_ready=True), engine="serial"
     )
-    assert [shard.crop_ready for shard in Manifest.load(tmp_path / "out").shards] == [3]
+    assert [shard.crop_ready for shard in Manifest.load(tmp_path / "out").shards] == [CropReady(3, 3, 2)]
     assert manifest.origin["recode"]["crop_ready"] is True
     for key, fields in samples(tmp_path / "out"):
         before = Image.open(io.BytesIO((tmp_path / "in" / key).read_bytes()))
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(fields["image"]))), np.asarray(before))
         assert key.startswith("b") or native.probe(fields["image"]).crop_ready
+
+
+@needs_core
+def test_conversion_keeps_the_counts_and_tells_rewritten_from_kept(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 3}, kind="JPEG", width=200, height=160)
+    make_image_folder(tmp_path / "in", {"b": 2})
+    dlio.pack(image_folder(tmp_path / "in"), tmp_path / "out", recode=Recode(crop_ready=True), engine="serial")
+    for name, how in {"plain": KEEP, "again": Recode(crop_ready=True)}.items():
+        dlio.pack(packed(tmp_path / "out"), tmp_path / name, format="lmdb", recode=how, num_shards=2, engine="serial")
+        shards = Manifest.load(tmp_path / name).shards
+        assert sum((shard.crop_ready or CropReady() for shard in shards), CropReady()).ready == 3
+        assert sum(shard.crop_ready.rewritten for shard in shards if shard.crop_ready) == 0
+        assert summarise(Manifest.load(tmp_path / name)).crop_ready.kept >= 3
+    plain = dlio.pack(image_folder(tmp_path / "in"), tmp_path / "none", engine="serial")
+    assert [shard.crop_ready for shard in plain.shards] == [None]
+
+
+@needs_core
+def test_conversion_keeps_the_counts_of_images_with_other_labels(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 2}, kind="JPEG", width=200, height=160)
+    (tmp_path / "in/t.csv").write_text("path,x,y\na/0000.jpg,1,2\na/0001.jpg,3,4\n")
+    dlio.pack(csv_file(tmp_path / "in/t.csv"), tmp_path / "out", recode=Recode(crop_ready=True), engine="serial")
+    converted = dlio.pack(packed(tmp_path / "out"), tmp_path / "lmdb", format="lmdb", engine="serial")
+    assert [shard.crop_ready for shard in converted.shards] == [CropReady(ready=2, rewritten=0, kept=2)]
 
 
 def test_a_recoded_data_set(tmp_path):

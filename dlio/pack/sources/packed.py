@@ -60,7 +60,7 @@ class Packed:
             keys,
             np.repeat(np.array(means, dtype="int64"), counts),
             columns | {"place": np.arange(len(keys))},
-            ("image",) if found.schema.is_image_classification else (),
+            _image_fields(found),
             np.array(found.offsets, dtype="int64"),
             np.full(len(keys), int(found.content_id[:15], 16)),
         )
@@ -79,6 +79,15 @@ class Packed:
                 return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
 
             yield read
+
+
+def _image_fields(found: Manifest) -> tuple[str, ...]:
+    """Returns the fields whose images are looked at: of image classification, and where some are ready for crops."""
+    if found.schema.is_image_classification:
+        return ("image",)
+    if not any(shard.crop_ready for shard in found.shards):
+        return ()
+    return tuple(name for name in ("image", "frames") if name in found.schema and found.schema[name].dtype == "bytes")
 
 
 def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:

@@ -1,0 +1,61 @@
+"""JPEGs as the compiled core sees them: what packing, checking and loading go by, so that they agree.
+
+Each function returns None where Pillow is to look instead: there is no core, the bytes are no JPEG, or one of a kind
+that the core leaves to it (CMYK, 12 bit). What the core finds damaged is an error: Pillow would fill it with grey.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard
+
+from dlio import native
+from dlio.errors import DataError, UnsupportedJpegError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+START = b"\xff\xd8\xff"
+TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's words, for a file without its end
+LEFT_TO_PILLOW = 5  # the core's status
+
+
+def is_for_core(data: object) -> TypeGuard[bytes]:
+    """Tells whether this is a JPEG, and the core is there."""
+    return native.available and isinstance(data, bytes) and data.startswith(START)
+
+
+def probe(data: object) -> native.Probe | None:
+    """Returns what the headers of a JPEG say, which has its end.
+
+    Raises:
+        DataError: the headers are bad, or the end is missing.
+    """
+    if not is_for_core(data):
+        return None
+    try:
+        found = native.probe(data)
+    except UnsupportedJpegError:
+        return None
+    if not found.complete:
+        raise DataError(f"{TRUNCATED}: its end is missing")
+    return found
+
+
+def decode(data: object) -> npt.NDArray[np.uint8] | None:
+    """Returns all pixels of a JPEG, uint8 (height, width, 3), RGB.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    if not is_for_core(data) or probe(data) is None:
+        return None
+    try:
+        return native.decode(data)
+    except UnsupportedJpegError:
+        return None
+
+
+def problem(status: int) -> DataError:
+    """Returns the error that a status of the core stands for."""
+    return DataError(native.status_message(status))
