@@ -18,11 +18,14 @@ from dlio.manifest import CropReady, File, Shard
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
 from dlio.pack.recode import Recode
-from dlio.sample import ImageInfo, Sample
+from dlio.sample import Sample
 from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
 log = logging.getLogger(__name__)
+
+#: What an image counts as: by whether it is ready for crops, and whether it was rewritten for that.
+_COUNTS = {(bool(r), bool(w)): CropReady(r, w, 1 - w) for r in (0, 1) for w in (0, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +143,16 @@ def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, CropReady]:
             if isinstance(fields[name], list):
                 recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
-                crop_ready = sum((_counts(info, rewritten) for _, info, rewritten in recoded), crop_ready)
+                crop_ready = sum((_COUNTS[info.crop_ready, rewritten] for _, info, rewritten in recoded), crop_ready)
             else:
                 fields[name], info, rewritten = task.recode.apply(fields[name], inspect_image(fields[name]))
-                crop_ready += _counts(info, rewritten)
+                crop_ready += _COUNTS[info.crop_ready, rewritten]
         except SourceError as error:
             if task.how.skip_bad:
                 raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
     return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), crop_ready
-
-
-def _counts(info: ImageInfo, rewritten: bool) -> CropReady:
-    return CropReady(int(info.crop_ready), int(rewritten), int(not rewritten))
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:

@@ -77,7 +77,7 @@ def test_a_decompression_bomb_is_refused():
     jpeg = bytearray(image(0, "JPEG"))
     at = jpeg.index(b"\xff\xc0") + 5
     jpeg[at : at + 4] = b"\xff\xff\xff\xff"
-    with pytest.raises(SourceError, match="65500 pixels|65535 x 65535 pixels"):
+    with pytest.raises(SourceError, match=r"65500 pixels|65535 x 65535 pixels"):
         inspect_image(bytes(jpeg))
 
 
