@@ -22,7 +22,6 @@ ENTRIES = {
     "ASCII 6": struct.pack(">HHI4s", 0x0112, 2, 2, b"6\0"),
     "LONG 6": struct.pack(">HHII", 0x0112, 4, 1, 6),
     "LONG 65542": struct.pack(">HHII", 0x0112, 4, 1, 65542),
-    "two SHORTs": struct.pack(SHORT, 0x0112, 3, 2, 6, 6),
 }
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 

@@ -45,7 +45,7 @@ out = io.BytesIO()
 Image.fromarray(np.random.default_rng(0).integers(0, 256, (5600, 5600), dtype="uint8")).save(out, "JPEG", quality=40)
 source = out.getvalue()
 ready = make_crop_ready(source)
-damaged = [data[:-4000] + bytes(3998) + data[-2:] for data in (source, ready)]
+damaged = [source[:-4000], ready[:-4000] + bytes(3998) + ready[-2:]]
 box, part = np.array([[0, 0, 5600, 5600]], np.int32), np.empty((1, 8, 8, 3), np.uint8)
 decode_batch([source[:1000]], box, np.array([False]), part)
 before = resident()
