@@ -93,10 +93,14 @@ class BulkValues:
         """
         places = self._found(records)
         sizes = np.where(places < 0, 0, self._sizes[records])
-        values = self._spans.file.read_many(np.maximum(places, 0), sizes)
-        before = repeat(0) if self._before is None else self._before[records].tolist()
-        crcs = np.fromiter(map(crc32c, values, before), dtype=np.uint32, count=len(values))
-        return values, np.flatnonzero((crcs != self._after[records]) | (places < 0)).tolist()
+        before = repeat(0) if self._before is None else iter(self._before[records].tolist())
+        values: list[bytes] = []
+        crcs: list[int] = []
+        for some in self._spans.file.read_many(np.maximum(places, 0), sizes):
+            values += some
+            crcs += map(crc32c, some, before)
+        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (places < 0)
+        return values, np.flatnonzero(wrong).tolist()
 
     def forget(self, record: int) -> None:
         """Takes it that the place of `record` is none."""
@@ -118,8 +122,8 @@ class BulkValues:
     def _look(self, records: Records) -> None:
         """Finds places by the marker."""
         marker, starts = self._spans.marker, self._spans.starts[records]
-        looks = self._spans.file.read_many(starts, np.minimum(_LOOK_BYTES, self._spans.stops[records] - starts))
-        found = np.fromiter((look.find(marker) for look in looks), dtype=np.int64, count=len(looks))
+        read = self._spans.file.read_many(starts, np.minimum(_LOOK_BYTES, self._spans.stops[records] - starts))
+        found = np.array([look.find(marker) for some in read for look in some], dtype=np.int64)
         places = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
         self._places[records] = np.where(found < 0, _NOWHERE, places)
 

@@ -18,12 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
 from dlio.loaders.order import EpochOrder, Indices, Lane
+
+_STRETCH_SAMPLES = 8192  # one look-up in a keyed order took 0.13 us a sample for so many, 1.4 us for 256
 
 
 class End(StrEnum):
@@ -147,16 +150,30 @@ class RankSteps:
         """
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} of {len(self)}")
+        return next(self._stretch(range(step, step + 1)))
+
+    def __iter__(self) -> Iterator[Step]:
+        count = max(1, _STRETCH_SAMPLES // self.share.batch_size)
+        stretches = (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
+        return chain.from_iterable(map(self._stretch, stretches))
+
+    def _stretch(self, steps: range) -> Iterator[Step]:
+        """Yields neighbouring steps, whose places in the order are looked up together."""
+        parts = [self._positions(step) for step in steps]
+        positions = np.concatenate(parts)
+        indices = np.stack([lane.indices(positions % len(lane)) for lane in self._lanes])
+        valid = np.stack([positions < len(lane) for lane in self._lanes])
+        stop = 0
+        for part in parts:
+            start, stop = stop, stop + len(part)
+            yield Step(indices[:, start:stop].ravel(), valid[:, start:stop].ravel())
+
+    def _positions(self, step: int) -> Indices:
+        """Returns the positions in its lanes that this rank takes in a step."""
         begin = self.start + step * self.share.lane_batch
         end = min(begin + self.share.lane_batch, self.stop)
         size = (end - begin) // self.share.ranks_per_lane
-        positions = np.arange(size, dtype=np.int64) + begin + self.share.place * size
-        indices = [lane.indices(positions % len(lane)) for lane in self._lanes]
-        valid = [positions < len(lane) for lane in self._lanes]
-        return Step(np.concatenate(indices), np.concatenate(valid))
-
-    def __iter__(self) -> Iterator[Step]:
-        return (self[step] for step in range(len(self)))
+        return np.arange(size, dtype=np.int64) + begin + self.share.place * size
 
     def consumed(self, steps: int) -> int:
         """Returns how many positions of every lane are consumed after `steps` batches."""
