@@ -21,6 +21,7 @@ Every error survives pickling, so it crosses from a worker to the caller whole.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 EXIT_DONE = 0
@@ -63,9 +64,17 @@ class CorruptRecordError(DataError):
         record: the record's number within its shard, from 0; None where the file itself is damaged.
         offset: the record's position in `path`, in bytes; None where the format has no offsets.
         problem: what was expected and what was found.
+
+    torch rebuilds what a worker process raised from its printed traceback alone (`torch._utils.ExceptionWrapper`):
+    given nothing but that, the attributes are those of the error printed last, and the traceback becomes a note.
     """
 
-    def __init__(self, path: str | Path, problem: str, *, record: int | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self, path: str | Path, problem: str | None = None, *, record: int | None = None, offset: int | None = None
+    ) -> None:
+        if problem is None:
+            self.add_note(str(path))
+            path, record, offset, problem = _read_printed(str(path))
         super().__init__(path, problem, record, offset)
         self.path = str(path)
         self.problem = problem
@@ -82,6 +91,22 @@ class CorruptRecordError(DataError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_corrupt_record, (self.path, self.problem, self.record, self.offset)
+
+
+_PRINTED = [  # a path may hold a colon, so the longer form goes first
+    re.compile(r"(?P<path>.+?), record (?P<record>\d+)(?:, offset (?P<offset>\d+))?: (?P<problem>.*)", re.DOTALL),
+    re.compile(r"(?P<path>.+?)(?P<record>)(?:, offset (?P<offset>\d+))?: (?P<problem>.*)", re.DOTALL),
+]
+
+
+def _read_printed(text: str) -> tuple[str, int | None, int | None, str]:
+    """Returns path, record, offset and problem of the CorruptRecordError that a traceback ends with."""
+    printed = text.rpartition("CorruptRecordError: ")[2].rstrip("\n")
+    match = next(filter(None, (form.fullmatch(printed) for form in _PRINTED)), None)
+    if match is None:
+        return "", None, None, text
+    record, offset = (int(match[name]) if match[name] else None for name in ("record", "offset"))
+    return match["path"], record, offset, match["problem"]
 
 
 def _rebuild_corrupt_record(path: str, problem: str, record: int | None, offset: int | None) -> CorruptRecordError:

@@ -1,4 +1,4 @@
-"""Values read from their places, many at once: those that reading record by record gives, damage named, guesses proven."""
+"""Values read from their places, many at once: those that records give one by one, damage named, guesses proven."""
 
 from __future__ import annotations
 

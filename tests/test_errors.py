@@ -100,7 +100,16 @@ def test_a_corrupt_record_crosses_from_a_worker():
     ],
 )
 def test_a_corrupt_record_says_where(places, text):
-    assert str(errors.CorruptRecordError("/p", "broken", **places)) == text
+    error = errors.CorruptRecordError("/p", "broken", **places)
+    assert str(error) == text
+    printed = f"Caught it.\n  File x, line 1\nValueError: 1\n\ndlio.errors.CorruptRecordError: {text}\n"
+    again = errors.CorruptRecordError(printed)  # as torch rebuilds it
+    assert str(again) == text and again.args == error.args and again.__notes__ == [printed]
+
+
+def test_a_corrupt_record_of_any_other_text_keeps_it():
+    error = errors.CorruptRecordError("what")
+    assert (error.path, error.problem, error.record) == ("", "what", None)
 
 
 def test_a_missing_package_gives_the_line_to_type():
