@@ -8,6 +8,7 @@ for numpy 1.23 and Python below 3.11, so loops that do what its code does stand 
 from __future__ import annotations
 
 import importlib.util
+import os
 import struct
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ SHORTER_EDGE, QUALITY = 256, 95
 
 def tfrecord(root: Path, out: Path) -> None:
     """Writes by TensorFlow's TFRecordWriter, a `tf.train.Example` an image."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
     def feature(value: object) -> object:
