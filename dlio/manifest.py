@@ -1,4 +1,4 @@
-"""File, Shard and Manifest: what a packed data set consists of, as JSON Lines.
+"""Manifests: what a packed data set consists of, as JSON Lines.
 
 `manifest.jsonl` holds a header line and then one line per shard, in order:
 
@@ -12,133 +12,37 @@ the final name appears when all are there. `head`, `wc -l` and `jq` read both.
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from dlio import files
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.sample import Schema
+from dlio.shard_entry import MAX_COUNT, CropReady, File, Shard, count
+
+__all__ = [
+    "NAME",
+    "PARTIAL_NAME",
+    "VERSION",
+    "CropReady",
+    "File",
+    "Manifest",
+    "Shard",
+    "dump_line",
+    "header",
+    "parse",
+    "parse_whole",
+    "read_partial",
+]
 
 NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
-_is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; no path needs to be made of it
 VERSION = 1
-_MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """One file of a shard: its path below the data set's folder, size in bytes, and `algorithm:hex` digest."""
-
-    name: str
-    num_bytes: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class CropReady:
-    """How many images of a shard are ready for crops.
-
-    Attributes:
-        ready: crops can be cut out of them.
-        rewritten: those that were rewritten for that when the shard was packed.
-        kept: all others, packed as they were: ready already, or of a kind that is not rewritten.
-    """
-
-    ready: int = 0
-    rewritten: int = 0
-    kept: int = 0
-
-    def __add__(self, other: CropReady) -> CropReady:
-        """Returns the counts of both."""
-        return CropReady(self.ready + other.ready, self.rewritten + other.rewritten, self.kept + other.kept)
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A group of samples stored together.
-
-    Attributes:
-        name: the stem that its files share.
-        num_samples: how many records it holds.
-        files: its files; the one that holds the records comes first.
-        skipped: the inputs left out under `--on-error skip`, each with the reason.
-        nodes: the node ranks that hold the shard once it is staged in parts; empty where every node does.
-        crop_ready: how many of its images are ready for crops, rewritten, and kept; None where none is, or was to be.
-        inputs: names the state of what it was packed from; '' where that is not known.
-    """
-
-    name: str
-    num_samples: int
-    files: tuple[File, ...]
-    skipped: tuple[tuple[str, str], ...] = ()
-    nodes: tuple[int, ...] = ()
-    crop_ready: CropReady | None = None
-    inputs: str = field(default="", compare=False)  # where the samples came from does not change what they are
-
-    @property
-    def num_bytes(self) -> int:
-        """The size of all its files, in bytes."""
-        return sum(file.num_bytes for file in self.files)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the shard's line of the manifest."""
-        line: dict[str, Any] = {
-            "shard": self.name,
-            "samples": self.num_samples,
-            "files": [{"name": file.name, "bytes": file.num_bytes, "digest": file.digest} for file in self.files],
-        }
-        if self.skipped:
-            line["skipped"] = [list(item) for item in self.skipped]
-        if self.nodes:
-            line["nodes"] = list(self.nodes)
-        if self.crop_ready is not None:
-            line["crop_ready"] = asdict(self.crop_ready)
-        if self.inputs:
-            line["inputs"] = self.inputs
-        return line
-
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Shard:
-        """Returns the shard of a manifest line.
-
-        Raises:
-            ValueError, KeyError, TypeError: the line is not of this form, or names a file outside the folder.
-        """
-        listed = line["files"]
-        entries = tuple([File(_inside(item["name"]), _count(item["bytes"]), str(item["digest"])) for item in listed])
-        if not entries:
-            raise ValueError("a shard without files")
-        name, num_samples = _inside(line["shard"]), _count(line["samples"])
-        if len(line) == len(("shard", "samples", "files")):
-            return cls(name, num_samples, entries)
-        skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
-        nodes = tuple(map(_count, line.get("nodes", ())))
-        counts, inputs = line.get("crop_ready"), str(line.get("inputs", ""))
-        crop_ready = None if counts is None else CropReady(*(_count(counts[name.name]) for name in fields(CropReady)))
-        return cls(name, num_samples, entries, skipped, nodes, crop_ready, inputs)
-
-
-def _inside(name: object) -> str:
-    """Returns a file name that stays inside the data set's folder; anything else is refused."""
-    if isinstance(name, str) and _is_plain(name):
-        return name
-    path = PurePosixPath(str(name))
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(name):
-        raise ValueError(f"the file name {name!r} leads outside the data set's folder")
-    return str(path)
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_COUNT:  # type: a bool is an int, too
-        raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -280,8 +184,8 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
         shards = []
         for number, line in numbered:  # noqa: B007  `number` is used by the error below
             shards.append(Shard.from_json(line))
-        _count(sum(shard.num_samples for shard in shards))
-        node = None if head.get("node") is None else _count(head["node"])
+        count(sum(shard.num_samples for shard in shards))
+        node = None if head.get("node") is None else count(head["node"])
         return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
     except StopIteration:
         raise ManifestError(f"{path} is empty: expected a header line") from None
@@ -325,7 +229,7 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 
 
 def _signed(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_COUNT:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_COUNT:
         raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
     return value
 
