@@ -21,10 +21,14 @@ class Progress:
     """Shows how far a verb has come; used by one thread, as a context manager.
 
     In a job of many processes the others are `quiet`: only one shows what all have done.
+
+    Attributes:
+        note: shown with the figures, such as which of many nodes is the slowest.
     """
 
     def __init__(self, verb: str, *, unit: str, quiet: bool) -> None:
         """Shows nothing yet; `quiet` shows nothing ever; the unit is samples, shards, or bytes."""
+        self.note = ""
         self._verb = verb
         self._counts_bytes = unit == "bytes"
         self._unit: dict[str, Any] = {"unit": f" {unit}"} if unit != "bytes" else {"unit": "B", "unit_scale": True}
@@ -68,7 +72,7 @@ class Progress:
         parts = [f"{self._shards} of {self._num_shards} shards"] if self._num_shards else []
         if not self._counts_bytes:
             parts.append(f"{format_size(self._bytes / max(time.monotonic() - self._began, 1e-9))}/s")
-        return ", ".join(parts)
+        return ", ".join([*parts, self.note] if self.note else parts)
 
     def __enter__(self) -> Progress:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from dlio.progress import Progress
 from dlio.sizes import format_size
 
 if TYPE_CHECKING:
+    from dlio.stage.job import NodeProgress
     from dlio.stage.source import Source
     from dlio.topology import Topology
 
@@ -77,7 +78,7 @@ def stage(args: argparse.Namespace) -> int:
     quiet = args.quiet or topology.rank != 0
     options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank)
     with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
-        progress.start(manifest.num_bytes)
+        shown = _Shown(progress, manifest.num_bytes, topology)
         staged, summary = run(
             source,
             args.dest,
@@ -85,7 +86,8 @@ def stage(args: argparse.Namespace) -> int:
             topology=topology,
             options=options,
             allow_shared=args.allow_shared,
-            report=lambda num_bytes: progress.advance(num_bytes, num_bytes),
+            report=shown.here,
+            watch=shown.everywhere,
         )
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
@@ -98,6 +100,37 @@ def stage(args: argparse.Namespace) -> int:
     )
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+class _Shown:
+    """What the progress shows: the bytes of all nodes where they are told, else those of this node, and says so."""
+
+    def __init__(self, progress: Progress, num_bytes: int, topology: Topology) -> None:
+        self._progress, self._num_bytes = progress, num_bytes
+        self._done: int | None = None  # of all nodes, once they have told
+        self._began = False
+        if topology.num_nodes != 1:
+            progress.note = "on this node"
+
+    def here(self, num_bytes: int) -> None:
+        """Takes the bytes written on this node."""
+        if self._done is not None:
+            return
+        if not self._began:
+            self._began = True
+            self._progress.start(self._num_bytes)
+        self._progress.advance(num_bytes, num_bytes)
+
+    def everywhere(self, nodes: Sequence[NodeProgress]) -> None:
+        """Takes how far all nodes have come."""
+        total, left = sum(node.total_bytes for node in nodes), sum(node.left_bytes for node in nodes)
+        if self._done is None:
+            self._done = 0
+            self._progress.start(total)
+        slowest = max(nodes, key=lambda node: node.left_bytes)
+        self._progress.note = f"{len(nodes)} nodes, slowest {slowest.host} with {format_size(slowest.left_bytes)} left"
+        self._progress.advance(total - left - self._done, total - left - self._done)
+        self._done = total - left
 
 
 @contextmanager

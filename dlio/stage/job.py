@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,21 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeProgress:
+    """How far one of the nodes of a broadcast has come.
+
+    Attributes:
+        host: its host name.
+        total_bytes: what it lacked at first.
+        left_bytes: what it still has to write.
+    """
+
+    host: str
+    total_bytes: int
+    left_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One process's part in bringing a data set to `dest`.
 
@@ -40,6 +55,8 @@ class Job:
         topology: this process among those of the job.
         options: what was asked of the strategy.
         report: called with the number of bytes written since the last call, from several threads, one at a time.
+        watch: called in every round of a broadcast with how far each node has come, before its first byte for the
+            first time.
     """
 
     source: Source
@@ -47,6 +64,7 @@ class Job:
     topology: Topology
     options: Options = Options()
     report: Callable[[int], None] | None = None
+    watch: Callable[[Sequence[NodeProgress]], None] | None = None
 
     @property
     def manifest(self) -> Manifest:

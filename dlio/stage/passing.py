@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -34,14 +34,22 @@ class Passing:
         streams: the files that each node reads, in order.
         place: what this node lacks.
         tally: counts the bytes read and written here.
+        watch: called in every round with what each node still has to write, in bytes, by place.
 
     Attributes:
         problem: why this node failed; None where it did not.
     """
 
     def __init__(
-        self, source: Source, ring: Ring, streams: Sequence[Sequence[File]], place: Place, tally: Tally
+        self,
+        source: Source,
+        ring: Ring,
+        streams: Sequence[Sequence[File]],
+        place: Place,
+        tally: Tally,
+        watch: Callable[[list[int]], None] | None = None,
     ) -> None:
+        self._watch, self._lacked = watch, sum(file.num_bytes for file in place.missing)
         self._source, self._ring, self._streams, self._tally = source, ring, streams, tally
         self._pool: queue.Queue[Block] = queue.Queue()
         for _ in range(_POOL):
@@ -82,10 +90,12 @@ class Passing:
         block = self._ahead.get()
         if self.problem and not block.failed:
             block.fail(str(self.problem))
+        block.left, lefts = self._lacked - self._tally.written, [0] * ring.size
         for step in range(ring.size):
             origin = (ring.rank - step) % ring.size
             if block.failed:
                 failures.append((origin, bytes(block.payload).decode(errors="replace")))
+            lefts[origin] = block.left
             block.users = 2
             last = step == ring.size - 1
             coming = None if last else self._pool.get()
@@ -94,6 +104,8 @@ class Passing:
                 ring.shift(block.data, coming.data)
             block.release()
             block = coming or block
+        if self._watch:
+            self._watch(lefts)
         if failures and self.problem:
             raise self.problem
         if failures:

@@ -7,7 +7,7 @@ import logging
 import pkgutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,7 @@ from dlio.stage import strategies
 from dlio.stage.decide import decide
 from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
-from dlio.stage.job import Job, Options
+from dlio.stage.job import Job, NodeProgress, Options
 from dlio.stage.source import Source, source_of
 from dlio.topology import Topology
 
@@ -64,8 +64,9 @@ def run(
     options: Options = _NO_OPTIONS,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
+    watch: Callable[[Sequence[NodeProgress]], None] | None = None,
 ) -> tuple[Manifest, Summary]:
-    """Returns the staged manifest and the summary; everything else is as in `dlio.stage`.
+    """Returns the staged manifest and the summary; everything else is as in `dlio.stage`, `watch` as in `Job`.
 
     Raises:
         DlioError: as `dlio.stage` says.
@@ -91,7 +92,7 @@ def run(
         decision = decide(manifest, dest, topology)
         strategy, options = decision.strategy, replace(options, copies=decision.copies)
         _log.info("staging by %s: %s", strategy, decision.why)
-    job = Job(source, dest, topology, options, report)
+    job = Job(source, dest, topology, options, report, watch)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

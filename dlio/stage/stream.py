@@ -1,6 +1,7 @@
 """The two ends of a broadcast on one node: blocks read from its own files, and blocks written to everybody's.
 
-A block starts with a header of two integers, (failed, length), and goes around the ring as it is.
+A block starts with a header of three integers, (failed, length, left), and goes around the ring as it is; `left` are
+the bytes that the node which read it still had to write, so that all nodes see how far each has come.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from dlio.stage.folder import StagedFolder
 from dlio.stage.source import Source
 
 BLOCK_BYTES = 4 << 20
-_HEADER = struct.Struct("=qq")
+_HEADER = struct.Struct("=qqq")
+_LEFT_OFFSET = struct.calcsize("=qq")
 _REASON_BYTES = 4096
 
 
@@ -61,13 +63,22 @@ class Block:
 
     def seal(self, length: int) -> None:
         """Writes the header of a block with that much of a stream."""
-        _HEADER.pack_into(self.data, 0, 0, length)
+        _HEADER.pack_into(self.data, 0, 0, length, 0)
+
+    @property
+    def left(self) -> int:
+        """What the node that read this block still had to write, in bytes."""
+        return int(_HEADER.unpack_from(self.data)[2])
+
+    @left.setter
+    def left(self, num_bytes: int) -> None:
+        struct.pack_into("=q", self.data, _LEFT_OFFSET, num_bytes)
 
     def fail(self, reason: str) -> None:
         """Makes it a block that tells all nodes why this one gave up."""
         text = reason.encode()[:_REASON_BYTES]
         self.data[_HEADER.size : _HEADER.size + len(text)] = text
-        _HEADER.pack_into(self.data, 0, 1, len(text))
+        _HEADER.pack_into(self.data, 0, 1, len(text), 0)
 
     @property
     def failed(self) -> bool:

@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from dlio.errors import DlioError
 from dlio.stage import ring
+from dlio.stage.job import NodeProgress
 from dlio.stage.run import run
 from dlio.topology import Topology
 
@@ -33,9 +35,16 @@ def report(_: int) -> None:
             hog.write_bytes(bytes(10 << 20))
 
 
+watched: list[list[tuple[str, int, int]]] = []
+
+
+def watch(nodes: Sequence[NodeProgress]) -> None:
+    watched.append([(node.host, node.total_bytes, node.left_bytes) for node in nodes])
+
+
 try:
-    _, summary = run(dataset, Path(dest) / host, strategy="broadcast", report=report)
-    found: dict[str, object] = asdict(summary)
+    _, summary = run(dataset, Path(dest) / host, strategy="broadcast", report=report, watch=watch)
+    found: dict[str, object] = asdict(summary) | {"watched": watched}
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
 name = f"{host}.{rank}.json"

@@ -99,6 +99,16 @@ def test_one_process_of_each_node_takes_part(dataset: Manifest, any_cluster: Clu
     assert_staged(any_cluster.staged(dataset, 1), dataset)
 
 
+def test_every_node_sees_how_far_all_have_come(dataset: Manifest, any_cluster: Cluster) -> None:
+    any_cluster.run(dataset.root, 1)
+    reports = any_cluster.run(dataset.root, 2)
+    watched = reports["node0.0"]["watched"]
+    assert watched == reports["node1.1"]["watched"]
+    assert watched[0] == [["node0", 0, 0], ["node1", dataset.num_bytes, dataset.num_bytes]]
+    lefts = [nodes[1][2] for nodes in watched]
+    assert lefts == sorted(lefts, reverse=True)
+
+
 def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
     source = write_dataset(tmp_path / "many", [number % 7 * 1000 for number in range(300)])
     cluster.run(source.root, 3)

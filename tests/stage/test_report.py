@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import re
+import sys
 from pathlib import Path
 
-from dlio import cli
-from dlio.manifest import Manifest
+import pytest
 
-from .conftest import Forked
+from dlio import cli
+from dlio import progress as progress_module
+from dlio.cli.staging import _Shown
+from dlio.manifest import Manifest
+from dlio.progress import Progress
+from dlio.stage.job import NodeProgress
+
+from .conftest import Forked, node
+
+
+def test_the_progress_of_all_nodes_names_the_slowest(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Progress("stage", unit="bytes", quiet=False) as progress:
+        shown = _Shown(progress, 100, node(0, 2))
+        shown.everywhere([NodeProgress("node0", 100, 100), NodeProgress("node1", 100, 100)])
+        shown.here(7)  # is among what the nodes tell
+        shown.everywhere([NodeProgress("node0", 100, 40), NodeProgress("node1", 100, 90)])
+    assert len(caplog.messages) == 2
+    assert re.match(r"stage: 70\.0 of 200B, 2 nodes, slowest node1 with 90 B left, .* left$", caplog.messages[1])
+
+
+def test_the_progress_of_one_of_several_nodes_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Progress("stage", unit="bytes", quiet=False) as progress:
+        _Shown(progress, 100, node(0, 2)).here(30)
+    assert "30.0 of 100B, on this node, " in caplog.messages[0]
 
 
 def stage_as(local_rank: int, dataset: Manifest, dest: Path, output: Path) -> None:

@@ -12,7 +12,7 @@ pool of blocks. Blocks of a file arrive in order, so it is digested as it arrive
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -25,7 +25,7 @@ from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
 from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
-from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.job import Job, NodeProgress, Outcome, all_files
 from dlio.stage.passing import Passing
 from dlio.stage.plan import place
 from dlio.stage.ring import LostError, Ring, world
@@ -94,13 +94,20 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     Raises:
         StorageError: a node failed or is lost; named on all nodes.
     """
-    hosts = ring.gather(socket.gethostname())
+    lacking = sum(file.num_bytes for file in ready.missing)
+    hosts, totals = zip(*ring.gather((socket.gethostname(), lacking)), strict=True)
     lacked = _union(all_files(job.manifest), ready.missing, ring)
     owners = place([file.num_bytes for file in lacked], ring.size)
     streams: list[list[File]] = [[] for _ in range(ring.size)]
     for file, (owner,) in zip(lacked, owners, strict=True):
         streams[owner].append(file)
-    passing = Passing(job.source, ring, streams, ready, tally)
+
+    def watch(lefts: Sequence[int]) -> None:
+        if job.watch:
+            job.watch([NodeProgress(*node) for node in zip(hosts, totals, lefts, strict=True)])
+
+    passing = Passing(job.source, ring, streams, ready, tally, watch)
+    watch(totals)
     try:
         passing.run()
     except LostError as error:
@@ -124,7 +131,7 @@ def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]
     return [file for file, flag in zip(files, lacked, strict=True) if flag]
 
 
-def _raise_first(problems: list[str], nodes: list[str]) -> None:
+def _raise_first(problems: Sequence[str], nodes: Sequence[str]) -> None:
     for node, problem in zip(nodes, problems, strict=True):
         if problem:
             raise StorageError(f"staging failed on {node.partition('/')[0]}: {problem}")
