@@ -34,6 +34,7 @@ def add_verbs(verbs: Any) -> None:
     bring.add_argument("dest", metavar="DEST", nargs="?", type=Path, help=where)
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")
     bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
+    bring.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
     bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="stripe: targets for each file")
     bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="stripe: bytes on a target in turn")
     bring.add_argument("--pool", default="", help="stripe: the pool of storage targets")
@@ -56,6 +57,7 @@ def _plan_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--network-rate", type=size, default=10**10, metavar="SIZE", help="one node's, to another")
     verb.add_argument("--local-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, to its storage")
     verb.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
+    verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -76,7 +78,7 @@ def stage(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _preview(args, source, topology)
     quiet = args.quiet or topology.rank != 0
-    options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank)
+    options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs)
     with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, manifest.num_bytes, topology)
         staged, summary = run(
@@ -155,7 +157,9 @@ def _fill_in_dest(args: argparse.Namespace, manifest: Manifest, topology: Topolo
 def _preview(args: argparse.Namespace, source: Source, topology: Topology) -> int:
     from dlio.stage.decide import preview
 
-    shown = preview(source, args.dest, strategy=args.strategy, copies=args.copies, topology=topology)
+    shown = preview(
+        source, args.dest, strategy=args.strategy, copies=args.copies, epochs=args.epochs, topology=topology
+    )
     return print_report(args, shown.to_json())
 
 
@@ -171,7 +175,7 @@ def plan(args: argparse.Namespace) -> int:
         args.nodes, args.local_free, True, args.source_rate, args.client_rate, args.network_rate, args.local_rate
     )
     largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-    chosen = model.choose(manifest.num_bytes, largest, machine)
+    chosen = model.choose(manifest.num_bytes, largest, machine, args.epochs)
     ways = model.all_ways(manifest.num_bytes, machine, args.copies)
     if args.json:
         return print_report(args, {"chosen": asdict(chosen), "ways": [asdict(way) for way in ways]})

@@ -28,6 +28,7 @@ def stage(
     strategy: str = "auto",
     topology: Topology | None = None,
     copies: int = 1,
+    epochs: int = 0,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
 ) -> Manifest:
@@ -44,6 +45,7 @@ def stage(
         strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
         topology: this process's place in the job; by default what its launcher tells.
         copies: how many nodes hold each shard, for the strategy partition.
+        epochs: how many are planned, which "auto" takes into account; 0 where that is not known.
         allow_shared: take a `dest` that other machines see too.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
@@ -58,7 +60,7 @@ def stage(
     from dlio.stage.job import Options
     from dlio.stage.run import run
 
-    options = Options(copies)
+    options = Options(copies, epochs=epochs)
     return run(
         dataset, dest, strategy=strategy, topology=topology, options=options, allow_shared=allow_shared, report=report
     )[0]

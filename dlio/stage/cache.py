@@ -15,9 +15,10 @@ from dlio import files
 from dlio.claim import is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
-from dlio.manifest import NAME, Manifest
+from dlio.manifest import NAME
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import drop, job_name, leases, take
+from dlio.stage.source import is_url, source_of
 
 STAGED_VARIABLE = "DLIO_STAGED"
 _REMOVED = ".removed-"
@@ -128,20 +129,25 @@ def _sweep(cache: Path) -> None:
 def resolve(dataset: str | os.PathLike[str]) -> Path:
     """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
 
+    `dataset` is the folder or URL that was given to `stage`.
+
     Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. Copies of this user
     or root come first, and in the local folders only they count: a world-writable /tmp could hold anybody's.
 
     Raises:
         ManifestError: there is no data set at `dataset`.
-        StorageError: it cannot be read.
+        StorageError: it cannot be read, or `dataset` is a URL and no copy is here.
+        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
     """
-    manifest = Manifest.load(Path(dataset))
+    manifest = source_of(dataset).manifest
     for dest in _places():
         trusted, others = _candidates(dest, manifest.content_id)
         for copy in [*trusted, *others] if dest in _named_places() else trusted:
             take(copy)
             if (copy.path / NAME).exists():
                 return copy.path
+    if is_url(dataset):
+        raise StorageError(f"no copy of {dataset} is on this node: run dlio stage with it first")
     return Path(dataset)
 
 

@@ -50,6 +50,7 @@ def preview(
     *,
     strategy: str = "auto",
     copies: int = 1,
+    epochs: int = 0,
     topology: Topology | None = None,
 ) -> Preview:
     """Returns what `dlio.stage` with the same arguments would do; nothing is written.
@@ -62,7 +63,7 @@ def preview(
     check_dest(manifest, dest)
     machine = machine_of(manifest, dest, topology)
     if strategy == "auto":
-        decision = decide(manifest, dest, topology)
+        decision = decide(manifest, dest, topology, epochs)
     else:
         decision = next(
             way for way in model.all_ways(manifest.num_bytes, machine, copies) if way.strategy == strategy
@@ -76,8 +77,8 @@ def preview(
     )
 
 
-def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
-    """Returns the strategy that `auto` stands for; the same on all nodes.
+def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) -> Decision:
+    """Returns the strategy that `auto` stands for where so many epochs are planned (0: unknown); the same on all nodes.
 
     Raises:
         StorageError: it fits in no way, or only in parts on which the nodes cannot agree.
@@ -95,7 +96,7 @@ def decide(manifest: Manifest, dest: Path, topology: Topology) -> Decision:
     if whole:
         return there
     largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-    decision = model.choose(manifest.num_bytes, largest, machine)
+    decision = model.choose(manifest.num_bytes, largest, machine, epochs)
     if decision.strategy == "partition" and not machine.can_exchange:
         raise StorageError(
             f"{decision.why}, but the nodes cannot agree on that here: "

@@ -17,6 +17,7 @@ class Options:
 
     Attributes:
         copies: of each shard, over all nodes (partition).
+        epochs: how many are planned; 0 where that is not known (auto).
         stripe_count: over how many storage targets each file goes; 0 for the policy of `striping` (stripe).
         stripe_size: bytes on one target before the next one's turn; 0 for the policy (stripe).
         pool: the pool of storage targets; "" for all (stripe).
@@ -28,6 +29,7 @@ class Options:
     stripe_size: int = 0
     pool: str = ""
     ost_per_rank: bool = False
+    epochs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

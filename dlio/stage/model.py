@@ -127,17 +127,34 @@ def pays_after_epochs(decision: Decision, num_bytes: int, machine: Machine) -> f
     return epochs_until_it_pays(decision.seconds, shared, num_bytes / (machine.num_nodes * machine.local))
 
 
-def choose(num_bytes: int, largest_shard: int, machine: Machine) -> Decision:
+def choose(num_bytes: int, largest_shard: int, machine: Machine, epochs: int = 0) -> Decision:
     """Returns the strategy that `auto` takes: the whole on every node if it fits, else parts in as many copies as fit.
+
+    Where the epochs planned do not repay the whole on every node but one copy in parts, and the nodes can agree on
+    that, it is parts as well.
 
     Args:
         num_bytes: the data set's size.
         largest_shard: its largest shard's size, in bytes: a node's part exceeds the mean by less than that.
         machine: what it runs on.
+        epochs: how many are planned; 0 where that is not known.
 
     Raises:
         StorageError: it fits in no way. (On one node there is no choice: whether it fits shows when it is staged.)
     """
+    decision = _what_fits(num_bytes, largest_shard, machine)
+    pays_after = pays_after_epochs(decision, num_bytes, machine)
+    if not epochs or pays_after <= epochs:
+        return _because(decision, f"{decision.why}; it pays after {pays_after:.1f} epochs") if epochs else decision
+    parts = partition(num_bytes, machine)
+    fits = parts.bytes_per_node + largest_shard <= machine.free_bytes
+    agreed = machine.can_exchange and machine.num_nodes > 1
+    if fits and agreed and pays_after_epochs(parts, num_bytes, machine) <= epochs:
+        return _because(parts, f"{epochs} epochs repay one copy in parts, but not all on every node")
+    return _because(decision, f"{decision.why}; {epochs} epochs do not repay it: reading in place is as quick")
+
+
+def _what_fits(num_bytes: int, largest_shard: int, machine: Machine) -> Decision:
     n, room = machine.num_nodes, machine.free_bytes
     fitting = f"{format_size(num_bytes)} fit into the {format_size(room)} of each node"
     if n == 1:

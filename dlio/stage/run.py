@@ -89,7 +89,7 @@ def run(
             "give a node-local folder, choose the strategy stripe, or allow a shared one"
         )
     if strategy == "auto":
-        decision = decide(manifest, dest, topology)
+        decision = decide(manifest, dest, topology, options.epochs)
         strategy, options = decision.strategy, replace(options, copies=decision.copies)
         _log.info("staging by %s: %s", strategy, decision.why)
     job = Job(source, dest, topology, options, report, watch)

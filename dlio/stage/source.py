@@ -45,6 +45,11 @@ class Source(Protocol):
         """
 
 
+def is_url(dataset: str | PathLike[str]) -> bool:
+    """Returns whether a data set is named by a URL."""
+    return bool(_URL.match(os.fspath(dataset)))
+
+
 def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
     """Returns where a data set is read from, its manifest loaded.
 
@@ -56,7 +61,7 @@ def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
         return MountedFolder(dataset)
     if not isinstance(dataset, (str, PathLike)):
         return dataset
-    if _URL.match(os.fspath(dataset)):
+    if is_url(dataset):
         from dlio.stage.remote import Remote
 
         return Remote(os.fspath(dataset))

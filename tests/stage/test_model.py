@@ -48,6 +48,16 @@ def test_parts_with_as_many_copies_as_fit() -> None:
     assert "do not fit into the 100.0 GB of each node" in decision.why
 
 
+def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
+    machine = Machine(448, 100 * GB, source=5e9)
+    assert choose(42 * GB, GB, machine, epochs=90).strategy == "broadcast"
+    assert "it pays after 2.5 epochs" in choose(42 * GB, GB, machine, epochs=90).why
+    assert choose(42 * GB, GB, machine, epochs=2).strategy == "partition"
+    assert "2 epochs repay one copy in parts" in choose(42 * GB, GB, machine, epochs=2).why
+    alone = choose(42 * GB, GB, replace(machine, can_exchange=False), epochs=2)
+    assert (alone.strategy, "2 epochs do not repay it" in alone.why) == ("replicate", True)
+
+
 def test_what_fits_in_no_way_is_said_with_figures() -> None:
     with pytest.raises(StorageError, match=r"5,000,000,000 bytes do not fit: 2 nodes with room for 1,000,000,000"):
         choose(5 * GB, GB, Machine(2, GB))

@@ -16,6 +16,7 @@ import pytest
 import dlio
 from dlio import cli
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.loaders.dataset import load_manifest
 from dlio.manifest import NAME, Manifest
 from dlio.stage import remote
 from dlio.stage.run import run
@@ -156,6 +157,26 @@ def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path
     (dataset.root / NAME).unlink()
     with pytest.raises(ManifestError, match=f"{web.url}/{NAME} does not exist"):
         dlio.stage(web.url, tmp_path / "local")
+
+
+def test_the_copy_of_a_url_is_found_again(
+    web: WebServer, dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StorageError, match=f"no copy of {web.url} is on this node: run dlio stage"):
+        dlio.resolve(web.url)
+    staged = dlio.stage(web.url, tmp_path / "local")
+    monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
+    assert dlio.resolve(web.url) == staged.root
+    assert load_manifest(web.url).root == staged.root
+
+
+def test_any_file_system_of_fsspec_will_do(dataset: Manifest, tmp_path: Path) -> None:
+    """gs:// and others go the same way as memory://, which needs no server and no package of its own."""
+    fsspec.filesystem("memory").put(f"{dataset.root}/", "/packed", recursive=True)
+    staged, summary = run("memory://packed", tmp_path / "local", strategy="replicate")
+    fsspec.filesystem("memory").rm("/packed", recursive=True)
+    assert (staged, summary.source_bytes) == (dataset, dataset.num_bytes)
+    assert damaged_files(staged.root, dataset) == []
 
 
 def test_urls_that_cannot_be(tmp_path: Path) -> None:
