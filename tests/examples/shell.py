@@ -20,7 +20,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "tools" / "examples"
-_LIMIT_SECONDS = 250
+_LIMIT_SECONDS = 550
 _LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "HOROVOD_", "TF_CONFIG", "DLIO_")
 
 

@@ -7,6 +7,8 @@ import re
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.examples import shell
 from tests.examples.conftest import NUM_TEST, NUM_TRAIN
 
@@ -25,6 +27,7 @@ def clusters(num_workers: int) -> list[str]:
     return [json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks]
 
 
+@pytest.mark.timeout(600)
 def test_two_workers_share_every_epoch(cifar10: Path) -> None:
     training = shell.prepare(SCRIPT, cifar10)
     notes = cifar10 / "notes"

@@ -40,20 +40,7 @@ def start(folder: Path, training: str, num_ranks: int, options: str) -> Run:
     return Run(output, shell.steps(ranks, "train"), shell.steps(ranks, "test"))
 
 
-@pytest.fixture(scope="module")
-def runs(imagenet: Path) -> tuple[Run, Run]:
-    """The run that was stopped, and the one that went on."""
-    training = shell.prepare(SCRIPT, imagenet)
-    return start(imagenet, training, 2, f"--steps {STOP}"), start(imagenet, training, 1, "")
-
-
-def test_the_network_is_resnet50() -> None:
-    """It has as many parameters as torchvision's."""
-    network = shell.load(SCRIPT).resnet50(1000)
-    assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
-
-
-def test_every_image_is_trained_on_once_in_each_epoch(runs: tuple[Run, Run]) -> None:
+def trains_on_every_image_once_in_each_epoch(runs: tuple[Run, Run]) -> None:
     steps = runs[0].train + runs[1].train
     assert [len(step) for step in runs[0].train] == [2 * BATCH_SIZE] * STOP
     images = shell.images(steps)
@@ -61,8 +48,8 @@ def test_every_image_is_trained_on_once_in_each_epoch(runs: tuple[Run, Run]) -> 
     assert images[:NUM_TRAIN] != images[NUM_TRAIN:]
 
 
-def test_the_second_run_goes_on_at_the_very_sample(runs: tuple[Run, Run], imagenet: Path) -> None:
-    dataset = PackedDataset(imagenet / "imagenet" / "train", Resize(8))
+def goes_on_at_the_very_sample(runs: tuple[Run, Run], folder: Path) -> None:
+    dataset = PackedDataset(folder / "imagenet" / "train", Resize(8))
     loader = DataLoader(dataset, BATCH_SIZE, shuffle=True, drop_last=True, rank=0, world_size=1)
     loader.set_epoch(1)
     order = list(loader.sampler)
@@ -72,21 +59,38 @@ def test_the_second_run_goes_on_at_the_very_sample(runs: tuple[Run, Run], imagen
     assert shell.images(runs[1].train) == order[reached:]
 
 
-def test_every_validation_image_counts_once(runs: tuple[Run, Run]) -> None:
+def counts_every_validation_image_once(runs: tuple[Run, Run]) -> None:
     for run in runs:
         assert sorted(shell.images(run.test)) == list(range(NUM_TEST))
         assert f"validation: {NUM_TEST} images, top-1 " in run.output
         assert "top-5 100.00%" in run.output, "there are three classes"
 
 
-def test_it_learns_and_says_where_the_time_went(runs: tuple[Run, Run]) -> None:
+def learns_and_says_where_the_time_went(runs: tuple[Run, Run]) -> None:
     output = runs[0].output + runs[1].output
     shell.losses(output)
     counted = re.findall(r"epoch (\d): (\d+) images.*the trainer waited", output)
     assert counted == [("0", "48"), ("1", "16"), ("1", "32")]
 
 
-def test_the_checkpoint_holds_the_end(runs: tuple[Run, Run], imagenet: Path) -> None:
-    state = torch.load(imagenet / "resnet50.pt", weights_only=True)
+def checkpoint_holds_the_end(folder: Path) -> None:
+    state = torch.load(folder / "resnet50.pt", weights_only=True)
     assert (state["loader"]["epoch"], state["loader"]["samples"]) == (2, 0)
-    assert not list(imagenet.glob("*.partial"))
+    assert not list(folder.glob("*.partial"))
+
+
+def test_the_network_is_resnet50() -> None:
+    """It has as many parameters as torchvision's."""
+    network = shell.load(SCRIPT).resnet50(1000)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
+
+
+@pytest.mark.timeout(600)
+def test_a_stopped_run_goes_on_with_another_number_of_ranks(imagenet: Path) -> None:
+    training = shell.prepare(SCRIPT, imagenet)
+    runs = start(imagenet, training, 2, f"--steps {STOP}"), start(imagenet, training, 1, "")
+    trains_on_every_image_once_in_each_epoch(runs)
+    goes_on_at_the_very_sample(runs, imagenet)
+    counts_every_validation_image_once(runs)
+    learns_and_says_where_the_time_went(runs)
+    checkpoint_holds_the_end(imagenet)
