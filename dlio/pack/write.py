@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import socket
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +24,7 @@ from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
 log = logging.getLogger(__name__)
-
-#: What an image counts as: by whether it is ready for crops, and whether it was rewritten for that.
-_COUNTS = {(bool(r), bool(w)): CropReady(r, w, 1 - w) for r in (0, 1) for w in (0, 1)}
+_Image = tuple[bool, bool]  # whether it is ready for crops, and whether it was rewritten for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +102,24 @@ def _write(task: ShardTask, aside: Path) -> Shard:
             written = _write_samples(task, writer)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
     entries = _entries(aside, created, task)
-    counted = written.crop_ready.ready > 0 or task.recode.crop_ready
-    crop_ready = written.crop_ready if counted else None
-    return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), crop_ready, task.inputs)
+    crop_ready = written.crop_ready()
+    counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None
+    return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), counted, task.inputs)
 
 
 @dataclass(slots=True)
 class _Written:
-    """The rows of the samples written, the key of each that was skipped with the reason, and images ready for crops."""
+    """The rows of the samples written, the key of each that was skipped with the reason, and the images by kind."""
 
     table: SampleTableBuilder
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    crop_ready: CropReady = field(default_factory=CropReady)
+    images: Counter[_Image] = field(default_factory=Counter)
+
+    def crop_ready(self) -> CropReady:
+        """Returns how many images are ready for crops."""
+        ready = sum(count for (ready, _), count in self.images.items() if ready)
+        rewritten = sum(count for (_, rewritten), count in self.images.items() if rewritten)
+        return CropReady(ready, rewritten, self.images.total() - rewritten)
 
 
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
@@ -122,7 +127,7 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
             try:
-                sample, crop_ready = _prepared(task, read(index))
+                sample, images = _prepared(task, read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
                 if not task.how.skip_bad:
@@ -130,29 +135,31 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
                 written.skipped.append((task.listing.keys[index], str(error)))
             else:
                 written.table.append(sample)
-                written.crop_ready += crop_ready
+                for image in images:
+                    written.images[image] += 1
     return written
 
 
-def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, CropReady]:
-    """Returns the sample to write, its images checked and recoded, and how many of them are ready for crops."""
+def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, list[_Image]]:
+    """Returns the sample to write, its images checked and recoded, and what became of each."""
     sample = task.listing.schema.check(sample)
-    fields, info, crop_ready = dict(sample.fields), sample.image_info, CropReady()
+    fields, info = dict(sample.fields), sample.image_info
+    images: list[_Image] = []
     for name in task.listing.image_fields:
         try:
             if isinstance(fields[name], list):
                 recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
-                crop_ready = sum((_COUNTS[info.crop_ready, rewritten] for _, info, rewritten in recoded), crop_ready)
+                images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
             else:
                 fields[name], info, rewritten = task.recode.apply(fields[name], inspect_image(fields[name]))
-                crop_ready += _COUNTS[info.crop_ready, rewritten]
+                images.append((info.crop_ready, rewritten))
         except SourceError as error:
             if task.how.skip_bad:
                 raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
-    return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), crop_ready
+    return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), images
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:
