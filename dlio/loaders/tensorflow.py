@@ -13,6 +13,9 @@ is off, since each rank gets its own part, as many batches as every other. Under
     strategy.distribute_datasets_from_function(lambda context: dataset(
         "packed", context.get_per_replica_batch_size(256),
         rank=context.input_pipeline_id, world_size=context.num_input_pipelines))
+
+`model.fit` and `experimental_distribute_dataset` take `dataset(...)` itself, and divide each batch among all replicas
+of the strategy: there `batch_size` is that of all of them together. Horovod's ranks are known from its variables.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ def dataset(
     world_size: int | None = None,
     lanes: int | None = None,
     upright: bool = False,
+    max_skipped: int = 0,
 ) -> tf.data.Dataset:
     """Returns this rank's batches; iterating again gives the next epoch.
 
@@ -72,11 +76,13 @@ def dataset(
         seed: of order and transform, the same on every rank.
         drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated
             where ranks would differ.
-        end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds a bool tensor to each element that is
-            False for samples that were repeated.
+        end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds to each element the weights of its
+            samples, which Keras takes as such: float32 (n,), 0 for samples that were repeated.
         rank, world_size: which process of how many; by default what the launcher tells.
         lanes: see `dlio.loaders.order`; given, the order is that of every other loader, from TFRecord too.
         upright: turn images as their EXIF orientation says.
+        max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
+            one is an error; given, dlio's own loader reads TFRecord, too, and its order is that of every other loader.
 
     Raises:
         ManifestError: there is no data set.
@@ -89,8 +95,8 @@ def dataset(
     check_shuffle(shuffle)
     place = place_from_env() if rank is None or world_size is None else (rank, world_size)
     ends = End(end) if end is not None else End.DROP if drop_remainder else End.PAD
-    samples = PackedSamples(data, transform, upright=upright)
-    if lanes is None and tensorflow_records.reads(samples):
+    samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
+    if lanes is None and not max_skipped and tensorflow_records.reads(samples):
         plan = tensorflow_records.Plan(samples, batch_size, shuffle, seed, ends, *place)
         num_steps = len(plan.steps(0))
         return _finished(tensorflow_records.batches(plan), num_steps)
@@ -112,7 +118,7 @@ def _from_loader(loader: Loader) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
     spec: Batch = {name: _spec(name, kind, size, source.samples.transform) for name, kind in schema.fields}
     if loader.end is End.MASK:
-        spec["valid"] = tf.TensorSpec((size,), tf.bool)
+        spec["valid"] = tf.TensorSpec((size,), tf.float32)
 
     def generate() -> Generator[Any, None, None]:
         for batch in loader:

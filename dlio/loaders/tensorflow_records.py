@@ -144,7 +144,7 @@ def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) 
 
 
 def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor) -> Any:
-    """Returns images, windows, flips, labels, and, where the epoch ends by masking, what is valid, of a batch."""
+    """Returns images, windows, flips, labels, and, where the epoch ends by masking, weights, of a batch."""
     schema = plan.samples.schema
     names = _feature_names(plan.samples)
     label = schema[LABEL]
@@ -161,7 +161,7 @@ def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tens
     if schema.label_offset:
         labels -= tf.cast(schema.label_offset, label.dtype)
     valid = positions < int(plan.steps(0).order.lane_sizes[plan.steps(0).share.lanes[0]])
-    return images, windows, flips, labels, *((valid,) if plan.end is End.MASK else ())
+    return images, windows, flips, labels, *((tf.cast(valid, tf.float32),) if plan.end is End.MASK else ())
 
 
 def _feature_names(samples: PackedSamples) -> dict[str, str]:

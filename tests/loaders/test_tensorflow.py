@@ -60,7 +60,7 @@ def test_ranks_see_every_sample_once_in_equal_steps(packed_here: Manifest, end: 
         elements = list(batches)
         steps.add((len(batches), *(len(element[1]) for element in elements)))
         assert len(elements) == len(batches)
-        valid = np.concatenate([e[2].numpy() if end is End.MASK else np.ones(len(e[1]), bool) for e in elements])
+        valid = np.concatenate([e[2].numpy() == 1 if end is End.MASK else np.ones(len(e[1]), bool) for e in elements])
         seen += [n for n, ok in zip(numbers(elements), valid, strict=True) if ok]
     assert len(steps) == 1
     if end is End.MASK:
@@ -78,7 +78,7 @@ def test_more_ranks_than_shards_share_their_records(packed: Manifest, end: End) 
         batches = dataset(packed, 2, transform=Resize(16), shuffle=True, end=end, rank=rank, world_size=10)
         assert len(list(batches)) == len(batches) == (2 if end is End.DROP else 3)
         for element in batches:
-            valid = element[2].numpy() if end is End.MASK else np.ones(len(element[1]), bool)
+            valid = element[2].numpy() == 1 if end is End.MASK else np.ones(len(element[1]), bool)
             seen += element[0].numpy()[valid][:, 0, 0, 0].tolist()
     assert set(seen) <= set(range(NUM_PHOTOS))
     if end is End.MASK:
@@ -93,7 +93,7 @@ def test_elements_are_fully_specified(packed_here: Manifest) -> None:
     assert policy == tf.data.experimental.AutoShardPolicy.OFF
     padded = dataset(packed_here, 4, transform=Resize((16, 12)), end="mask", **PLACE)
     assert padded.element_spec[0] == tf.TensorSpec((None, 16, 12, 3), tf.uint8)
-    assert padded.element_spec[2] == tf.TensorSpec((None,), tf.bool)
+    assert padded.element_spec[2] == tf.TensorSpec((None,), tf.float32)
     assert [len(labels) for _, labels, _ in padded] == [4] * 10 + [1]
 
 
@@ -202,6 +202,19 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
         manifest = pack_samples(tmp_path / name, schema, samples, num_shards=1, name=name)
         with pytest.raises(tf.errors.OpError, match=r"sample 'some/0\.png': the image cannot be decoded"):
             list(dataset(manifest, 2, transform=Resize(8), **PLACE))
+
+
+@pytest.mark.parametrize("name", ["tfrecord", "recordio"])
+def test_damaged_samples_are_replaced_up_to_a_number(tmp_path: Path, name: str) -> None:
+    schema = Schema.of({"image": "bytes", "label": "int64"})
+    samples = [Sample(str(i), {"image": b"no image" if i in (1, 5) else image(i), "label": i}) for i in range(8)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=2, name=name)
+    batches = dataset(manifest, 4, transform=Resize(8), max_skipped=2, end="mask", **PLACE)
+    rows = [row for _, *columns in batches for row in zip(*(c.numpy().tolist() for c in columns), strict=True)]
+    assert len(rows) == 8 and {label for label, _ in rows} == {0, 2, 3, 4, 6, 7}
+    assert [weight for _, weight in rows] == [1, 0, 1, 1, 1, 0, 1, 1]
+    with pytest.raises(tf.errors.OpError, match=r"sample '[15]': the image cannot be decoded"):
+        list(dataset(manifest, 4, transform=Resize(8), max_skipped=1, **PLACE))
 
 
 def test_keras_fits(packed_here: Manifest) -> None:

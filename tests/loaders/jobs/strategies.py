@@ -25,7 +25,7 @@ def photos(strategy: tf.distribute.Strategy, batches: Any) -> list[list[int]]:
 
     @tf.function
     def step(batch: Any) -> Any:
-        return strategy.run(lambda images, labels, valid: tf.boolean_mask(images, valid), batch)
+        return strategy.run(lambda images, labels, weights: tf.boolean_mask(images, weights > 0), batch)
 
     return [numbers(part.numpy()) for batch in batches for part in strategy.experimental_local_results(step(batch))]
 
@@ -33,8 +33,8 @@ def photos(strategy: tf.distribute.Strategy, batches: Any) -> list[list[int]]:
 def fit(strategy: tf.distribute.Strategy, keras: Any) -> dict[str, list[float]]:
     """Returns the losses and weights of a model that `keras` has fitted for two epochs."""
     with strategy.scope():
-        layers = [keras.layers.Rescaling(1 / 255, input_shape=(16, 16, 3)), keras.layers.Flatten()]
-        model = keras.Sequential([*layers, keras.layers.Dense(3)])
+        layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.layers.Input((16, 16, 3)), *layers])
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     history = model.fit(dataset(DATA, GLOBAL_BATCH, **OPTIONS), epochs=2, verbose=0, shuffle=False)
     return {"losses": history.history["loss"], "weights": [float(tf.reduce_sum(w)) for w in model.weights]}
