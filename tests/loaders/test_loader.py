@@ -336,6 +336,36 @@ def test_no_more_is_made_than_the_bound_allows() -> None:
     assert len(begun) == 8
 
 
+def test_what_batches_read_is_announced_ahead_of_them_and_cannot_fail() -> None:
+    announced = [threading.Event() for _ in range(4)]
+
+    def announce(number: int) -> None:
+        announced[number].set()
+        raise StorageError("the disk is gone")
+
+    def works() -> Iterator[Work[int]]:
+        for number in range(4):
+            last = announced[min(number + 2, 3)]
+            yield Work(number, (lambda last=last: last.wait(60),), announce=partial(announce, number))  # type: ignore[misc]
+
+    assert list(ahead(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
+    assert all(event.is_set() for event in announced)
+
+
+def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) -> None:
+    samples = PackedSamples(packed, Resize(512))  # 8 images take 6 MB
+    loader = Loader(ArrayBatches(samples), 8, place=lambda: (0, 1), num_threads=2)
+    held = [batch["image"] for batch in loader]
+    first = [image.copy() for image in held]
+    for batch in loader:
+        assert not any(np.shares_memory(batch["image"], image) for image in held)
+    assert all((now == before).all() for now, before in zip(held, first, strict=True))
+    del held, batch
+    places = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
+    assert len(places) <= 4
+    loader.close()
+
+
 def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
     go_on = threading.Event()
 
