@@ -32,9 +32,10 @@ struct Target {
   Layout layout;
 };
 
-// Resizes a part of `pixels` to the target, mirrored left to right where `flip`. The triangle filter widens with the scale, as
-// in Pillow's Image.resize(..., BILINEAR, box): columns first, rounded to 8 bits, then rows, weights of 22 bits. Equal to
-// Pillow bit for bit; 1 of 255 off where Pillow takes the rows first (very tall images). Throws std::bad_alloc.
+// Resizes a part of `pixels` to the target, mirrored left to right where `flip`. The triangle filter widens with the
+// scale, as in Pillow's Image.resize(..., BILINEAR, box): columns first, rounded to 8 bits, then rows, weights of 22
+// bits. Equal to Pillow bit for bit; 1 of 255 off where Pillow takes the rows first (very tall images). Throws
+// std::bad_alloc.
 void resize(const Pixels& pixels, const Part& part, bool flip, const Target& target);
 
 }  // namespace dlio

@@ -1,6 +1,6 @@
 // One input of libFuzzer: 16 bytes of wishes (box, output size, layout), then a JPEG. Goes through every entry point of
-// the core, and stops where two ways to the same pixels disagree. Input, output and, under DLIO_SANITIZED, the core's own
-// buffers have exactly the size they need, so that AddressSanitizer sees the first byte beyond.
+// the core, and stops where two ways to the same pixels disagree. Input, output and, under DLIO_SANITIZED, the core's
+// own buffers have exactly the size they need, so that AddressSanitizer sees the first byte beyond.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -58,7 +58,7 @@ std::optional<dlio::Image> decode_or_nothing(dlio::Bytes jpeg) {
   }
 }
 
-// Decodes parts of the wished box: one between pixels, and all of it, which must give what the box without a part gives.
+// Decodes parts of the wished box: one between pixels, and all of it, which must give what the box alone gives.
 void check_part(dlio::Bytes jpeg, const std::uint8_t* wishes, const dlio::Target& target) {
   const dlio::RequestedBox box{wish(wishes, 0), wish(wishes, 1), wish(wishes, 2), wish(wishes, 3)};
   const double width = box.width, height = box.height;
