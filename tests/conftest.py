@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from hypothesis import settings
 
 settings.register_profile("dlio", deadline=None)  # a timing never decides a test
 settings.load_profile("dlio")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
