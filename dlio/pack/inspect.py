@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from functools import lru_cache
 
 from dlio import jpeg
 from dlio.errors import DataError, SourceError
@@ -21,6 +22,7 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, g
 _JPEG_END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
 _SCAN = 0xDA
+_info = lru_cache(1 << 12)(ImageInfo)  # most images of a data set have a few sizes
 
 
 def inspect_image(data: bytes) -> ImageInfo:
@@ -48,7 +50,7 @@ def _png(data: bytes) -> ImageInfo:
         raise SourceError("it is no image: its PNG header is damaged")
     if not data.endswith(_PNG_END) and data.rfind(_PNG_END) < 0:
         raise SourceError("it is cut off: the end of the PNG is missing")
-    return ImageInfo("PNG", height, width, _PNG_CHANNELS[color])
+    return _info("PNG", height, width, _PNG_CHANNELS[color])
 
 
 def _jpeg_by_core(data: bytes) -> ImageInfo | None:
@@ -56,7 +58,7 @@ def _jpeg_by_core(data: bytes) -> ImageInfo | None:
         found = jpeg.probe(data)
     except DataError as error:
         raise SourceError(str(error)) from None
-    return found and ImageInfo("JPEG", found.height, found.width, found.components, found.crop_ready)
+    return found and _info("JPEG", found.height, found.width, found.components, found.crop_ready)
 
 
 def _jpeg(data: bytes) -> ImageInfo:

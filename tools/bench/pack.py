@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from images import SETS, make_set
 from numpy.typing import NDArray
-from pack_peers import QUALITY, SHORTER_EDGE, installed
+from pack_peers import PEERS, QUALITY, SHORTER_EDGE, installed
 
 FORMATS = ("recordio", "webdataset", "tfrecord", "lmdb", "hdf5")
 TABLES = ("big", "small", "encode", "start", "memory")
@@ -192,6 +192,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sync", action="store_true", help="wait for the disk")
     args = parser.parse_args()
+    for name in sorted(set(PEERS) - installed()):
+        print(f"left out: {name}, which needs the package {PEERS[name][1]}")
     others = {"encode": encode, "start": start, "memory": memory}
     for table in args.tables:
         others[table](args) if table in others else rates(table, args)
