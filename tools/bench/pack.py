@@ -97,8 +97,9 @@ def print_rates(title: str, found: dict[str, NDArray[np.float64]], count: int, b
         rate, cpu = 1 / np.median(slopes[:, 0]), np.median(slopes[:, 1]) * 1e6
         ratio = np.median(each[base][:, 0] / slopes[:, 0]) if base in each else np.nan
         whole = np.median(found[way][:, 2])
-        peers = found.get(way.replace("dlio", "peer"), found[way])
-        times = f"{whole:.2f} | {whole - count / rate:.2f} | {np.median(peers[:, 2] / found[way][:, 2]):.1f}"
+        peers = found.get(way.replace("dlio", "peer")) if way.startswith("dlio") else None
+        beside = "" if peers is None else f"{np.median(peers[:, 2] / found[way][:, 2]):.1f}"
+        times = f"{whole:.2f} | {whole - count / rate:.2f} | {beside}"
         print(f"| {way} | {rate:,.0f} | {ratio:.2f} | {cpu:.1f} | {times} |")
 
 

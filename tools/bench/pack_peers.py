@@ -2,7 +2,8 @@
 
 ROOT holds a folder of images for each class. Each packer reads the files one after the other and hands them to its
 library's writer, in one process; `im2rec` has the processes that MXNet's script has. MXNet's last package (1.9.1) asks
-for numpy 1.23 and Python below 3.11, so loops that do what its code does stand for it, with OpenCV (`pip install opencv-python-headless`).
+for numpy 1.23 and Python below 3.11, so loops that do what its code does stand for it; they need OpenCV
+(`pip install opencv-python-headless`).
 """
 
 from __future__ import annotations
