@@ -150,10 +150,14 @@ class Loader:
         Raises:
             CorruptRecordError, StorageError: when the batch that needs the record is reached.
         """
-        key = derive(self.seed, epoch, _AUGMENTATION)
+        key = self.key(epoch)
         works = (self.source.work(step, key) for step in steps)
         made = ahead(works, self.num_threads, self.prefetch, self.timeout)
         return self._watched(self._timed(self._watched(made)))
+
+    def key(self, epoch: int) -> int:
+        """Returns what names the random choices of the transforms in an epoch."""
+        return derive(self.seed, epoch, _AUGMENTATION)
 
     def _timed(self, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """Yields what is made, and keeps the time that the consumer waits for it."""

@@ -6,14 +6,15 @@ import multiprocessing
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Subset
 
 from dlio.errors import CorruptRecordError, ManifestError, StorageError, UsageError
 from dlio.images import RandomResizedCrop, Resize
@@ -155,6 +156,22 @@ def test_distributed_sampler_and_subset_work(packed: Manifest) -> None:
         seen += numbers(DataLoader(dataset, batch_size=4, sampler=sampler))
     assert set(seen) == set(range(NUM_PHOTOS)) and len(seen) == NUM_PHOTOS + 1
     assert numbers(DataLoader(Subset(dataset, [5, 3, 3]), batch_size=2)) == [5, 3, 3]
+    dataset.packed.close()
+
+
+def test_a_batch_sampler_asks_for_whole_batches(packed: Manifest) -> None:
+    class Counted(PackedDataset):
+        asked: ClassVar[list[list[int]]] = []
+
+        def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+            self.asked.append(list(indices))
+            return super().__getitems__(indices)
+
+    dataset = Counted(packed, transform=Resize(16))
+    batches = BatchSampler(RandomSampler(dataset, generator=torch.Generator().manual_seed(3)), 4, drop_last=True)
+    seen = numbers(DataLoader(dataset, batch_sampler=batches))
+    assert [len(asked) for asked in dataset.asked] == [4] * 10
+    assert seen == [number for asked in dataset.asked for number in asked] and len(set(seen)) == 40
     dataset.packed.close()
 
 
