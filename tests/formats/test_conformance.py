@@ -287,7 +287,7 @@ def test_a_full_disk_is_raised_and_both_files_are_closed(each_container, tmp_pat
     writer = each_container.module.Writer(tmp_path / "shard", IMAGE_CLASSIFICATION, open_full)
     if not opened:
         writer.close()
-        pytest.skip(f"{each_container.name} has a library write its file")
+        pytest.skip(f"{each_container.name} opens its file itself")
     with pytest.raises(StorageError, match="no space"):
         for sample in _labelled(["a", "b", "c"] * 50):
             writer.write(sample)
