@@ -8,6 +8,7 @@ from pathlib import Path
 from dlio import formats
 from dlio.cli import main
 from dlio.images import CenterCrop
+from dlio.loaders import batches
 from dlio.loaders.dataset import PackedSamples
 from dlio.manifest import NAME, Manifest
 from dlio.pack.adopt import index
@@ -37,7 +38,9 @@ def adopt(folder: Path, name: str, **options) -> tuple[Manifest, list[tuple[str,
 def batch(root: Path, indices: list[int]) -> dict:
     """Returns a decoded batch as the loaders have it."""
     with closing(PackedSamples(root, CenterCrop(8))) as packed_samples:
-        return packed_samples.batch(indices, 0)
+        made = batches.empty(packed_samples, len(indices))
+        batches.fill(packed_samples, made, 0, indices, 0)
+        return made
 
 
 def write_records(path: Path, name: str, records: list[tuple[str, dict]], types: dict[str, str]) -> Path:
