@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dlio import files
@@ -40,12 +40,14 @@ class Claim:
         owner: who made it.
         token: a name of its own, for the owner's unfinished files.
         state: "held", "released" (another may go on), or why the owner failed.
+        errno: the system's number of that failure, if it has one.
     """
 
     number: int
     owner: Owner
     token: str
     state: str = "held"
+    errno: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -84,10 +86,11 @@ def claimed(
             yield mine, previous
             _remove(folder)
         except Exception as error:
-            _rewrite(path, mine, f"failed: {error}")
+            number = error.errno if isinstance(error, OSError) else None
+            _rewrite(path, replace(mine, state=f"failed: {error}", errno=number))
             raise
         except BaseException:
-            _rewrite(path, mine, "released")
+            _rewrite(path, replace(mine, state="released"))
             raise
 
 
@@ -179,7 +182,8 @@ def _wait_for_claim(
     while not is_done():
         latest = _latest(folder)
         if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
-            raise StorageError(f"the process {latest.owner.pid} that staged for this node {latest.state}")
+            problem = f"the process {latest.owner.pid} that staged for this node {latest.state}"
+            raise StorageError(latest.errno, problem) if latest.errno else StorageError(problem)
         if latest is not None and not latest.is_over:
             if not patient:
                 return None
@@ -229,7 +233,8 @@ def _latest(folder: Path) -> Claim | None:
 def _parse(number: int, text: str) -> Claim:
     try:
         record = json.loads(text)
-        return Claim(number, Owner(**record["owner"]), str(record["token"]), str(record["state"]))
+        owner, token, state = Owner(**record["owner"]), str(record["token"]), str(record["state"])
+        return Claim(number, owner, token, state, record.get("errno"))
     except (ValueError, KeyError, TypeError):  # cut off by a crash of the machine, since when nobody lives
         return Claim(number, Owner("", "", 0, 0), "unknown", "released")
 
@@ -251,14 +256,15 @@ def _make(folder: Path, number: int) -> Claim | None:
 
 
 def _text(claim: Claim) -> str:
-    return json.dumps({"owner": asdict(claim.owner), "token": claim.token, "state": claim.state})
+    record = {"owner": asdict(claim.owner), "token": claim.token, "state": claim.state, "errno": claim.errno}
+    return json.dumps(record)
 
 
-def _rewrite(path: Path, claim: Claim, state: str) -> None:
+def _rewrite(path: Path, claim: Claim) -> None:
     """Says in the claim how it ended; where even that fails, the owner's death says it."""
     aside = path.with_name(f".{claim.token}")
     try:
-        aside.write_text(_text(Claim(claim.number, claim.owner, claim.token, state)))
+        aside.write_text(_text(claim))
         aside.replace(path)
     except OSError:
         return

@@ -74,9 +74,9 @@ def stage(args: argparse.Namespace) -> int:
     topology = Topology.from_env()
     source = source_of(args.dataset)
     manifest = source.manifest
-    _fill_in_dest(args, manifest, topology)
+    chosen = args.dest or _chosen_dest(args, manifest, topology)
     if args.dry_run:
-        return _preview(args, source, topology)
+        return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
     options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs)
     with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
@@ -145,20 +145,20 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _fill_in_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> None:
-    """Chooses the folder where the user names none, and says which."""
-    if args.dest is None:
-        from dlio.stage.destination import choose_dest
+def _chosen_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> Path:
+    """Returns the folder that is taken where the user names none, and says which."""
+    from dlio.stage.destination import choose_dest
 
-        args.dest, system = choose_dest(manifest, topology, strategy=args.strategy, copies=args.copies)
-        say(args, f"staging to {args.dest}, on {system}")
+    dest, system = choose_dest(manifest, topology, strategy=args.strategy, copies=args.copies)
+    say(args, f"staging to {dest}, on {system}")
+    return dest
 
 
-def _preview(args: argparse.Namespace, source: Source, topology: Topology) -> int:
+def _preview(args: argparse.Namespace, source: Source, dest: Path, topology: Topology) -> int:
     from dlio.stage.decide import preview
 
     shown = preview(
-        source, args.dest, strategy=args.strategy, copies=args.copies, epochs=args.epochs, topology=topology
+        source, dest, strategy=args.strategy, copies=args.copies, epochs=args.epochs, topology=topology
     )
     return print_report(args, shown.to_json())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dlio.errors import StorageError, UsageError
@@ -15,12 +16,12 @@ from dlio.topology import Topology
 
 
 def choose_dest(
-    manifest: Manifest, topology: Topology, *, strategy: str = "auto", copies: int = 1
+    manifest: Manifest, topology: Topology, *, strategy: str = "auto", copies: int = 1, without: Sequence[Path] = ()
 ) -> tuple[Path, FileSystem]:
     """Returns the first of this node's local folders that has the data set, else has room, and its file system.
 
     The order is that of `local_folders`; what unused copies take counts as room. Where the whole fits nowhere, `auto`
-    gets the roomiest folder, since parts may fit there.
+    gets the roomiest folder, since parts may fit there. Folders `without` are left out: they proved full.
 
     Raises:
         UsageError: the strategy stripe, which needs a folder that all nodes see.
@@ -28,7 +29,7 @@ def choose_dest(
     """
     if strategy == "stripe":
         raise UsageError("the strategy stripe needs DEST: name a folder on the shared file system")
-    folders = [folder.absolute() for _, folder in local_folders()]
+    folders = [path for path in (folder.absolute() for _, folder in local_folders()) if path not in without]
     for folder in folders:
         if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in copies_at(folder)):
             return folder, filesystem_of(folder)

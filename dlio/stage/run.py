@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import pkgutil
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
-from dlio.errors import UsageError
+from dlio.errors import StorageError, UsageError
 from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
@@ -20,6 +21,7 @@ from dlio.stage.decide import decide
 from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, NodeProgress, Options
+from dlio.stage.ring import can_exchange
 from dlio.stage.source import Source, source_of
 from dlio.topology import Topology
 
@@ -68,6 +70,9 @@ def run(
 ) -> tuple[Manifest, Summary]:
     """Returns the staged manifest and the summary; everything else is as in `dlio.stage`, `watch` as in `Job`.
 
+    A local folder that was chosen here and fills up meanwhile is given back, and the next one with room is taken,
+    unless all nodes copy together.
+
     Raises:
         DlioError: as `dlio.stage` says.
     """
@@ -77,10 +82,26 @@ def run(
     source = source_of(dataset)
     manifest = source.manifest
     topology = topology or Topology.from_env()
-    if dest is None:
-        dest, system = choose_dest(manifest, topology, strategy=strategy, copies=options.copies)
-        _log.info("staging to %s, on %s", dest, system)
-    dest = Path(dest).absolute()
+    if dest is not None:
+        job = Job(source, Path(dest).absolute(), topology, options, report, watch)
+        return _carry_out(job, strategy, allow_shared, started)
+    full: list[Path] = []
+    while True:
+        dest, system = choose_dest(manifest, topology, strategy=strategy, copies=options.copies, without=full)
+        _log.log(logging.WARNING if full else logging.INFO, "staging to %s, on %s", dest, system)
+        try:
+            return _carry_out(Job(source, dest, topology, options, report, watch), strategy, allow_shared, started)
+        except StorageError as error:
+            together = strategy == "broadcast" or (strategy == "auto" and can_exchange(topology))
+            if together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _log.warning("%s", error)
+            full.append(dest)
+
+
+def _carry_out(job: Job, strategy: str, allow_shared: bool, started: float) -> tuple[Manifest, Summary]:
+    """Returns what `run` does, for the folder `job.dest`."""
+    manifest, dest, topology, options = job.manifest, job.dest, job.topology, job.options
     check_dest(manifest, dest)
     system = filesystem_of(dest)
     if system.shared and not allow_shared and strategy != "stripe":
@@ -90,9 +111,8 @@ def run(
         )
     if strategy == "auto":
         decision = decide(manifest, dest, topology, options.epochs)
-        strategy, options = decision.strategy, replace(options, copies=decision.copies)
+        strategy, job = decision.strategy, replace(job, options=replace(options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
-    job = Job(source, dest, topology, options, report, watch)
     outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dlio.manifest import Manifest
 from dlio.stage.destination import choose_dest
 from dlio.topology import Topology
 
-from .conftest import MiB, assert_staged, node, write_dataset
+from .conftest import Forked, MiB, assert_staged, node, write_dataset
 
 
 @pytest.fixture
@@ -50,6 +51,32 @@ def test_the_command_says_which_folder_it_takes(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"staging to {disks[1]}, on tmpfs at {disks[1]}"
     assert lines[-1] == str(disks[1] / "dlio" / dataset.content_id)
+
+
+def test_a_folder_that_fills_up_meanwhile_is_given_back_and_the_next_is_taken(
+    small_disk: Callable[[str], Path], disks: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = small_disk("size=30m")
+    monkeypatch.setenv("SLURM_TMPDIR", str(first))
+    source = write_dataset(tmp_path / "source", [6 * MiB] * 4)
+
+    def fill_up(_: int) -> None:
+        if not (first / "hog").exists():
+            (first / "hog").write_bytes(bytes(20 * MiB))
+
+    waiting = Forked(lambda: wait_and_stage(source, first))
+    staged = dlio.stage(source, report=fill_up)
+    assert staged.root == disks[1] / "dlio" / source.content_id
+    assert_staged(staged, source)
+    assert waiting.wait() == 0
+    assert not list(first.glob("dlio/[!.]*"))
+
+
+def wait_and_stage(source: Manifest, first: Path) -> None:
+    """Stages once another process has claimed the copy; what that one meets, this one does as well."""
+    while not list(first.glob("dlio/.claims/*/1")):
+        time.sleep(0.001)
+    assert dlio.stage(source).root.parent.parent != first
 
 
 def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_path: Path) -> None:
