@@ -65,20 +65,16 @@ class Bench:
     def prepare(self) -> None:
         """Makes what is not there yet of the images and the ways' data."""
         for images in sorted({TASKS[task].data for task in self.args.tasks}):
-            self._must(run_child(self.args.peers, "images", images, self.args.data))
+            _must(run_child(self.args.peers, "images", images, self.args.data))
             for name, way in self.ways.items():
                 tasks = [task for task in self.args.tasks if task in way.TASKS and TASKS[task].data == images]
                 out = self.data(way, images)
-                if not tasks or out.exists():
+                is_own = name.startswith("dlio")  # its files are as new as its code
+                if not tasks or (out.exists() and not is_own):
                     continue
                 made = run_child(self.python(name), "prepare", name, self.args.data / images / "all", out)
                 if isinstance(made, Failure):
                     self.failures |= {task: self.failures[task] | {way.NAME: made} for task in tasks}
-
-    def _must(self, made: dict[str, Any] | Failure) -> dict[str, Any]:
-        if isinstance(made, Failure):
-            raise SystemExit(made.reason)
-        return made
 
     def round(self) -> None:
         """Runs every way once in every task."""
@@ -98,7 +94,7 @@ class Bench:
         if "jpeg" not in self.args.tasks or not {DLIO, CROP_READY} <= names.keys():
             return {}
         folders = [self.data(names[name], "big") for name in (DLIO, CROP_READY)]
-        return self._must(run_child(sys.executable, "rank", *folders))
+        return _must(run_child(sys.executable, "rank", *folders))
 
     def report(self) -> str:
         """Returns the tables."""
@@ -108,6 +104,12 @@ class Bench:
         }
         parts = [task_table(TASKS[task], found, self.failures[task]) for task, found in tables.items()]
         return "\n".join([*parts, targets(tables, self.rank())])
+
+
+def _must(made: dict[str, Any] | Failure) -> dict[str, Any]:
+    if isinstance(made, Failure):
+        raise SystemExit(made.reason)
+    return made
 
 
 def main() -> None:

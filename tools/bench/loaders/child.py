@@ -29,6 +29,7 @@ def prepare(way: Way, images: Path, out: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     way.prepare(images, aside)
+    shutil.rmtree(out, ignore_errors=True)
     aside.rename(out)
 
 

@@ -23,7 +23,8 @@ class Task:
         name: as given to `--tasks`.
         title: what the table says.
         data: the set, of `tools.bench.images.SETS`.
-        pixels: height and width of the crops, uint8; None hands out records as they are stored.
+        pixels: height and width of the crops, uint8; None hands out records as they are stored,
+            copied, in memory of their own.
         shuffle: whether in random order.
         warm_up: images until the loader counts as running; it is measured over twice as many.
     """

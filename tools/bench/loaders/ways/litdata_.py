@@ -41,7 +41,8 @@ def batches(data: Path, task: Task) -> Iterator[Any]:
 
         def __getitem__(self, index: Any) -> Any:
             sample = super().__getitem__(index)
-            image = random_crop(sample["image"], task.pixels) if task.pixels else sample["image"]
+            view = sample["image"]
+            image = random_crop(view, task.pixels) if task.pixels else bytes(view)
             return {"image": image, "label": sample["label"]}
 
     samples = Crops(str(data / "chunks"), shuffle=task.shuffle, drop_last=True)
