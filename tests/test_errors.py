@@ -24,6 +24,7 @@ EXIT_CODES = {
     errors.SchemaError: 3,
     errors.ManifestError: 3,
     errors.CorruptRecordError: 3,
+    errors.UnsupportedJpegError: 3,
     errors.StorageError: 4,
     errors.DigestError: 4,
     errors.TimedOutError: 4,

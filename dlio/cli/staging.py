@@ -16,6 +16,7 @@ from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
+from dlio.stage import strategies
 
 if TYPE_CHECKING:
     from dlio.stage.job import NodeProgress
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
 
 def add_verbs(verbs: Any) -> None:
     """Adds these verbs to the command line."""
-    from dlio.stage.run import strategy_names
-
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
     bring.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
     where = "a folder on node-local storage (default: the first that has room); on Lustre for stripe"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=Path, help=where)
-    bring.add_argument("--strategy", default="auto", choices=["auto", *strategy_names()], help="who copies what")
+    bring.add_argument("--strategy", default="auto", choices=["auto", *strategies.names()], help="who copies what")
     bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
     bring.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
     bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="stripe: targets for each file")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
-import pkgutil
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -52,11 +51,6 @@ class Summary:
     seconds: float
 
 
-def strategy_names() -> list[str]:
-    """Returns the names of all strategies, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(strategies.__path__))
-
-
 def run(
     dataset: str | PathLike[str] | Manifest | Source,
     dest: str | PathLike[str] | None,
@@ -77,8 +71,8 @@ def run(
         DlioError: as `dlio.stage` says.
     """
     started = time.monotonic()
-    if strategy not in ("auto", *strategy_names()):
-        raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategy_names())}")
+    if strategy not in ("auto", *strategies.names()):
+        raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategies.names())}")
     source = source_of(dataset)
     manifest = source.manifest
     topology = topology or Topology.from_env()
