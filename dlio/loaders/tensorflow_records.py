@@ -28,6 +28,7 @@ from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
+from dlio.loaders.tensorflow_images import decode
 from dlio.sample import Field
 
 _SHUFFLE_BYTES = 64 << 20
@@ -35,7 +36,6 @@ _INTERLEAVED = 16  # shards read in turn; each holds a buffer of _READ_BYTES
 _READ_BYTES = 1 << 20
 _AUGMENTATION = 1
 _GRAPH_SEED = 87654321  # TensorFlow's own where no other is set
-_MARGIN = 2  # pixels
 
 
 def reads(samples: PackedSamples) -> bool:
@@ -98,10 +98,11 @@ class Plan:
 
 def batches(plan: Plan) -> tf.data.Dataset:
     """Returns the batches of the rank; iterating again gives the next epoch."""
-    signature = (tf.TensorSpec((None,), tf.string), tf.TensorSpec((None,), tf.int64), tf.TensorSpec((), tf.int64))
+    numbers = tf.TensorSpec((None,), tf.int64)
+    signature = ((tf.TensorSpec((None,), tf.string), numbers, numbers), tf.TensorSpec((), tf.int64))
     counter = count()
     epochs = tf.data.Dataset.from_generator(lambda: _next_epoch(plan, counter), output_signature=signature)
-    numbered = epochs.flat_map(lambda paths, firsts, epoch: _records(plan, paths, firsts, epoch))
+    numbered = epochs.flat_map(lambda shards, epoch: _records(plan, shards, epoch))
     drops = plan.end is End.DROP
     parsed = numbered.batch(plan.batch_size, drop_remainder=drops).map(
         lambda *columns: _parse(plan, *columns), num_parallel_calls=tf.data.AUTOTUNE
@@ -109,28 +110,28 @@ def batches(plan: Plan) -> tf.data.Dataset:
     if plan.samples.transform is None:
         return parsed.map(lambda image, window, flip, *rest: (image, *rest))
     decoded = parsed.unbatch().map(
-        lambda image, window, flip, *rest: (_decode(image, window, flip, plan.samples.transform.output_size), *rest),
+        lambda image, window, flip, *rest: (decode(image, window, flip, plan.samples.transform.output_size), *rest),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     return decoded.batch(plan.batch_size, drop_remainder=drops)
 
 
 def _next_epoch(plan: Plan, counter: Iterator[int]) -> Iterator[Any]:
-    """Yields, once, the shards to read in the next epoch, the number of each one's first sample, and the epoch."""
+    """Yields, once, the shards to read in the next epoch (path, number of the first sample, count), and the epoch."""
     steps = plan.steps(next(counter))
     manifest = plan.samples.manifest
     firsts = steps.order.lane(steps.share.lanes[0]).firsts
     numbers = np.searchsorted(steps.order.offsets, firsts, side="right") - 1
     paths = [str(manifest.root / manifest.shards[number].files[0].name) for number in numbers]
-    yield paths, firsts, steps.order.epoch
+    yield (paths, firsts, [manifest.shards[number].num_samples for number in numbers]), steps.order.epoch
 
 
-def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) -> tf.data.Dataset:
+def _records(plan: Plan, shards: tuple[tf.Tensor, ...], epoch: tf.Tensor) -> tf.data.Dataset:
     """Returns (position in the lane, epoch, number, record) of each sample of the rank in one epoch."""
     steps = plan.steps(0)
     share, stop = steps.share, steps.stop
-    numbered = tf.data.Dataset.from_tensor_slices((paths, firsts)).interleave(
-        lambda path, first: tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).enumerate(first),
+    numbered = tf.data.Dataset.from_tensor_slices(shards).interleave(
+        lambda path, first, count: _shard(plan, path, first, count),
         cycle_length=plan.num_interleaved,
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
@@ -143,6 +144,32 @@ def _records(plan: Plan, paths: tf.Tensor, firsts: tf.Tensor, epoch: tf.Tensor) 
     return places.map(lambda position, numbered: (position, epoch, *numbered))
 
 
+def _shard(plan: Plan, path: tf.Tensor, first: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
+    """Returns (number, record) of each sample of a shard; records are empty where TensorFlow cannot read on."""
+
+    def checked(path: Any, first: Any) -> Any:
+        plan.samples.key(int(first))  # opens the shard, so that a missing or a shortened one is named
+        return path
+
+    path = tf.numpy_function(checked, [path, first], tf.string)
+    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors()
+    return records.concatenate(tf.data.Dataset.from_tensors("").repeat()).take(count).enumerate(first)
+
+
+def _refuse_empty(plan: Plan, numbers: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
+    """Returns `records`; where one is empty, the damage is looked for, and raised with its name."""
+
+    def look(numbers: Any) -> Any:
+        shard, _ = plan.samples.manifest.locate(int(numbers[0]))
+        for number in range(*plan.samples.manifest.offsets[shard : shard + 2]):
+            plan.samples.read([number])
+        raise plan.samples.damage(int(numbers[0]), "TensorFlow cannot read the record: see what `dlio verify` says")
+
+    empty = tf.equal(tf.strings.length(records), 0)
+    lost = tf.boolean_mask(numbers, empty)
+    return tf.cond(tf.reduce_any(empty), lambda: tf.numpy_function(look, [lost], tf.string), lambda: records)
+
+
 def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor) -> Any:
     """Returns images, windows, flips, labels, and, where the epoch ends by masking, weights, of a batch."""
     schema = plan.samples.schema
@@ -150,7 +177,7 @@ def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tens
     label = schema[LABEL]
     stored = tf.float32 if np.dtype(label.dtype).kind == "f" else tf.int64
     features = tf.io.parse_example(
-        records,
+        tf.ensure_shape(_refuse_empty(plan, numbers, records), (None,)),
         {
             names[IMAGE]: tf.io.FixedLenFeature([], tf.string),
             names[LABEL]: tf.io.FixedLenFeature(label.shape, stored),
@@ -195,30 +222,3 @@ def _windows(plan: Plan, images: tf.Tensor, numbers: tf.Tensor, epochs: tf.Tenso
 
     planned, flips = tf.numpy_function(windows, [images, numbers, epochs], (tf.float32, tf.bool))
     return tf.ensure_shape(planned, (None, 2, 4)), tf.ensure_shape(flips, (None,))
-
-
-def _decode(image: tf.Tensor, window: tf.Tensor, flip: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Returns one window as uint8 (height, width, 3)."""
-    left, top, width, height = tf.unstack(tf.cast(window[0], tf.int32))
-    pixels = tf.cond(
-        tf.io.is_jpeg(image),
-        lambda: _decode_jpeg(image, left, top, width, height),
-        lambda: tf.io.decode_image(image, 3, expand_animations=False)[top : top + height, left : left + width],
-    )
-    scale = tf.cast(tf.stack(size), tf.float32) / window[1, 3:1:-1]  # tf.image.resize does this for a whole image
-    resized = tf.raw_ops.ScaleAndTranslate(
-        images=pixels[None], size=size, scale=scale, translation=-window[1, 1::-1] * scale, kernel_type="triangle"
-    )[0]
-    resized = tf.cond(flip, lambda: tf.reverse(resized, [1]), lambda: resized)
-    return tf.ensure_shape(tf.cast(tf.round(tf.clip_by_value(resized, 0, 255)), tf.uint8), (*size, 3))
-
-
-def _decode_jpeg(image: tf.Tensor, left: tf.Tensor, top: tf.Tensor, width: tf.Tensor, height: tf.Tensor) -> tf.Tensor:
-    """Returns a box, decoded with a margin: at a window's edge libjpeg lacks the chroma on the other side."""
-    full_height, full_width, _ = tf.unstack(tf.io.extract_jpeg_shape(image))
-    x, y = tf.maximum(left - _MARGIN, 0), tf.maximum(top - _MARGIN, 0)
-    right = tf.minimum(left + width + _MARGIN, full_width)
-    bottom = tf.minimum(top + height + _MARGIN, full_height)
-    window = tf.stack([y, x, bottom - y, right - x])
-    pixels = tf.io.decode_and_crop_jpeg(image, window, channels=3, dct_method="INTEGER_ACCURATE")
-    return pixels[top - y : top - y + height, left - x : left - x + width]

@@ -5,7 +5,9 @@ One file, since the import is slow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,31 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
         manifest = pack_samples(tmp_path / name, schema, samples, num_shards=1, name=name)
         with pytest.raises(tf.errors.OpError, match=r"sample 'some/0\.png': the image cannot be decoded"):
             list(dataset(manifest, 2, transform=Resize(8), **PLACE))
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (flip_a_bit, r"shard-0*2\.tfrecord, record \d+, offset \d+: "),
+        (Path.unlink, r"cannot open .*shard-0*2\.tfrecord"),
+        (lambda path: os.truncate(path, 9), r"shard-0*2\.tfrecord.*found 9"),
+    ],
+    ids=["bit", "missing", "short"],
+)
+def test_what_tensorflow_cannot_read_is_named(
+    packed: Manifest, tmp_path: Path, damage: Callable[[Path], object], problem: str, shuffle: bool
+) -> None:
+    folder = Path(shutil.copytree(packed.root, tmp_path / "copy"))
+    damage(folder / packed.shards[2].files[0].name)
+    with pytest.raises(tf.errors.OpError, match=problem):
+        list(dataset(folder, 4, transform=Resize(8), shuffle=shuffle, **PLACE))
 
 
 @pytest.mark.parametrize("name", ["tfrecord", "recordio"])
