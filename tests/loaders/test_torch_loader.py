@@ -1,13 +1,9 @@
-"""dlio's DataLoader in the place of torch's: its arguments, errors and batches; two real ranks; states."""
+"""dlio's DataLoader in the place of torch's: its arguments, errors and batches; states."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -208,68 +204,6 @@ def test_leaving_the_loop_ends_the_threads(packed: Manifest) -> None:
     assert not [t.name for t in threading.enumerate() if t.name.startswith("dlio")]
     assert numbers(loader) == list(range(NUM_PHOTOS))
     loader.close()
-
-
-RANK_SCRIPT = """
-import json, sys
-import torch, torch.distributed as dist
-from dlio.images import Resize
-from dlio.loaders.torch import DataLoader, PackedDataset
-
-dist.init_process_group("gloo")
-dataset = PackedDataset(sys.argv[1], transform=Resize(16))
-loader = DataLoader(dataset, shuffle=True, num_workers=2, **json.loads(sys.argv[2]))
-weight = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-for epoch in range(2):
-    seen = []
-    for images, labels, *rest in loader:
-        weight(images[:, :1, 0, 0].float()).mean().backward()  # hangs if ranks take unequal steps
-        valid = rest[0] if rest else torch.ones(len(labels), dtype=torch.bool)
-        seen.append(images[valid][:, 0, 0, 0].tolist())
-    gathered = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, seen)
-    if dist.get_rank() == 0:
-        print(json.dumps(gathered), flush=True)
-dist.destroy_process_group()
-"""
-
-
-def run_ranks(tmp_path: Path, packed: Manifest, world_size: int, options: dict[str, Any]) -> list[Any]:
-    """Runs real ranks with gloo and returns, for each epoch, the samples of each rank's batches."""
-    script = tmp_path / "rank.py"
-    script.write_text(RANK_SCRIPT)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, packed.root, json.dumps(options)],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0] * world_size
-    return [json.loads(line) for line in outputs[0].splitlines()]
-
-
-@pytest.mark.parametrize(
-    "options", [{"end": "mask"}, {"drop_last": True}, {"end": "mask", "lanes": 2, "batch_size": 2}], ids=str
-)
-def test_two_real_ranks_take_equal_steps_and_see_every_sample_once(
-    packed: Manifest, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    options = {"batch_size": 3} | options
-    epochs = run_ranks(tmp_path, packed, 2, options)
-    assert len(epochs) == 2 and epochs[0] != epochs[1]
-    for epoch in epochs:
-        assert len(epoch[0]) == len(epoch[1])
-        seen = [number for rank in epoch for batch in rank for number in batch]
-        assert sorted(seen) == (list(range(NUM_PHOTOS)) if "end" in options else sorted(set(seen)))
-        assert len(seen) == (36 if options.get("drop_last") else NUM_PHOTOS)
 
 
 @pytest.mark.parametrize(
