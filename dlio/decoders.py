@@ -59,7 +59,7 @@ def decode_batch(
     sizes, for_core, problems = _heads(pictures, upright)
     windows = transform.plan(sizes, keys)
     statuses = np.full(len(pictures), jpeg.LEFT_TO_PILLOW)
-    if any(for_core):
+    if for_core.any():
         buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
         statuses[for_core] = _decode_by_core(buffers, windows, out)[for_core]
     rows = out.transpose(0, 2, 3, 1) if out.shape[1:] == (3, *transform.output_size) else out
@@ -84,41 +84,35 @@ def measure(pictures: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:
     return sizes, problems
 
 
-def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, list[bool], dict[int, str]]:
+def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, npt.NDArray[np.bool_], dict[int, str]]:
     """Returns sizes, which images the core decodes, and what is wrong with some, by row."""
-    heads = [_head(picture, upright) for picture in pictures]
-    problems = {row: head for row, head in enumerate(heads) if isinstance(head, str)}
-    sizes = np.array([(1, 1) if isinstance(head, str) else head[:2] for head in heads], dtype=np.int64)
-    return sizes.reshape(-1, 2), [not isinstance(head, str) and head[2] for head in heads], problems
-
-
-def _head(picture: Picture, upright: bool) -> tuple[int, int, bool] | str:
-    """Returns height, width and whether the core decodes it; or what is wrong."""
-    try:
-        height, width, for_core = _core_head(picture, upright) or _pillow_head(picture, upright)
+    sizes = jpeg.measure(pictures)
+    if upright:
+        sizes[[jpeg.is_for_core(picture) and _may_be_turned(picture) for picture in pictures]] = 0
+    for_core = sizes[:, 0] > 0
+    problems = {}
+    for row in np.flatnonzero(~for_core).tolist():
+        try:
+            sizes[row] = _size(pictures[row], upright)
+        except pillow.ERRORS as error:
+            sizes[row], problems[row] = 1, _problem(error)
+        height, width = sizes[row].tolist()
         if width * height > MAX_PIXELS:
-            return f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
-        return height, width, for_core
-    except pillow.ERRORS as error:
-        return _problem(error)
+            problems[row] = f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
+            sizes[row] = 1
+    return sizes, for_core, problems
 
 
-def _core_head(picture: Picture, upright: bool) -> tuple[int, int, bool] | None:
-    """Returns height, width and True of an image for the core; None of others."""
-    probe = jpeg.probe(picture)
-    if probe is None or (upright and _may_be_turned(picture)):
-        return None
-    return probe.height, probe.width, True
-
-
-def _pillow_head(picture: Picture, upright: bool) -> tuple[int, int, bool]:
+def _size(picture: Picture, upright: bool) -> tuple[int, int]:
+    """Returns height and width of an image that the core does not decode; raises one of `pillow.ERRORS`."""
+    jpeg.probe(picture)  # tells what is wrong with a JPEG
     image = _open(picture)
     if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
         image = _whole(picture, upright)  # only Pillow knows what it makes of odd orientations and of TIFF's
-    return image.height, image.width, False
+    return image.height, image.width
 
 
-def _may_be_turned(picture: Picture) -> bool:
+def _may_be_turned(picture: bytes) -> bool:
     """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
     return b"Exif\0" in picture or b"tiff:Orientation" in picture
 

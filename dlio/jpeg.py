@@ -6,6 +6,7 @@ that the core leaves to it (CMYK, 12 bit). What the core finds damaged is an err
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 from dlio import native
@@ -40,6 +41,15 @@ def probe(data: object) -> native.Probe | None:
     if not found.complete:
         raise DataError(f"{TRUNCATED}: its end is missing")
     return found
+
+
+def measure(pictures: Sequence[object]) -> npt.NDArray[np.int64]:
+    """Returns heights and widths, int64 (n, 2), of the JPEGs that `probe` returns something of; of others 0, 0."""
+    import numpy as np
+
+    if not native.available:
+        return np.zeros((len(pictures), 2), dtype=np.int64)
+    return native.measure([picture if is_for_core(picture) else b"" for picture in pictures])
 
 
 def decode(data: object) -> npt.NDArray[np.uint8] | None:

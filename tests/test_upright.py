@@ -82,3 +82,10 @@ def test_the_cores_orientation_is_pillows_of_shorts_and_longs():
             pillows = opened.getexif().get(0x0112, 1)
         known = isinstance(pillows, int) and 1 <= pillows <= 8
         assert native.probe(data).orientation == (pillows if known else 1), name
+
+
+def test_pixels_have_no_orientation():
+    pixels = np.frombuffer(b"\xff\xd8\xffExif\0" * 9, np.uint8).reshape(4, 6, 3)
+    out = np.empty((1, 4, 6, 3), np.uint8)
+    assert decoders.decode_batch([pixels], Resize((4, 6)), derive_each(0, np.arange(1)), out, upright=True) == {}
+    assert np.array_equal(out[0], pixels)

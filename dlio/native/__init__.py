@@ -5,6 +5,7 @@
     decode_parts(buffers, boxes, parts, ...)     the same of parts that begin and end between pixels
     decode(jpeg)                                 all pixels
     probe(jpeg)                                  what the headers say
+    measure(buffers)                             heights and widths of many
     status_message(status)                       what a status of decode_batch means
     available                                    whether there is a core that can be loaded
     missing(purpose)                             the error that says why there is none
@@ -29,7 +30,16 @@ from typing import TYPE_CHECKING, Any
 from dlio.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from dlio.native._jpeg import Probe, decode, decode_batch, decode_parts, make_crop_ready, probe, status_message
+    from dlio.native._jpeg import (
+        Probe,
+        decode,
+        decode_batch,
+        decode_parts,
+        make_crop_ready,
+        measure,
+        probe,
+        status_message,
+    )
 
 __all__ = [
     "Probe",
@@ -38,6 +48,7 @@ __all__ = [
     "decode_batch",
     "decode_parts",
     "make_crop_ready",
+    "measure",
     "missing",
     "probe",
     "status_message",

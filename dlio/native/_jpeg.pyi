@@ -117,6 +117,18 @@ def probe(jpeg: Buffer) -> Probe:
         MemoryError: there is not enough memory.
     """
 
+def measure(buffers: list[Any]) -> NDArray[np.int64]:
+    """Returns heights and widths, int64 (n, 2), of JPEGs that probe finds nothing wrong with and whose end is there.
+
+    Of any other it returns 0, 0: `probe` tells why.
+
+    Args:
+        buffers: n objects with the buffer protocol, which nobody changes meanwhile.
+
+    Raises:
+        TypeError, BufferError: as decode_batch.
+    """
+
 MAX_PIXELS: int
 """The most pixels an image may have."""
 

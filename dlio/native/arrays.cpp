@@ -65,13 +65,6 @@ Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
           channels_last ? Layout::height_width_channels : Layout::channels_height_width};
 }
 
-std::vector<BufferView> view_all(const nb::list& buffers) {
-  std::vector<BufferView> views;
-  views.reserve(nb::len(buffers));
-  for (nb::handle buffer : buffers) views.emplace_back(buffer);
-  return views;
-}
-
 }  // namespace
 
 BufferView::BufferView(nb::handle object) {
@@ -86,6 +79,13 @@ BufferView::BufferView(BufferView&& other) noexcept : view_(std::exchange(other.
 
 Bytes BufferView::bytes() const noexcept {
   return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
+}
+
+std::vector<BufferView> view_all(const nb::list& buffers) {
+  std::vector<BufferView> views;
+  views.reserve(nb::len(buffers));
+  for (nb::handle buffer : buffers) views.emplace_back(buffer);
+  return views;
 }
 
 Request BatchArrays::request(std::size_t i) const noexcept {
@@ -115,12 +115,6 @@ const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t n
   check_dtype("parts", parts, nb::dtype<double>(), "float64");
   check_fours("parts", parts, num_images);
   return static_cast<const RequestedPart*>(parts.data());
-}
-
-nb::object new_int32_array(std::size_t size) {
-  auto* data = new std::int32_t[size]();
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
-  return nb::ndarray<nb::numpy, std::int32_t>(data, {size}, owner).cast();
 }
 
 nb::object to_array(Image image) {

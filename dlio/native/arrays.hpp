@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "decode.hpp"
@@ -29,6 +30,9 @@ class BufferView {
   Py_buffer view_{};
 };
 
+// Raises as BufferView.
+std::vector<BufferView> view_all(const nb::list& buffers);
+
 // The arguments of decode_batch and decode_parts.
 struct BatchArrays {
   std::vector<BufferView> views;
@@ -47,7 +51,16 @@ BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxe
                         const nb::ndarray<>& out);
 const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t num_images);
 
-nb::object new_int32_array(std::size_t size);
+// Returns a new array of zeros, and sets `data` to them.
+template <class Number>
+nb::object new_array(std::initializer_list<std::size_t> shape, Number*& data) {
+  std::size_t size = 1;
+  for (const std::size_t length : shape) size *= length;
+  data = new Number[size]();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<Number*>(p); });
+  return nb::ndarray<nb::numpy, Number>(data, shape, owner).cast();
+}
+
 nb::object to_array(Image image);
 
 }  // namespace dlio

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <string>
+#include <vector>
 
 #include "arrays.hpp"
 #include "crop_ready.hpp"
@@ -40,8 +41,8 @@ nb::object decode_to_array(nb::object jpeg) {
 }
 
 nb::object decode_all(const BatchArrays& batch) {
-  nb::object statuses = new_int32_array(batch.size());
-  auto* status = static_cast<std::int32_t*>(nb::cast<nb::ndarray<>>(statuses).data());
+  std::int32_t* status = nullptr;
+  nb::object statuses = new_array({batch.size()}, status);
   {
     nb::gil_scoped_release unlocked;
     for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -67,6 +68,21 @@ Probe probe_buffer(nb::object jpeg) {
   const BufferView view(jpeg);
   nb::gil_scoped_release unlocked;
   return probe(view.bytes());
+}
+
+nb::object measure_all(const nb::list& buffers) {
+  const std::vector<BufferView> views = view_all(buffers);
+  std::int64_t* numbers = nullptr;
+  nb::object sizes = new_array({views.size(), 2}, numbers);
+  {
+    nb::gil_scoped_release unlocked;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const Size size = measure(views[i].bytes());
+      numbers[2 * i] = size.height;
+      numbers[2 * i + 1] = size.width;
+    }
+  }
+  return sizes;
 }
 
 std::string status_message(std::int32_t status) {
@@ -122,6 +138,7 @@ NB_MODULE(_jpeg, module) {
   module.def("decode_parts", dlio::decode_parts, "buffers"_a, "boxes"_a.noconvert(), "parts"_a.noconvert(),
              "flips"_a.noconvert(), "out"_a.noconvert());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
+  module.def("measure", dlio::measure_all, "buffers"_a);
   module.def("status_message", dlio::status_message, "status"_a);
   module.attr("MAX_PIXELS") = dlio::kMaxPixels;
   module.attr("TAKES_OUR_DECODER") = dlio::libjpeg_takes_our_decoder();  // now, while one thread runs

@@ -1,6 +1,7 @@
 #include "probe.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "exif.hpp"
 #include "scan.hpp"
@@ -56,6 +57,17 @@ Probe probe(Bytes jpeg) {
           is_crop_ready(jpeg, parse_frame(jpeg)),
           has_end(*info.src),
           find_orientation(info)};
+}
+
+Size measure(Bytes jpeg) noexcept {
+  try {
+    OpenJpeg open(jpeg);
+    const jpeg_decompress_struct& info = open.info();
+    if (has_end(*info.src)) return {info.image_height, info.image_width};
+  } catch (const JpegError&) {
+  } catch (const std::bad_alloc&) {
+  }
+  return {0, 0};
 }
 
 }  // namespace dlio

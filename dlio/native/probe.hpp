@@ -22,4 +22,12 @@ struct Probe {
 // Throws JpegError where the headers are bad.
 Probe probe(Bytes jpeg);
 
+struct Size {
+  std::int64_t height;
+  std::int64_t width;
+};
+
+// What probe finds of a JPEG that it finds nothing wrong with; 0 x 0 of any other.
+Size measure(Bytes jpeg) noexcept;
+
 }  // namespace dlio

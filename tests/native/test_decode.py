@@ -1,4 +1,4 @@
-"""decode, decode_batch and probe: values, statuses, messages, arguments."""
+"""decode, decode_batch, measure and probe: values, statuses, messages, arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 from dlio import native
 from dlio.errors import DataError
-from dlio.native import decode, decode_batch, make_crop_ready, probe, status_message
+from dlio.native import decode, decode_batch, make_crop_ready, measure, probe, status_message
 from tests.native.jpegs import SUBSAMPLINGS, encode, jpeg, picture
 
 _BOX = np.array([[0, 0, 50, 40]], np.int32)
@@ -44,6 +44,18 @@ def test_probe(subsampling: str) -> None:
     assert (found.progressive, found.crop_ready, found.orientation) == (False, False, 1)
     assert probe(jpeg(60, 50, "4:2:0", progressive=True)).progressive
     assert repr(found).startswith("Probe(width=60, height=50,")
+
+
+def test_measure_tells_the_sizes_of_whole_jpegs_only() -> None:
+    good = [jpeg(60, 50, subsampling, progressive=progressive) for subsampling in SUBSAMPLINGS for progressive in (False, True)]
+    bad = [b"", b"no jpeg", good[0][:-2], good[0][:30]]
+    sizes = measure([*good, *bad, memoryview(good[0])])
+    assert sizes.dtype == np.int64
+    assert sizes.tolist() == [[50, 60]] * len(good) + [[0, 0]] * len(bad) + [[50, 60]]
+    assert measure([]).shape == (0, 2)
+    for wrong, error in (([None], TypeError), ((good[0],), TypeError), ([memoryview(b"1234")[::2]], BufferError)):
+        with pytest.raises(error):
+            measure(wrong)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

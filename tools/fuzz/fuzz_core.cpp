@@ -120,16 +120,24 @@ void check_rewritten(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::op
   check_box(ready, wishes, same);
 }
 
+void check_size(dlio::Bytes jpeg) {
+  const dlio::Size size = dlio::measure(jpeg);
+  try {
+    const dlio::Probe found = dlio::probe(jpeg);
+    const std::int64_t height = found.complete ? found.height : 0, width = found.complete ? found.width : 0;
+    require(size.height == height && size.width == width, "measure finds what probe does");
+  } catch (const dlio::JpegError&) {
+    require(size.height == 0 && size.width == 0, "measure refuses what probe does");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < kWishBytes) return 0;
   const Exact copy(data + kWishBytes, size - kWishBytes);
   const dlio::Bytes jpeg = copy.bytes();
-  try {
-    dlio::probe(jpeg);
-  } catch (const dlio::JpegError&) {
-  }
+  check_size(jpeg);
   const std::optional<dlio::Image> whole = decode_or_nothing(jpeg);
   check_box(jpeg, data, whole);
   check_rewritten(jpeg, data, whole);
