@@ -270,8 +270,21 @@ def _rewrite(path: Path, claim: Claim) -> None:
         return
 
 
-def _remove(folder: Path) -> None:
-    """Removes the claims on work that is done."""
+def forget(folder: Path) -> None:
+    """Removes the claims in the folder, and in those below it, of owners who are surely done or dead."""
+    for below in folder.glob("*/"):
+        forget(below)
+    latest = _latest(folder)
+    if not is_in_progress(folder):
+        with suppress(FileNotFoundError):
+            _remove(folder, up_to=latest.number if latest else 0)
+    with suppress(OSError):  # somebody has made a claim since
+        folder.rmdir()
+
+
+def _remove(folder: Path, up_to: int | None = None) -> None:
+    """Removes the claims on work that is done, those with higher numbers excepted."""
     for path in folder.iterdir():
-        if not path.is_dir():
+        later = up_to is not None and path.name.isdecimal() and int(path.name) > up_to
+        if not later and not path.is_dir():
             path.unlink(missing_ok=True)

@@ -33,11 +33,25 @@ class Owner:
         """Returns whether the process still runs; None where that cannot be known from here."""
         if (self.node, self.namespace) != (node_id(), _namespace()):
             return None
-        return start_time(self.pid) == self.started
+        started = start_time(self.pid)
+        return None if started is None and _is_hidden(self.pid) else started == self.started
 
 
 def _namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _is_hidden(pid: int) -> bool:
+    """Returns whether /proc hides a process that is there: another user's, where it is mounted with hidepid."""
+    if Path(f"/proc/{pid}/stat").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def start_time(pid: int) -> int | None:

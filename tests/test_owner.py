@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
+from dataclasses import astuple
 from pathlib import Path
+
+import pytest
 
 from dlio.owner import Owner
 
@@ -26,3 +31,12 @@ def test_a_zombie_is_dead() -> None:
     started = int(stat.read_text().rpartition(")")[2].split()[19])
     assert Owner(me.node, me.namespace, child.pid, started).is_alive() is False
     child.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts /proc anew and becomes another user")
+def test_a_process_that_proc_hides_is_not_taken_for_dead() -> None:
+    me = Owner.current()
+    look = f"from dlio.owner import Owner; import sys; sys.exit(Owner{astuple(me)!r}.is_alive() is not None)"
+    hidden = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=2001 --regid=2001 --clear-groups "$@"'
+    command = ["unshare", "--mount", "sh", "-c", hidden, "sh", sys.executable, "-c", look]
+    assert subprocess.run(command, check=False).returncode == 0

@@ -5,14 +5,15 @@ Only folders with dlio's marker are ever removed, and of these only ones that no
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dlio import files
-from dlio.claim import is_in_progress
+from dlio.claim import forget, is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME
@@ -21,7 +22,8 @@ from dlio.stage.lease import drop, job_name, leases, take
 from dlio.stage.source import is_url, source_of
 
 STAGED_VARIABLE = "DLIO_STAGED"
-_REMOVED = ".removed-"
+# What goes is renamed twice: to the first name while its leases are read again, to the second once it is certain.
+_LEAVING, _REMOVED = ".leaving-", ".removed-"
 
 
 def copies(dest: Path) -> list[StagedFolder]:
@@ -78,17 +80,37 @@ def remove_unused(folder: StagedFolder) -> bool:
     """
     if is_in_use(folder):
         return False
-    away = StagedFolder(folder.dest, f"{_REMOVED}{secrets.token_hex(8)}")
+    token = secrets.token_hex(8)
+    away, doomed = (StagedFolder(folder.dest, prefix + f"{token}-{folder.copy}") for prefix in (_LEAVING, _REMOVED))
     try:
         folder.path.rename(away.path)
-    except OSError:
+        if is_in_use(folder) and not folder.path.exists():
+            away.path.rename(folder.path)
+            return False
+        with suppress(OSError):
+            forget(folder.claims)  # before it takes time: a job that stages anew meanwhile has a claim of its own
+        away.path.rename(doomed.path)
+    except OSError:  # another user's, or another process was quicker: it removes it, or gave it back
         return False
-    if is_in_use(folder) and not folder.path.exists():
-        away.path.rename(folder.path)
-        return False
-    away.remove()
-    shutil.rmtree(folder.claims, ignore_errors=True)
+    _discard(doomed)
     return True
+
+
+def _discard(folder: StagedFolder) -> None:
+    """Removes a copy that has been renamed for it, or what an interrupted removal left; others may be at the same.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    try:
+        if folder.marker.exists():
+            folder.remove()
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+    for empty in (folder.marker.parent, folder.path):
+        with suppress(OSError):
+            empty.rmdir()
 
 
 def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
@@ -104,20 +126,36 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     """
     removed = []
     for folder in [Path(dest).absolute()] if dest is not None else _places():
+        if not keep:
+            _give_back(folder / "dlio")
         for copy in copies(folder):
             drop(copy, job_name() if job is None else job)
             if not keep and remove_unused(copy):
                 removed.append(copy.path)
         if not keep:
-            _sweep(folder / "dlio")
+            _sweep(folder)
     return removed
 
 
-def _sweep(cache: Path) -> None:
-    """Removes what interrupted removals left, then the cache's own folders if nothing is left in them."""
+def _give_back(cache: Path) -> None:
+    """Gives the copies that were neither kept nor removed when their removal was interrupted their names again."""
+    for leaving in cache.glob(f"{_LEAVING}*"):
+        token_and_copy = leaving.name.removeprefix(_LEAVING)
+        copy = cache / token_and_copy.partition("-")[2]
+        with suppress(OSError):  # decided meanwhile, or another user's
+            leaving.rename(cache / (_REMOVED + token_and_copy) if copy.exists() else copy)
+
+
+def _sweep(dest: Path) -> None:
+    """Removes what interrupted removals left, then the cache's own folders if nothing is left in them.
+
+    Raises:
+        StorageError: a copy cannot be removed.
+    """
+    cache = dest / "dlio"
     for leftover in cache.glob(f"{_REMOVED}*"):
-        with files.storage_errors("remove", leftover):
-            shutil.rmtree(leftover)
+        if leftover.lstat().st_uid == os.geteuid():
+            _discard(StagedFolder(dest, leftover.name))
     below = (folder for pattern in (".claims/*/*", ".claims/*", ".leases/*") for folder in cache.glob(pattern))
     for folder in (*below, cache / ".claims", cache / ".leases", cache):
         try:

@@ -84,7 +84,7 @@ def fill(
     Raises:
         DigestError, StorageError: as `fetch` says.
     """
-    with residue_removed(folder):
+    with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
         missing = [file for file in wanted if not folder.has(file)]
         begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
@@ -93,20 +93,19 @@ def fill(
 
 
 @contextmanager
-def residue_removed(folder: StagedFolder) -> Iterator[None]:
+def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
     """Gives back the room of a copy that failed.
 
-    On a full disk all of it goes, since others need the room, unless other nodes fill the same folder; else only what
-    is not whole, and the next try goes on with the rest. An interrupt leaves everything as it is.
+    On a full disk all of it goes, since others need the room, unless other nodes fill the same folder or it was whole
+    before and may be in use; else only what is not whole, and the next try goes on with the rest. An interrupt leaves
+    everything as it is.
     """
     try:
         yield
     except Exception as error:
         full = isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full and not folder.share:
+        if full and not folder.share and not folder.has_manifest():
             folder.remove()
-        else:
-            shutil.rmtree(folder.unfinished, ignore_errors=True)
+        else:  # one's own only: whoever took this process for dead may be going on
+            shutil.rmtree(folder.aside(mine), ignore_errors=True)
         raise
-
-

@@ -179,7 +179,13 @@ class StagedFolder:
             for entry in self.path.iterdir():
                 if entry.name != CONTROL:
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-            shutil.rmtree(self.path)
+            shutil.rmtree(self.path / CONTROL / "aside", ignore_errors=True)
+            for entry in self.marker.parent.iterdir():
+                if entry.name != MARKER:
+                    entry.unlink()
+            self.marker.unlink()
+            self.marker.parent.rmdir()
+            self.path.rmdir()
 
 
 def open_up(dest: Path) -> None:
@@ -192,9 +198,29 @@ def open_up(dest: Path) -> None:
         dest.mkdir(parents=True, exist_ok=True)
         mode = dest.stat().st_mode & 0o1777
         for folder in (dest / "dlio", dest / "dlio" / ".claims", dest / "dlio" / ".leases"):
-            if not folder.exists():
-                folder.mkdir(exist_ok=True)
-                folder.chmod(mode)
+            make_open(folder, mode)
+
+
+def make_open(folder: Path, mode: int) -> None:
+    """Makes a folder with a mode that the umask does not narrow; one that is there is left as it is.
+
+    The mode is set through the folder itself and never its name, where another user may have put a link meanwhile.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    made = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(made).st_uid == os.geteuid():
+            os.fchmod(made, mode)
+    finally:
+        os.close(made)
 
 
 def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dlio import files
 from dlio.owner import Owner, start_time
-from dlio.stage.folder import StagedFolder
+from dlio.stage.folder import StagedFolder, make_open
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
 # A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
@@ -70,9 +70,7 @@ def take(folder: StagedFolder) -> None:
     name = job or f"session-{holder.pid}-{holder.started}"
     aside = folder.leases / f".{secrets.token_hex(8)}"
     try:
-        folder.leases.mkdir(exist_ok=True)
-        if _is_mine(folder.leases):
-            folder.leases.chmod(folder.leases.parent.stat().st_mode & 0o1777)
+        make_open(folder.leases, folder.leases.parent.stat().st_mode & 0o1777)
         try:
             aside.write_text(json.dumps(asdict(lease)))
             aside.replace(folder.leases / name)
@@ -80,10 +78,6 @@ def take(folder: StagedFolder) -> None:
             aside.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("%s is used without a lease, and may be removed meanwhile: %s", folder.path, error)
-
-
-def _is_mine(path: Path) -> bool:
-    return path.stat().st_uid == os.geteuid()
 
 
 def _session() -> Owner:

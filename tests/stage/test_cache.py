@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -14,10 +15,13 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.claim import Claim, claimed, is_in_progress
 from dlio.errors import StorageError
 from dlio.manifest import Manifest
+from dlio.owner import Owner
 from dlio.stage.cache import clean, copies, is_in_use, resolve
 from dlio.stage.decide import preview
+from dlio.stage.fetch import residue_removed
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import Lease, job_name, leases, take
 
@@ -134,6 +138,56 @@ def test_only_what_bears_our_marker_is_ever_removed(dataset: Manifest, tmp_path:
     assert unmarked.root.exists()
     with pytest.raises(StorageError, match="bears no dlio marker"):
         folder_of(unmarked).remove()
+
+
+def test_a_removal_that_was_cut_short_is_finished_or_taken_back(dataset: Manifest, tmp_path: Path) -> None:
+    """Another process's `clean` comes while the fate of a copy is open, or finds what a killed one left."""
+    staged = dlio.stage(dataset, tmp_path / "local")
+    cache = staged.root.parent
+    staged.root.rename(cache / f".leaving-0123456789abcdef-{staged.root.name}")
+    assert clean(tmp_path / "local", job="none") == []
+    assert_staged(staged, dataset)
+    staged.root.rename(cache / f".removed-0123456789abcdef-{staged.root.name}")
+    (cache / ".removed-by-hand").mkdir()
+    (cache / ".removed-by-hand" / "thesis.tex").touch()
+    assert clean(tmp_path / "local", job="none") == []
+    assert [path.name for path in cache.glob(".removed-*")] == [".removed-by-hand"]
+    assert (cache / ".removed-by-hand" / "thesis.tex").exists()
+
+
+def test_a_job_that_stages_anew_during_a_removal_keeps_its_claim(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    remove = StagedFolder.remove
+
+    def staged_anew(removed: StagedFolder) -> None:
+        with claimed(folder.claims, lambda: False):
+            remove(removed)
+            assert is_in_progress(folder.claims)
+
+    monkeypatch.setattr(StagedFolder, "remove", staged_anew)
+    assert clean(tmp_path / "local") == [folder.path]
+
+
+def test_a_link_in_place_of_a_folder_of_leases_opens_no_other_folder(dataset: Manifest, tmp_path: Path) -> None:
+    private = tmp_path / "home"
+    private.mkdir(mode=0o700)
+    (tmp_path / "local" / "dlio" / ".leases").mkdir(parents=True)
+    (tmp_path / "local").chmod(0o1777)
+    (tmp_path / "local" / "dlio" / ".leases" / dataset.content_id).symlink_to(private)
+    dlio.stage(dataset, tmp_path / "local")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_an_owner_that_woke_up_spares_the_files_of_its_successor(dataset: Manifest, tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path / "local", dataset.content_id)
+    sleeper, successor = (Claim(number, Owner.current(), f"token{number}") for number in (1, 2))
+    for claim in (sleeper, successor):
+        folder.aside(claim).mkdir(parents=True)
+    with pytest.raises(StorageError), residue_removed(folder, sleeper):
+        raise StorageError("no such folder any more")
+    assert list(folder.unfinished.iterdir()) == [folder.aside(successor)]
 
 
 def test_a_link_in_a_copy_is_removed_and_not_followed(dataset: Manifest, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
         claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
         if claim is None:
             return Place(folder, frozenset(), None), ""
-        stack.enter_context(residue_removed(folder))
+        stack.enter_context(residue_removed(folder, claim[0]))
         aside = folder.begin(str(job.source), *claim)
         missing = [file for file in files if not folder.has(file)]
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
