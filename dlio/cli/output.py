@@ -41,7 +41,7 @@ def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:
         print(json.dumps(report))
         return EXIT_DONE
     for name, value in report.items():
-        shown = f"{value:,} ({format_size(value)})" if name.endswith("bytes") else value
+        shown = f"{value:,} ({format_size(value)})" if "bytes" in name.split("_") else value
         say(args, f"{name.replace('_', ' '):20} {_line(shown)}")
     return EXIT_DONE
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, count, dataset_argument, size
+from dlio.cli.options import add_verb, count, size
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
@@ -19,7 +19,7 @@ from dlio.sizes import format_size
 from dlio.stage import strategies
 
 if TYPE_CHECKING:
-    from dlio.stage.job import NodeProgress
+    from dlio.stage.job import NodeProgress, Options
     from dlio.stage.source import Source
     from dlio.topology import Topology
 
@@ -28,7 +28,7 @@ def add_verbs(verbs: Any) -> None:
     """Adds these verbs to the command line."""
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
-    bring.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
+    _dataset_or_url(bring)
     where = "a folder on node-local storage (default: the first that has room); on Lustre for stripe"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=Path, help=where)
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategies.names()], help="who copies what")
@@ -47,14 +47,19 @@ def add_verbs(verbs: Any) -> None:
     sweep.add_argument("--keep", action="store_true", help="end the leases only, and leave the copies for the next job")
 
 
+def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
+
+
 def _plan_options(verb: argparse.ArgumentParser) -> None:
-    dataset_argument(verb)
+    _dataset_or_url(verb)
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
     verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
     verb.add_argument("--source-rate", type=size, default=5 * 10**9, metavar="SIZE", help="all nodes' bytes a second")
     verb.add_argument("--client-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, from the source")
     verb.add_argument("--network-rate", type=size, default=10**10, metavar="SIZE", help="one node's, to another")
     verb.add_argument("--local-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, to its storage")
+    verb.add_argument("--osts", type=count, default=0, metavar="N", help="stripe: storage targets (default: enough)")
     verb.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
 
@@ -65,7 +70,6 @@ def stage(args: argparse.Namespace) -> int:
     A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
     With --json one process of each node prints an object: its first, and any other that had to copy in its place.
     """
-    from dlio.stage.job import Options
     from dlio.stage.run import run
     from dlio.stage.source import source_of
     from dlio.topology import Topology
@@ -77,7 +81,6 @@ def stage(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
-    options = Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs)
     with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, manifest.num_bytes, topology)
         staged, summary = run(
@@ -85,7 +88,7 @@ def stage(args: argparse.Namespace) -> int:
             args.dest,
             strategy=args.strategy,
             topology=topology,
-            options=options,
+            options=_options(args),
             allow_shared=args.allow_shared,
             report=shown.here,
             watch=shown.everywhere,
@@ -101,6 +104,12 @@ def stage(args: argparse.Namespace) -> int:
     )
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+def _options(args: argparse.Namespace) -> Options:
+    from dlio.stage.job import Options
+
+    return Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs)
 
 
 class _Shown:
@@ -157,7 +166,12 @@ def _preview(args: argparse.Namespace, source: Source, dest: Path, topology: Top
     from dlio.stage.decide import preview
 
     shown = preview(
-        source, dest, strategy=args.strategy, copies=args.copies, epochs=args.epochs, topology=topology
+        source,
+        dest,
+        strategy=args.strategy,
+        options=_options(args),
+        topology=topology,
+        allow_shared=args.allow_shared,
     )
     return print_report(args, shown.to_json())
 
@@ -168,14 +182,19 @@ def plan(args: argparse.Namespace) -> int:
     The first line, or the key `chosen`, is what `auto` would take there.
     """
     from dlio.stage import model
+    from dlio.stage.source import source_of
 
-    manifest = Manifest.load(args.dataset)
+    manifest = source_of(args.dataset).manifest
     machine = model.Machine(
         args.nodes, args.local_free, True, args.source_rate, args.client_rate, args.network_rate, args.local_rate
     )
     largest = max((shard.num_bytes for shard in manifest.shards), default=0)
     chosen = model.choose(manifest.num_bytes, largest, machine, args.epochs)
     ways = model.all_ways(manifest.num_bytes, machine, args.copies)
+    if args.osts:
+        files = sum(len(shard.files) for shard in manifest.shards)
+        striped = model.striped(manifest.num_bytes, files, machine, args.osts)
+        ways = [striped if way.strategy == "stripe" else way for way in ways]
     if args.json:
         return print_report(args, {"chosen": asdict(chosen), "ways": [asdict(way) for way in ways]})
     say(args, f"auto takes {chosen.strategy}: {chosen.why}")
@@ -183,7 +202,7 @@ def plan(args: argparse.Namespace) -> int:
         say(
             args,
             f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
-            f"{format_size(way.source_bytes):>10} read from the source",
+            f"{format_size(way.source_bytes):>10} read from the source{f': {way.why}' if way.why else ''}",
         )
     return EXIT_DONE
 

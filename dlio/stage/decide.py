@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import StorageError
+from dlio.errors import StorageError, UsageError
 from dlio.filesystems import filesystem_of, memory_left
 from dlio.manifest import Manifest
-from dlio.stage import model
+from dlio.sizes import format_size
+from dlio.stage import model, striping
 from dlio.stage.cache import room
 from dlio.stage.folder import check_dest, folder_for_us
-from dlio.stage.job import all_files
+from dlio.stage.job import Job, Options, all_files
 from dlio.stage.model import Decision, Machine
+from dlio.stage.plan import numbered, part
 from dlio.stage.ring import can_exchange, world
 from dlio.stage.source import Source, source_of
+from dlio.stage.strategies.stripe import layouts
 from dlio.topology import Topology, node_id
 
+_NO_OPTIONS = Options()
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of what is left: the training needs the other half
 
 
@@ -30,14 +35,17 @@ class Preview:
         path: where the data set would come to lie on this node.
         content_id: its content id.
         file_system: what the destination lies on.
-        pays_after_epochs: after how many epochs staging has paid for itself, at the model's default rates.
+        pays_after_epochs: after how many epochs staging has paid for itself, at the model's default rates; None for
+            never.
+        layout: how files are to be striped; "" where stripes are not chosen.
     """
 
     decision: Decision
     path: str
     content_id: str
     file_system: str
-    pays_after_epochs: float
+    pays_after_epochs: float | None
+    layout: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields in one flat dictionary."""
@@ -49,32 +57,63 @@ def preview(
     dest: str | Path,
     *,
     strategy: str = "auto",
-    copies: int = 1,
-    epochs: int = 0,
+    options: Options = _NO_OPTIONS,
     topology: Topology | None = None,
+    allow_shared: bool = False,
 ) -> Preview:
     """Returns what `dlio.stage` with the same arguments would do; nothing is written.
 
     Raises:
         DlioError: as `dlio.stage` says.
     """
-    manifest = source_of(dataset).manifest
-    topology, dest = topology or Topology.from_env(), Path(dest).absolute()
-    check_dest(manifest, dest)
-    machine = machine_of(manifest, dest, topology)
+    source = source_of(dataset)
+    job = Job(source, Path(dest).absolute(), topology or Topology.from_env(), options)
+    check_dest(job.manifest, job.dest)
+    check_local(job.dest, strategy, allow_shared)
+    machine = machine_of(job.manifest, job.dest, job.topology)
     if strategy == "auto":
-        decision = decide(manifest, dest, topology, epochs)
+        decision = decide(job.manifest, job.dest, job.topology, options.epochs)
     else:
-        decision = next(
-            way for way in model.all_ways(manifest.num_bytes, machine, copies) if way.strategy == strategy
-        )
+        decision = _asked_for(strategy, job, machine)
+    pays_after = model.pays_after_epochs(decision, job.manifest.num_bytes, machine)
     return Preview(
         decision,
-        str(folder_for_us(dest, manifest.content_id, all_files(manifest)).path),
-        manifest.content_id,
-        str(filesystem_of(dest)),
-        round(model.pays_after_epochs(decision, manifest.num_bytes, machine), 1),
+        str(folder_for_us(job.dest, _copy(decision, job), all_files(job.manifest)).path),
+        job.manifest.content_id,
+        str(filesystem_of(job.dest)),
+        round(pays_after, 1) if math.isfinite(pays_after) else None,
+        striping.described(layouts(job).values()) if decision.strategy == "stripe" else "",
     )
+
+
+def check_local(dest: Path, strategy: str, allow_shared: bool) -> None:
+    """Refuses a destination that other machines see too, unless the strategy is for such, or it is allowed.
+
+    Raises:
+        UsageError: it is refused.
+    """
+    system = filesystem_of(dest)
+    if system.shared and not allow_shared and strategy != "stripe":
+        raise UsageError(
+            f"{dest} lies on {system}, which other machines see too: "
+            "give a node-local folder, choose the strategy stripe, or allow a shared one"
+        )
+
+
+def _asked_for(strategy: str, job: Job, machine: Machine) -> Decision:
+    """Returns what a strategy costs that was named, and whether it fits."""
+    ways = model.all_ways(job.manifest.num_bytes, machine, job.options.copies)
+    decision = next(way for way in ways if way.strategy == strategy)
+    room = f"{format_size(decision.bytes_per_node)} on each node, and this one has room for"
+    fits = "" if decision.bytes_per_node <= machine.free_bytes else ": it does not fit"
+    return replace(decision, why=f"it was asked for; {room} {format_size(machine.free_bytes)}{fits}")
+
+
+def _copy(decision: Decision, job: Job) -> str:
+    """Returns the name of the copy that this node is to get."""
+    if decision.strategy != "partition":
+        return job.manifest.content_id
+    return part(job.manifest.content_id, *numbered(job.topology), decision.copies)
 
 
 def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) -> Decision:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from dlio.errors import StorageError
 from dlio.sizes import format_size
+from dlio.stage.plan import check_copies
+from dlio.stage.striping import stripe_count
 
 BLOCK_BYTES = 4 << 20
 
@@ -99,8 +101,23 @@ def stripe(num_bytes: int, machine: Machine) -> Decision:
     return Decision("stripe", 1, 0, num_bytes, seconds)
 
 
+def striped(num_bytes: int, num_files: int, machine: Machine, num_targets: int) -> Decision:
+    """Returns the cost of `stripe` where there are so many storage targets, of which files may leave some unused."""
+    count = stripe_count(num_bytes // max(1, num_files), num_files, num_targets)
+    used = min(num_targets, max(1, num_files) * count)
+    nodes = machine.num_nodes * machine.client
+    seconds = num_bytes / min(machine.source, nodes) + num_bytes / min(machine.source * used / num_targets, nodes)
+    why = f"{num_files:,} files over {count} of {num_targets} targets each use {used} of them"
+    return Decision("stripe", 1, 0, num_bytes, seconds, why)
+
+
 def all_ways(num_bytes: int, machine: Machine, copies: int = 1) -> list[Decision]:
-    """Returns what each strategy costs, whether it fits or not."""
+    """Returns what each strategy costs, whether it fits or not.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    check_copies(copies, machine.num_nodes)
     return [
         replicate(num_bytes, machine),
         broadcast(num_bytes, machine),

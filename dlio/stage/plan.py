@@ -10,6 +10,7 @@ import numpy as np
 
 from dlio.errors import UsageError
 from dlio.manifest import File, Manifest, Shard
+from dlio.topology import Topology
 
 
 def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
@@ -22,8 +23,7 @@ def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[i
     Raises:
         UsageError: there are fewer nodes than copies.
     """
-    if not 1 <= copies <= num_nodes:
-        raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
+    check_copies(copies, num_nodes)
     held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
     placed: list[tuple[int, ...]] = [()] * len(sizes)
     rings = [tuple((node + step) % num_nodes for step in range(copies)) for node in range(num_nodes)]
@@ -31,6 +31,36 @@ def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[i
         placed[shard] = rings[held[0] % num_nodes]
         heapq.heapreplace(held, held[0] + sizes[shard] * num_nodes)
     return placed
+
+
+def numbered(topology: Topology) -> tuple[int, int]:
+    """Returns this node's rank and the number of nodes.
+
+    Raises:
+        UsageError: the launcher numbers no nodes.
+    """
+    if topology.node_rank is None or topology.num_nodes is None:
+        raise UsageError(
+            f"the strategy partition needs the nodes' numbers, and the launcher {topology.launcher} tells none: "
+            "start one process per node with srun, or give the topology"
+        )
+    return topology.node_rank, topology.num_nodes
+
+
+def part(content_id: str, node_rank: int, num_nodes: int, copies: int) -> str:
+    """Returns the name of a node's part of a data set, which is not the whole.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    check_copies(copies, num_nodes)
+    return f"{content_id}.{node_rank}of{num_nodes}x{copies}"
+
+
+def check_copies(copies: int, num_nodes: int) -> None:
+    """Raises UsageError where there are fewer nodes than copies."""
+    if not 1 <= copies <= num_nodes:
+        raise UsageError(f"{copies} copies on {num_nodes} nodes: give from 1 to {num_nodes} copies")
 
 
 def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest:

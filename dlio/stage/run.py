@@ -13,10 +13,9 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.errors import StorageError, UsageError
-from dlio.filesystems import filesystem_of
 from dlio.manifest import Manifest
 from dlio.stage import strategies
-from dlio.stage.decide import decide
+from dlio.stage.decide import check_local, decide
 from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, NodeProgress, Options
@@ -97,12 +96,7 @@ def _carry_out(job: Job, strategy: str, allow_shared: bool, started: float) -> t
     """Returns what `run` does, for the folder `job.dest`."""
     manifest, dest, topology, options = job.manifest, job.dest, job.topology, job.options
     check_dest(manifest, dest)
-    system = filesystem_of(dest)
-    if system.shared and not allow_shared and strategy != "stripe":
-        raise UsageError(
-            f"{dest} lies on {system}, which other machines see too: "
-            "give a node-local folder, choose the strategy stripe, or allow a shared one"
-        )
+    check_local(dest, strategy, allow_shared)
     if strategy == "auto":
         decision = decide(manifest, dest, topology, options.epochs)
         strategy, job = decision.strategy, replace(job, options=replace(options, copies=decision.copies))

@@ -17,6 +17,8 @@ import re
 import shutil
 import struct
 import subprocess
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from dlio.errors import StorageError, UsageError
 GB = 10**9
 STRIPE_UNIT = 64 << 10  # Lustre takes no other multiples
 STRIPE_BYTES = 4 << 20
+_COMMAND_SECONDS = 120  # a server that fails over answers again within about that
 _ONE_FILE = ((GB, 1), (10 * GB, 8), (100 * GB, 24), (1 << 63, 72))
 
 
@@ -60,6 +63,17 @@ def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
     return max(1, min(wanted, num_targets, -(-num_bytes // STRIPE_BYTES)))
 
 
+def described(layouts: Iterable[Layout]) -> str:
+    """Returns in one line how many files have which layout; "" for none."""
+    return "; ".join(
+        f"{number:,} files over {layout.count} targets"
+        + ("" if layout.first is None else f" from target {layout.first} on")
+        + f", {layout.size:,} bytes in turn"
+        + (f", in the pool {layout.pool}" if layout.pool else "")
+        for layout, number in Counter(layouts).items()
+    )
+
+
 def is_lustre(folder: Path) -> bool:
     """Returns whether `lfs` is installed and takes a folder for one on Lustre."""
     return shutil.which("lfs") is not None and _lfs("getstripe", "-d", str(folder)).returncode == 0
@@ -74,10 +88,13 @@ def targets(folder: Path) -> list[int]:
     """Returns the indices of the active storage targets of the Lustre file system that holds a folder.
 
     Raises:
-        StorageError: `lfs osts` fails.
+        StorageError: `lfs osts` fails, or none is active.
     """
     done = _checked(_lfs("osts", str(folder)), f"list the storage targets of {folder}")
-    return [int(index) for index in re.findall(r"^(\d+): \S+ ACTIVE\s*$", done.stdout, re.MULTILINE)]
+    active = [int(index) for index in re.findall(r"^(\d+): \S+ ACTIVE\s*$", done.stdout, re.MULTILINE)]
+    if not active:
+        raise StorageError(f"{folder} has no active storage target: lfs osts said {done.stdout[:200]!r}")
+    return active
 
 
 def create(path: Path, layout: Layout) -> None:
@@ -149,7 +166,12 @@ def _lfs(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StorageError(f"{' '.join(command)} did not end within {_COMMAND_SECONDS} s: is its server up?") from error
 
 
 def _checked(done: subprocess.CompletedProcess[str], what: str) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.errors import StorageError
+from dlio.errors import StorageError, UsageError
 from dlio.manifest import Manifest
 from dlio.stage.cache import room
 from dlio.stage.decide import decide, preview
 from dlio.stage.folder import StagedFolder
+from dlio.stage.job import Options
 from dlio.stage.run import run
 
 from .conftest import MiB, assert_staged, node, write_dataset
@@ -74,10 +75,22 @@ def test_room_counts_what_may_go(tmp_path: Path, small_disk: Callable[[str], Pat
 @pytest.mark.parametrize("strategy", ["auto", "replicate", "broadcast", "partition", "stripe"])
 def test_a_dry_run_says_everything_and_writes_nothing(dataset: Manifest, tmp_path: Path, strategy: str) -> None:
     seen = preview(dataset.root, tmp_path / "local", strategy=strategy, topology=node(1, 4)).to_json()
-    assert seen["path"] == str(tmp_path / "local" / "dlio" / dataset.content_id)
+    copy = dataset.content_id + (".1of4x1" if strategy == "partition" else "")
+    assert seen["path"] == str(tmp_path / "local" / "dlio" / copy)
+    assert seen["why"]
     assert seen["content_id"] == dataset.content_id
     assert seen["seconds"] > 0
     assert seen["strategy"] == ("replicate" if strategy == "auto" else strategy)
     assert " at /" in seen["file_system"]
     assert not (tmp_path / "local").exists()
-    json.dumps(seen)
+    json.dumps(seen, allow_nan=False)
+
+
+def test_a_dry_run_refuses_what_stage_would_refuse(
+    dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
+) -> None:
+    shared = slow_source(dataset.root)
+    with pytest.raises(UsageError, match="3 copies on 2 nodes"):
+        preview(dataset, tmp_path, strategy="partition", options=Options(copies=3), topology=node(0, 2))
+    with pytest.raises(UsageError, match="other machines see too"):
+        preview(dataset, shared / "local", strategy="replicate", topology=node(0, 1))

@@ -30,6 +30,14 @@ def test_no_measured_staging_is_faster_than_the_model() -> None:
     assert model.partition(1670 * GB, dgx).seconds <= 14.4
 
 
+def test_a_plan_counts_the_targets_that_files_use() -> None:
+    one_of_a_hundred = model.striped(5 * GB, 200, TRAINING, 100).seconds
+    assert one_of_a_hundred == pytest.approx(model.stripe(5 * GB, TRAINING).seconds)
+    single = model.striped(5 * GB, 1, TRAINING, 100)  # over 8 targets, by the policy
+    assert single.seconds == pytest.approx(1 + 100 / 8)
+    assert "use 8 of them" in single.why
+
+
 def test_when_staging_pays() -> None:
     assert epochs_until_it_pays(100, 60, 10) == 2
     assert epochs_until_it_pays(100, 10, 10) == float("inf")

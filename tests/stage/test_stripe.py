@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import dlio
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.manifest import NAME, Manifest
+from dlio.stage.decide import preview
 from dlio.stage.job import Options
 from dlio.stage.run import run
 from dlio.stage.striping import Layout, layout_of, parse_lov, stripe_count
@@ -79,6 +80,19 @@ def test_what_the_user_asks_for_wins(lustre: Path, dataset: Manifest) -> None:
 def test_one_target_per_file_skips_those_that_are_down(lustre: Path, dataset: Manifest) -> None:
     staged, _ = run(dataset, lustre, strategy="stripe", options=Options(ost_per_rank=True))
     assert [(layout.count, layout.first) for layout in layouts(staged)] == [(1, first) for first in (0, 1, 3) * 3][:7]
+
+
+def test_a_dry_run_shows_the_placement(lustre: Path, dataset: Manifest) -> None:
+    options = Options(ost_per_rank=True, stripe_size=MiB)
+    shown = preview(dataset, lustre, strategy="stripe", options=options, topology=node(0, 2))
+    assert shown.layout.startswith("3 files over 1 targets from target 0 on, 1,048,576 bytes in turn; 2 files over ")
+    assert not list(lustre.iterdir())
+
+
+def test_no_active_target_is_said(lustre: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LFS_INACTIVE", "0,1,2,3")
+    with pytest.raises(StorageError, match="has no active storage target"):
+        dlio.stage(dataset, lustre, strategy="stripe")
 
 
 def test_a_placement_that_was_not_obeyed_is_found_out(

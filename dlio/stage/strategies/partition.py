@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlio.errors import UsageError
 from dlio.stage.fetch import fetch
 from dlio.stage.job import Job, Outcome
-from dlio.stage.plan import files_on, partitioned
+from dlio.stage.plan import files_on, numbered, part, partitioned
 
 
 def carry_out(job: Job) -> Outcome:
@@ -22,12 +21,6 @@ def carry_out(job: Job) -> Outcome:
         UsageError: the launcher numbers no nodes, or there are fewer nodes than copies.
         DlioError: as `dlio.stage.fetch.fetch` says.
     """
-    node, nodes, copies = job.topology.node_rank, job.topology.num_nodes, job.options.copies
-    if node is None or nodes is None:
-        raise UsageError(
-            f"the strategy partition needs the nodes' numbers, and the launcher {job.topology.launcher} tells none: "
-            "start one process per node with srun, or give the topology"
-        )
+    (node, nodes), copies = numbered(job.topology), job.options.copies
     manifest = replace(partitioned(job.manifest, nodes, copies), node=node)
-    copy = f"{manifest.content_id}.{node}of{nodes}x{copies}"
-    return fetch(job, manifest, copy, files_on(manifest.shards, node))
+    return fetch(job, manifest, part(manifest.content_id, node, nodes, copies), files_on(manifest.shards, node))

@@ -40,15 +40,15 @@ def carry_out(job: Job) -> Outcome:
     if whole.holds(all_files(job.manifest)):
         return Outcome(staged)
     open_up(job.dest)
-    layouts = _layouts(job)
-    create = _creator(job, layouts)
+    laid_out = layouts(job)
+    create = _creator(job, laid_out)
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
     shares = partitioned(job.manifest, nodes).shards
     tally = Tally(job.report)
     for step in range(nodes):
         share = (node + step) % nodes
         _copy_share(job, replace(whole, share=f"{share}of{nodes}"), files_on(shares, share), tally, create)
-    _check_layouts(whole.path, layouts)
+    _check_layouts(whole.path, laid_out)
     with claimed(whole.claims / "manifest", whole.has_manifest) as claim:
         if claim is not None:
             whole.finish(job.manifest, [file.name for file in all_files(job.manifest)])
@@ -62,8 +62,12 @@ def _copy_share(job: Job, folder: StagedFolder, wanted: list[File], tally: Tally
             fill(job, folder, wanted, claim, tally, create)
 
 
-def _layouts(job: Job) -> dict[str, Layout]:
-    """Returns the layout of each file, by name; empty where the files are not to be laid out one by one."""
+def layouts(job: Job) -> dict[str, Layout]:
+    """Returns the layout of each file, by name; empty where the files are not to be laid out one by one.
+
+    Raises:
+        StorageError: stripes are asked for where they cannot be chosen, or the targets cannot be listed.
+    """
     options, files = job.options, all_files(job.manifest)
     asked = options.stripe_count or options.stripe_size or options.pool or options.ost_per_rank
     if not striping.is_lustre(job.dest):
@@ -90,10 +94,10 @@ def _count(file: File, num_files: int, num_targets: int) -> int:
     return striping.stripe_count(file.num_bytes, num_files, num_targets)
 
 
-def _creator(job: Job, layouts: dict[str, Layout]) -> Creator | None:
+def _creator(job: Job, laid_out: dict[str, Layout]) -> Creator | None:
     """Returns what makes an unfinished file before its first byte, or None where a plain file will do."""
-    if layouts:
-        return lambda path, file: striping.create(path, layouts[file.name])
+    if laid_out:
+        return lambda path, file: striping.create(path, laid_out[file.name])
     system = filesystem_of(job.dest)
     if system.type != "beegfs":
         _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
@@ -102,9 +106,9 @@ def _creator(job: Job, layouts: dict[str, Layout]) -> Creator | None:
     return lambda path, file: striping.stripe_beegfs(path.parent, layout)
 
 
-def _check_layouts(root: Path, layouts: dict[str, Layout]) -> None:
+def _check_layouts(root: Path, laid_out: dict[str, Layout]) -> None:
     """Raises StorageError where a file that was to be placed on a certain target lies elsewhere."""
-    for name, wanted in layouts.items():
+    for name, wanted in laid_out.items():
         if wanted.first is None:
             continue
         found = striping.layout_of(root / name)
