@@ -122,13 +122,16 @@ class BulkValues:
     def _look(self, records: Records) -> None:
         """Finds places by the marker."""
         marker, starts = self._spans.marker, self._spans.starts[records]
-        read = self._spans.file.read_many(starts, np.minimum(_LOOK_BYTES, self._spans.stops[records] - starts))
+        read = self._spans.file.read_many(
+            np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _LOOK_BYTES)
+        )
         found = np.array([look.find(marker) for some in read for look in some], dtype=np.int64)
         places = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
         self._places[records] = np.where(found < 0, _NOWHERE, places)
 
     def _within(self, records: Records, places: Records) -> Records:
-        """Returns the places of values that lie within what is told of their records, `_NOWHERE` for others."""
+        """Returns the places of values that lie within the file and their records' spans, `_NOWHERE` for others."""
         starts, stops, sizes = self._spans.starts[records], self._spans.stops[records], self._sizes[records]
-        fits = (starts <= places) & (places <= stops) & (sizes >= 0) & (sizes <= stops - places)
+        inside = (starts >= 0) & (stops <= self._spans.file.num_bytes)
+        fits = inside & (starts <= places) & (places <= stops) & (sizes >= 0) & (sizes <= stops - places)
         return np.where(fits, places, _NOWHERE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio import formats
-from dlio.bulk import large_field, open_values
+from dlio.bulk import BulkValues, large_field, open_values
 from dlio.errors import CorruptRecordError
-from dlio.formats import recordio, tfrecord
+from dlio.formats import Spans, recordio, tfrecord
+from dlio.formats._positional import PositionalFile
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from dlio.shards import ShardReader
@@ -150,3 +152,29 @@ def test_announcing_opens_nothing_and_breaks_nothing(packed: Manifest) -> None:
 )
 def test_other_schemas_have_no_large_field(types: dict[str, str]) -> None:
     assert large_field(Schema.of(types)) is None
+
+
+@pytest.mark.parametrize(("starts", "stops"), [(-100, 900), (0, 2**62), (2**62, 2**63 - 1), (900, 100)])
+def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops: int) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(bytes(1000))
+    crcs = np.zeros(3, dtype=np.uint32)
+    for marker in (b"", b"\0"):
+        file = PositionalFile(path)
+        spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
+        values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
+        values.announce(np.arange(3))
+        assert values.read(np.arange(3)) == ([b""] * 3, [0, 1, 2])
+        file.close()
+
+
+def test_places_that_do_not_rise_can_be_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(bytes(100_000))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "preadv", lambda *_: 0)  # nothing is in memory yet
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: asked.append((start, count)))
+    file = PositionalFile(path)
+    file.will_need(np.array([90_000, 91_000, 100, 50_000]), np.array([90_500, 92_000, 200, 50_100]))
+    assert asked == [(90_000, 2_000), (100, 100), (50_000, 100)]
+    file.close()

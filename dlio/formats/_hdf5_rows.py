@@ -208,6 +208,10 @@ def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
     if dataset.nbytes > limit:
         problem = f"the dataset {dataset.name} claims {dataset.nbytes} bytes, the file has {file.num_bytes}: restore it"
         raise CorruptRecordError(file.path, problem)
+    outside = next((offset for _, offset in runs or () if offset > file.num_bytes), None)
+    if outside is not None:
+        problem = f"the dataset {dataset.name} has rows at {outside}, the file ends at {file.num_bytes}: restore it"
+        raise CorruptRecordError(file.path, problem)
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
 
 

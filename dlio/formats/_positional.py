@@ -93,25 +93,22 @@ class PositionalFile:
             raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
-        """Lets the system fetch the ranges from `starts` to `stops`, which rise, while the caller does other things.
+        """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
 
-        Where the first and the last byte are in memory already, so are most likely the others, and nothing is done.
+        Ranges that follow one another closely are asked for together. Where the first and the last byte are in memory
+        already, so are most likely the others, and nothing is done.
         """
         import numpy as np
 
-        if self._descriptor is None or not len(starts) or self._holds(int(starts[0]), int(stops[-1]) - 1):
+        if self._descriptor is None or not len(starts):
             return
-        apart = np.flatnonzero(starts[1:] - stops[:-1] > _GAP_BYTES) + 1
+        if _holds(self._descriptor, int(starts[0]), int(stops[-1]) - 1):
+            return
+        gaps = starts[1:] - stops[:-1]
+        apart = np.flatnonzero((gaps < 0) | (gaps > _GAP_BYTES)) + 1
         firsts, lasts = [0, *apart.tolist()], [*(apart - 1).tolist(), -1]
         for begin, end in zip(starts[firsts].tolist(), stops[lasts].tolist(), strict=True):
             os.posix_fadvise(self._descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-
-    def _holds(self, *places: int) -> bool:
-        """Tells whether bytes are in memory; where the system cannot tell, they count as not."""
-        try:
-            return all(os.preadv(self._descriptor or 0, [bytearray(1)], place, os.RWF_NOWAIT) for place in places)
-        except OSError:
-            return False
 
     def close(self) -> None:
         """Closes the file; may be called twice."""
@@ -121,6 +118,14 @@ class PositionalFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _holds(descriptor: int, *places: int) -> bool:
+    """Tells whether bytes are in memory; where the system cannot tell, they count as not."""
+    try:
+        return all(os.preadv(descriptor, [bytearray(1)], place, os.RWF_NOWAIT) for place in places)
+    except OSError:
+        return False
 
 
 def _runs(offsets: Numbers, sizes: Numbers) -> list[int]:

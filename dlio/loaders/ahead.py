@@ -59,21 +59,21 @@ def ahead(
         yield from map(_finish, works)
         return
     threads, announcer, patience = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-announcer"), timeout
-    waiting: deque[tuple[Work[T], list[Future[None]]]] = deque()
+    waiting: deque[_Begun[T]] = deque()
     try:
         for work in works:
-            if work.announce is not None:
-                announcer.submit(work.announce)
-            waiting.append((work, [threads.submit(part) for part in work.parts]))
+            announced = announcer.submit(work.announce) if work.announce is not None else None
+            waiting.append(_Begun(work, [threads.submit(part) for part in work.parts], announced))
             if len(waiting) > prefetch:
-                yield _wait(*waiting.popleft(), timeout)
+                yield waiting.popleft().wait(timeout)
         while waiting:
-            yield _wait(*waiting.popleft(), timeout)
+            yield waiting.popleft().wait(timeout)
     except TimedOutError:
         patience = 0
         raise
     finally:
-        ended = [announcer.end(patience), threads.end(patience)]
+        announcer.stop()
+        ended = [threads.end(patience), announcer.end(patience)]
         if not all(ended):
             _log.warning("threads that read or decode samples hang, and are left to themselves")
 
@@ -84,15 +84,27 @@ def _finish(work: Work[T]) -> T:
     return work.item
 
 
-def _wait(work: Work[T], parts: list[Future[None]], timeout: float | None) -> T:
-    late = wait(parts, timeout).not_done
-    for part in parts:
-        if part not in late:
-            part.result()
-    if late:
-        first = min(number for number, part in enumerate(parts) if part in late)
-        raise TimedOutError(
-            f"a batch took longer than {timeout:g} s, and {len(late)} of its {len(parts)} parts are still under way, "
-            f"the first is {work.about(first)}: check the storage and the transform, or give more time"
-        )
-    return work.item
+@dataclass(frozen=True, slots=True)
+class _Begun(Generic[T]):
+    """Work that was given to threads, and what becomes of its parts and its announcement."""
+
+    work: Work[T]
+    parts: list[Future[None]]
+    announced: Future[None] | None
+
+    def wait(self, timeout: float | None) -> T:
+        """Returns the item once all parts are done; raises as `ahead`."""
+        late = wait(self.parts, timeout).not_done
+        for part in self.parts:
+            if part not in late:
+                part.result()
+        if late:
+            first = min(number for number, part in enumerate(self.parts) if part in late)
+            raise TimedOutError(
+                f"a batch took longer than {timeout:g} s, and {len(late)} of its {len(self.parts)} parts are still "
+                f"under way, the first is {self.work.about(first)}: check the storage and the transform, or give more "
+                "time"
+            )
+        if self.announced is not None:
+            self.announced.cancel()  # which comes too late now: announcing must not fall behind for good
+        return self.work.item

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 _LEAST_BYTES = 1 << 20  # smaller arrays come out of the allocator's own reserve
-_OWN_REFERENCES = 3  # the list, the loop's variable, the argument of getrefcount
+
+
+def _references(pieces: list[npt.NDArray[np.uint8]]) -> list[int]:
+    """Returns how many references each piece has, those of the list and of the counting itself included."""
+    return [sys.getrefcount(piece) for piece in pieces]
+
+
+_OWN_REFERENCES = _references([np.empty(0, np.uint8)])[0]  # which differs between versions of Python
 
 
 class BatchMemory:
@@ -44,9 +51,9 @@ class BatchMemory:
             return self._piece(num_bytes).view(dtype).reshape(shape)
 
     def _piece(self, num_bytes: int) -> npt.NDArray[np.uint8]:
-        for piece in self._kept:
-            if len(piece) == num_bytes and sys.getrefcount(piece) == _OWN_REFERENCES:
-                return piece
+        for number, count in enumerate(_references(self._kept)):
+            if count == _OWN_REFERENCES and len(self._kept[number]) == num_bytes:
+                return self._kept[number]
         self._kept = [*self._kept[1 - self._limit :], np.empty(num_bytes, np.uint8)]
         return self._kept[-1]
 

@@ -138,6 +138,11 @@ class RankSteps:
         left = max(0, int(self.order.lane_sizes.max()) - self.start)
         return self.start + left + -left % self.share.ranks_per_lane
 
+    @property
+    def num_samples(self) -> int:
+        """The samples of all batches together, the repeated ones included."""
+        return (self.stop - self.start) // self.share.ranks_per_lane * self.share.lanes_per_rank
+
     @cached_property
     def _lanes(self) -> tuple[Lane, ...]:
         return tuple(self.order.lane(number) for number in self.share.lanes)

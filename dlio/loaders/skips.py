@@ -36,8 +36,10 @@ class Skips:
         """Counts a damaged sample, once however often it is met.
 
         Raises:
-            CorruptRecordError: `error`, where it is one too many.
+            CorruptRecordError: `error`, where it is one too many, or a whole file is damaged rather than a sample.
         """
+        if error.record is None:
+            raise error
         with self._lock:
             if (error.path, error.record) in self._found:
                 return

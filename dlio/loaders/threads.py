@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import time
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,36 +37,44 @@ class Threads:
         return future
 
     def end(self, seconds: float | None) -> bool:
-        """Drops the calls that have not begun, and returns whether those that have ended within `seconds`; None waits.
-
-        The threads end with what they do, if that ever ends.
-        """
+        """Stops, and returns whether all threads have ended within `seconds`; None waits."""
+        self.stop()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            return False
         _started.discard(self)
+        return True
+
+    def stop(self) -> None:
+        """Drops the calls that have not begun, and lets each thread end with what it does, without a wait for it."""
         with suppress(Empty):
             while True:
                 self._calls.get_nowait()
         for _ in self._threads:
             self._calls.put(None)
-        deadline = None if seconds is None else time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
 
 
 def _serve(calls: _Calls) -> None:
     while (entry := calls.get()) is not None:
         future, call = entry
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
         del entry, future, call  # while this thread waits, nothing of a batch that is done is kept
 
 
-_started: weakref.WeakSet[Threads] = weakref.WeakSet()
+_started: set[Threads] = set()  # until all of their threads have ended
 
 
 @atexit.register
 def _end_all() -> None:
-    for threads in list(_started):
-        threads.end(_EXIT_SECONDS)
+    left = list(_started)
+    for threads in left:
+        threads.stop()
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for threads in left:
+        threads.end(max(0.0, deadline - time.monotonic()))

@@ -28,7 +28,7 @@ class RankSampler(DistributedSampler[int]):
         return (index for step in self.steps() for index in step.indices.tolist())
 
     def __len__(self) -> int:
-        return sum(len(step.indices) for step in self.steps())
+        return self.steps().num_samples
 
     def steps(self) -> RankSteps:
         """Returns the steps of the next epoch.

@@ -366,19 +366,30 @@ def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) 
     loader.close()
 
 
+class Hanging:
+    """Work of one part that ends at once and two that hang; it is waited for when all have begun."""
+
+    def __init__(self, first: Callable[[], None]) -> None:
+        self.go_on, self.begun = threading.Event(), threading.Semaphore(0)
+        self.first = first
+
+    def works(self) -> Iterator[Work[int]]:
+        yield Work(1, (self.first, self.hang, self.hang))
+        for _ in range(2):
+            self.begun.acquire(timeout=60)
+
+    def hang(self) -> None:
+        self.begun.release()
+        self.go_on.wait(60)
+
+
 def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
-    go_on = threading.Event()
-
-    def hang() -> None:
-        go_on.wait(60)
-
-    items = ahead([Work(1, (lambda: None, hang, hang))], num_threads=2, prefetch=1, timeout=0.01)
+    hanging = Hanging(lambda: None)
+    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
     with pytest.raises(TimedOutError, match=r"longer than 0.01 s, and 2 of its 3 parts .* the first is part 1: check"):
         next(items)
-    assert not go_on.is_set() and any(thread.name == "dlio-loader" for thread in threading.enumerate())
-    go_on.set()
-    while any(thread.name == "dlio-loader" for thread in threading.enumerate()):
-        pass
+    assert any(thread.name == "dlio-loader" for thread in threading.enumerate())
+    hanging.go_on.set()
 
 
 def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
@@ -388,18 +399,30 @@ def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
 
 
 def test_what_failed_is_raised_though_another_part_hangs() -> None:
-    go_on = threading.Event()
-
-    def hang() -> None:
-        go_on.wait(60)
-
     def fail() -> None:
         raise StorageError("the disk is gone")
 
-    items = ahead([Work(1, (hang, fail))], num_threads=2, prefetch=1, timeout=0.01)
+    hanging = Hanging(fail)
+    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
     with pytest.raises(StorageError, match="the disk is gone"):
         next(items)
+    hanging.go_on.set()
+
+
+def test_announcements_that_come_too_late_are_left_out() -> None:
+    announced: list[int] = []
+    go_on = threading.Event()
+
+    def announce(number: int) -> None:
+        go_on.wait(60)
+        announced.append(number)
+
+    works = (Work(number, (lambda: None,), announce=partial(announce, number)) for number in range(20))
+    items = ahead(works, num_threads=1, prefetch=2)
+    assert [next(items) for _ in range(18)] == list(range(18))
     go_on.set()
+    assert list(items) == [18, 19]
+    assert set(announced) <= {0, 18, 19}
 
 
 @pytest.mark.parametrize("timeout", ["0.01", "None"])

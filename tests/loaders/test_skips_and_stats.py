@@ -85,3 +85,11 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
     assert "read-bound" in reading and "threads," not in reading
     idle = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 1.0, "wait_seconds": 0.1}, num_cores=2)
     assert idle.endswith("the loader keeps up")
+
+
+def test_a_damaged_file_is_no_damaged_sample(packed):
+    path = packed.root / packed.shards[1].files[0].name
+    path.write_bytes(path.read_bytes()[:-1])
+    named = pytest.raises(CorruptRecordError, match=r"shard-00001\D.*stage")
+    with loader(packed, max_skipped=COUNT) as skipping, named:
+        labels(skipping)
