@@ -189,9 +189,10 @@ def _wait_for_claim(
                 return None
             waited_for.add(latest.token)
             last_beat = _modified(folder / str(latest.number))
-            if last_beat != beat:
+            has_beaten = last_beat != beat
+            if has_beaten:
                 beat, seen_at = last_beat, time.monotonic()
-            if latest.owner.is_alive() or time.monotonic() - seen_at < PRESUMED_DEAD_SECONDS:
+            if has_beaten or latest.owner.is_alive() or time.monotonic() - seen_at < PRESUMED_DEAD_SECONDS:
                 time.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)
                 continue

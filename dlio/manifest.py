@@ -91,8 +91,9 @@ class Manifest:
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]:
-        """The inputs that were left out, each with the reason."""
-        return tuple(item for shard in self.shards for item in shard.skipped)
+        """The inputs that were left out, each with the reason: those refused when they were listed come first."""
+        refused = ((str(name), str(reason)) for name, reason in self.origin.get("refused", ()))
+        return (*refused, *(item for shard in self.shards for item in shard.skipped))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -186,7 +187,9 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
             shards.append(Shard.from_json(line))
         count(sum(shard.num_samples for shard in shards))
         node = None if head.get("node") is None else count(head["node"])
-        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
+        manifest = Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
+        len(manifest.skipped)  # raises where it is no list of pairs
+        return manifest
     except StopIteration:
         raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:

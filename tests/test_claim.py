@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -114,22 +115,19 @@ def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
     assert (tmp_path / "log").exists()
 
 
-def beat_then_finish(path: Path, done: Path) -> None:
-    for _ in range(20):
-        os.utime(path)
-        time.sleep(0.1)
-    done.touch()
-
-
 def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 1.0)
-    path = foreign_claim(tmp_path / "claims")
-    other = Forked(lambda: beat_then_finish(path, tmp_path / "done"))
-    work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
-    assert other.wait() == 0
-    assert not (tmp_path / "log").exists()
+    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.0)
+    path, beats = foreign_claim(tmp_path / "claims"), count(1)
+
+    def beat_before_each_look() -> bool:
+        os.utime(path, (0, beat := next(beats)))
+        return beat == 10
+
+    with claimed(tmp_path / "claims", beat_before_each_look) as mine:
+        assert mine is None
+    assert next(beats) == 11
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": {}}'])
@@ -144,6 +142,12 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="claim"), claimed(tmp_path / "file" / "claims", lambda: False):
         pass
+
+
+def beat_until(end: Path, path: Path) -> None:
+    while not end.exists():
+        os.utime(path)
+        time.sleep(0.02)
 
 
 class TestAlone:
@@ -163,12 +167,13 @@ class TestAlone:
 
     def test_an_owner_elsewhere_is_told_by_its_heartbeat(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = foreign_claim(tmp_path / "claims")
-        other = Forked(lambda: beat_then_finish(path, tmp_path / "done"))
+        other = Forked(lambda: beat_until(tmp_path / "end", path))
         with (
             pytest.raises(StorageError, match="by process 1 on elsewhere"),
             alone(tmp_path / "claims", "feast"),
         ):
             pass
+        (tmp_path / "end").touch()
         assert other.wait() == 0
         monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
         with alone(tmp_path / "claims", "feast"):

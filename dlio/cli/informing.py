@@ -36,8 +36,9 @@ def info(args: argparse.Namespace) -> int:
     from dlio.pack.summary import summarise
 
     manifest = Manifest.load(args.dataset)
+    origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
     report = describe(manifest) | asdict(summarise(manifest))
-    report |= {"class_names": list(manifest.class_names), "origin": dict(manifest.origin), "path": str(args.dataset)}
+    report |= {"class_names": list(manifest.class_names), "origin": origin, "path": str(args.dataset)}
     report |= _mixing(args, manifest)
     if not args.json:
         for name in ("sample_bytes", "shard_bytes"):

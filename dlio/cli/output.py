@@ -12,7 +12,8 @@ from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.sizes import format_size
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a name with such would break lines, or worse
+_UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # a name with such would break lines, or cannot be printed
+_CONTROL = re.compile(f"[{_UNFIT}]")
 
 
 def say(args: argparse.Namespace, line: str) -> None:

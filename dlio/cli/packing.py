@@ -83,11 +83,20 @@ def _print_plan(args: argparse.Namespace) -> int:
         recode=_recode(args),
         shard_bytes=args.shard_size,
     )
+    if args.on_error == "raise":
+        plan.listing.check_whole()
+    _print_skipped(plan.header)
     for shard in plan.shards:
         say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
     num_bytes = sum(shard.num_bytes for shard in plan.shards)
     report = describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
-    return print_report(args, {name: report[name] for name in report if name not in ("skipped", "content_id")})
+    print_report(args, {name: report[name] for name in report if name != "content_id"})
+    return EXIT_SKIPPED if plan.header.skipped else EXIT_DONE
+
+
+def _print_skipped(manifest: Manifest) -> None:
+    for key, reason in manifest.skipped:
+        complain(f"skipped {key!r}: {reason}")
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
@@ -103,8 +112,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             started=progress.start,
             report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
         )
-    for key, reason in manifest.skipped:
-        complain(f"skipped {key!r}: {reason}")
+    _print_skipped(manifest)
     print_report(args, describe(manifest) | {"path": str(args.out)})
     return manifest
 
@@ -164,7 +172,8 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         "--on-error",
         default="raise",
         choices=["raise", "skip"],
-        help="what to do with a bad sample; skipped ones are listed in the manifest, and the exit code is 1",
+        help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
+        "is 1. An image's header and end are looked at; 'dlio verify --decode' decodes all of it",
     )
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")

@@ -46,7 +46,8 @@ def pack(
         shuffle: a seed to shuffle the samples by; by default they keep the source's order.
         label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
         recode: what becomes of each image: size, colour, encoding; by default they are packed as they are.
-        on_error: `skip` leaves bad samples out and lists them in the manifest.
+        on_error: `skip` leaves bad samples and bad entries of a list or folder out, and lists them in the manifest. Of
+            an image the header is looked at, and whether its end is there; `verify(decode=True)` decodes it.
         overwrite: replaces another data set in `out`, which can be read until the new one is whole; only files that its
             manifest names are removed.
         workers: the number of workers; by default as many as the engine finds room for.
@@ -85,6 +86,8 @@ def pack(
             if out.resolve() == source.path.resolve():
                 raise UsageError(f"{out} is the input too: give another folder to write")
             plan = make_plan(source, format=format, **plans)
+            if on_error == "raise":
+                plan.listing.check_whole()
             if done := packed_already(plan, Held.look(out)):
                 return done
             how = Writing(skip_bad=on_error == "skip", digest=digest)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import SourceError, StorageError
+from dlio.errors import SourceError
 from dlio.pack.keys import Keys
+from dlio.pack.listed import Listed
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
@@ -74,29 +74,15 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     return b"".join(blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The files that a list names: its path, each file's path as written there, and the number of its line."""
-
-    path: Path
-    names: Sequence[str]
-    lines: Sequence[int]
-
-
 def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: tuple[str, ...]) -> Listing:
-    """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...).
-
-    Raises:
-        SourceError: a name is no key, see `Keys`, or is listed twice.
-    """
+    """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...)."""
     keys = Keys.of(listed.names)
-    keys.check_distinct(listed.path, listed.lines)
     if labels.dtype == "int64":
         schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
     else:
         schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
     sizes, versions = file_states(root, keys)
-    return Listing(schema, keys, sizes, {"label": labels}, versions=versions)
+    return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=listed.refused)
 
 
 def file_state(path: str) -> tuple[int, int]:
@@ -122,21 +108,3 @@ def file_states(root: Path, keys: Keys) -> tuple[Array, Array]:
     found = [file_state(path_below(folder, key)) for key in islice(keys, 0, None, step)]
     states = np.repeat(np.array(found, dtype="int64").reshape(-1, 2), step, axis=0)[: len(keys)]
     return np.ascontiguousarray(states[:, 0]), np.ascontiguousarray(states[:, 1])
-
-
-def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a list in UTF-8, without their ends; only a newline ends a line.
-
-    Raises:
-        SourceError: it is empty or no UTF-8.
-        StorageError: it cannot be read.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is no UTF-8 text: {error}") from error
-    if not text:
-        raise SourceError(f"{path} is empty: expected a line for each image")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -23,6 +23,24 @@ log = logging.getLogger(__name__)
 BLOCK = 1 << 16  # keys that are plain Python objects at a time
 
 
+def odd(name: str) -> str | None:
+    """Returns why a name is no key, None where it is one."""
+    if not name:
+        return "an empty path: give every sample a path"
+    if "\0" in name:
+        return f"the name {name!r} has a zero byte, which no file can have: correct the list"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return f"the name {name!r} is no UTF-8: rename the file"
+    return None
+
+
+def printable(name: str) -> str:
+    """Returns a name as UTF-8 text: bytes of a file's name that are none become `\\xe9`."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def _encoded(names: list[str], before: int) -> list[bytes]:
     """Returns names in UTF-8; `before` is how many came before.
 
@@ -32,12 +50,10 @@ def _encoded(names: list[str], before: int) -> list[bytes]:
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
-        raise SourceError(f"the name {error.object!r} is no UTF-8: rename the file") from None
-    if b"" in encoded:
-        raise SourceError(f"entry {before + encoded.index(b'')} has an empty path: give every sample a path")
-    for name in encoded:
-        if b"\0" in name:
-            raise SourceError(f"the name {name.decode()!r} has a zero byte, which no file can have: correct the list")
+        raise SourceError(odd(error.object)) from None
+    if b"" in encoded or any(b"\0" in name for name in encoded):
+        number, problem = next((number, problem) for number, name in enumerate(names) if (problem := odd(name)))
+        raise SourceError(f"entry {before + number}: {problem}")
     return encoded
 
 

@@ -7,12 +7,13 @@ fractions are rounded, but no number becomes infinite, and no whole one another.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import SourceError, UsageError
+from dlio.errors import UsageError
+from dlio.pack.keys import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,103 +34,121 @@ def is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabelColumn:
-    """One label of every sample as text.
+    """One label of every sample as text; what cannot be one is refused, and 0 in its place.
 
     Attributes:
-        path: the list, for errors.
-        lines: the number of each text's line, for errors.
+        path: the list, for reasons.
+        lines: the number of each text's line, for reasons.
         texts: n texts.
         name: the column's name, '' where columns have none.
+        refused: why rows are refused, by their number; may be shared by the columns of a list.
     """
 
     path: Path
     lines: Sequence[int]
     texts: Sequence[str]
     name: str = ""
+    refused: dict[int, str] = field(default_factory=dict)
 
     def numbers(self) -> Array:
         """Returns int64 of shape (n,) where all are whole numbers, else float32.
 
-        Raises:
-            SourceError: one is no number, or none that the type holds; names the line.
+        Refused is what is no number, or none that the type holds.
         """
         import numpy as np
 
-        matches = [_WHOLE.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None for text in self.texts]
-        if None in matches:
+        self._refuse_words()
+        if not all(_WHOLE.fullmatch(text) for _, text in self._rows()):
             return self.floats()
-        values = [int(match[1]) for match in matches if match]
-        for row, value in enumerate(values):
-            if not _LEAST <= value <= _MOST:
-                raise self._error(row, "is beyond an int64")
-        return np.array(values, dtype="int64")
+        values = np.zeros(len(self.texts), dtype="int64")
+        for row, text in self._rows():
+            value = _whole(text)
+            if _LEAST <= value <= _MOST:
+                values[row] = value
+            else:
+                self._refuse(row, "is beyond an int64")
+        return values
 
     def floats(self) -> Array:
         """Returns float32 of shape (n,).
 
-        Raises:
-            SourceError: one is no number, too large for float32, or whole and not to be told from its neighbours there.
+        Refused is what is no number, too large for float32, or whole and not to be told from its neighbours there.
         """
         import numpy as np
 
-        for row, text in enumerate(self.texts):
-            if not is_number(text):
-                raise self._error(row, "is no number")
-        values = np.array([float(text) for text in self.texts])
+        self._refuse_words()
+        values = np.zeros(len(self.texts))
+        for row, text in self._rows():
+            values[row] = float(text)
         with np.errstate(over="ignore"):
             floats = values.astype("float32")
-        for row in np.flatnonzero(~np.isfinite(floats)).tolist():
-            raise self._error(row, "is beyond a float32")
         for row in np.flatnonzero(np.abs(values) > _MOST_EXACT).tolist():
-            match = _WHOLE.fullmatch(self.texts[row])
-            if match and int(match[1]) != int(floats[row]):
-                raise self._error(row, f"would become {floats[row]:.0f} as a float32")
+            if not np.isfinite(floats[row]):
+                self._refuse(row, "is beyond a float32")
+            elif _WHOLE.fullmatch(self.texts[row]) and _whole(self.texts[row]) != int(floats[row]):
+                self._refuse(row, f"would become {floats[row]:.0f} as a float32")
         return floats
 
     def classes(self) -> tuple[Array, tuple[str, ...]]:
         """Returns the place of each text among the sorted different ones, int64, and these; outer spaces do not count.
 
-        Raises:
-            SourceError: one is empty; names the line.
+        Refused is what is empty or no UTF-8.
         """
         import numpy as np
 
-        texts = [text.strip() for text in self.texts]
-        names = sorted(set(texts))
-        if "" in names:
-            raise self._missing(texts.index(""))
+        self._refuse_blanks()
+        for row, text in self._rows():
+            if printable(text) != text:
+                self._refuse(row, "is no UTF-8")
+        names = sorted({text.strip() for _, text in self._rows()})
         index = {name: number for number, name in enumerate(names)}
-        return np.array([index[text] for text in texts], dtype="int64"), tuple(names)
+        labels = np.zeros(len(self.texts), dtype="int64")
+        for row, text in self._rows():
+            labels[row] = index[text.strip()]
+        return labels, tuple(names)
 
     def labels(self) -> tuple[Array, tuple[str, ...]]:
         """Returns one label a sample, and the class names where the column holds names instead of numbers.
 
-        Raises:
-            SourceError: one is missing, or the column holds numbers and one is none; names the line.
+        Refused is what is missing, what is no number where the others are, and a number where most others are names.
         """
-        for row, text in enumerate(self.texts):
+        self._refuse_blanks()
+        numbers = [row for row, text in self._rows() if is_number(text)]
+        if 2 * len(numbers) >= len(self.texts) - len(self.refused):
+            return self.numbers(), ()
+        for row in numbers:
+            self._refuse(row, "is a number, and most others are names")
+        return self.classes()
+
+    def _rows(self) -> Iterator[tuple[int, str]]:
+        """Yields number and text of the rows that are not refused so far."""
+        return ((row, text) for row, text in enumerate(self.texts) if row not in self.refused)
+
+    def _refuse_words(self) -> None:
+        for row, text in self._rows():
+            if not is_number(text):
+                self._refuse(row, "is no number")
+
+    def _refuse_blanks(self) -> None:
+        for row, text in self._rows():
             if not text.strip():
-                raise self._missing(row)
-        return (self.numbers(), ()) if any(map(is_number, self.texts)) else self.classes()
+                self.refused[row] = f"{self.path}, line {self.lines[row]}: the label{self._column()} is missing"
 
-    def _missing(self, row: int) -> SourceError:
-        return SourceError(f"{self.path}, line {self.lines[row]}: the label{self._column()} is missing")
-
-    def _error(self, row: int, problem: str) -> SourceError:
+    def _refuse(self, row: int, problem: str) -> None:
         text = self.texts[row]
         shown = repr(text if len(text) <= 60 else text[:60] + "...")
-        return SourceError(f"{self.path}, line {self.lines[row]}: the label {shown}{self._column()} {problem}")
+        self.refused[row] = f"{self.path}, line {self.lines[row]}: the label {shown}{self._column()} {problem}"
 
     def _column(self) -> str:
         return f" in column {self.name!r}" if self.name else ""
 
 
-def stack(columns: Sequence[LabelColumn]) -> Array:
-    """Returns the vectors of several labels, float32 of shape (n, columns).
+def _whole(text: str) -> int:
+    return int(text.strip().partition(".")[0])
 
-    Raises:
-        SourceError: as `LabelColumn.floats`.
-    """
+
+def stack(columns: Sequence[LabelColumn]) -> Array:
+    """Returns the vectors of several labels, float32 of shape (n, columns); refused is what `LabelColumn.floats` is."""
     import numpy as np
 
     return np.stack([column.floats() for column in columns], axis=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dlio.errors import SourceError
 from dlio.pack.keys import Keys
 from dlio.sample import Sample, Schema
 
@@ -30,6 +31,7 @@ class Listing:
         bounds: where the shards of a packed data set begin, and its end, int64; None for anything else.
         versions: int64 of shape (n,): another number once the sample's input was changed, as far as that shows without
             reading it, such as the time of the change; None where nothing is known.
+        refused: the entries of the input that cannot be packed, whatever they hold, each with the reason.
     """
 
     schema: Schema
@@ -39,6 +41,7 @@ class Listing:
     image_fields: tuple[str, ...] = ("image",)
     bounds: Array | None = None
     versions: Array | None = None
+    refused: Sequence[tuple[str, str]] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,6 +50,17 @@ class Listing:
         """Returns what is needed to read the samples numbered `indices`, whole numbers, in that order."""
         columns = {name: values[indices] for name, values in self.columns.items()}
         return Listing(self.schema, self.keys.take(indices), self.num_bytes[indices], columns, self.image_fields)
+
+    def check_whole(self) -> None:
+        """Makes sure that no entry was refused.
+
+        Raises:
+            SourceError: one was; says why, and how many others were.
+        """
+        if self.refused:
+            more = f" ({len(self.refused) - 1} more entries are refused)" if len(self.refused) > 1 else ""
+            advice = "correct it, or leave such entries out with --on-error skip"
+            raise SourceError(f"{self.refused[0][1]}: {advice}{more}")
 
 
 class Source(Protocol):
@@ -61,10 +75,12 @@ class Source(Protocol):
         """What was given to the source: a folder or a list."""
 
     def listing(self) -> Listing:
-        """Returns all samples; called once, on one process.
+        """Returns all samples, and what is refused: an odd name, a key that occurs twice, a label that is no number.
+
+        Called once, on one process.
 
         Raises:
-            SourceError: the input is empty or damaged, a key occurs twice, a label is missing or no number.
+            SourceError: the input is empty or damaged.
             StorageError: it cannot be read.
         """
 

@@ -85,7 +85,11 @@ def make_plan(
     Raises:
         SourceError, StorageError, SchemaError, UsageError: as `pack`.
     """
-    listing = _offset_labels(source.listing(), label_offset)
+    listing = source.listing()
+    if not len(listing):
+        reasons = "; ".join(reason for _, reason in listing.refused[:3])
+        raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
+    listing = _offset_labels(listing, label_offset)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
     formats.require(format, listing.schema)
@@ -97,6 +101,8 @@ def make_plan(
         "num_shards": len(shards),
         "plan": _digest(listing, shards),
     }
+    if listing.refused:
+        origin["refused"] = [list(entry) for entry in listing.refused]
     if recode != KEEP:
         origin["recode"] = asdict(recode)
     header = Manifest(format, listing.schema, (), origin)

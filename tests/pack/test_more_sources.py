@@ -59,7 +59,7 @@ class TestCaffeList:
     )
     def test_names_what_is_wrong_and_its_line(self, tmp_path, text, problem):
         with pytest.raises(SourceError, match=problem):
-            caffe_list(self.write(tmp_path, text)).listing()
+            caffe_list(self.write(tmp_path, text)).listing().check_whole()
 
 
 class TestChestXray14:
@@ -101,18 +101,18 @@ class TestChestXray14:
         table = xrays / "Data_Entry_2017.csv"
         table.write_text(table.read_text().replace("Hernia", "Herniaa"))
         with pytest.raises(SourceError, match=r"Data_Entry_2017\.csv, line 4: 'Herniaa' is no finding: expected"):
-            chestxray14(xrays).listing()
+            chestxray14(xrays).listing().check_whole()
 
     def test_what_is_missing_is_named(self, xrays):
         (xrays / "test_list.txt").write_text("x.png\n")
         with pytest.raises(SourceError, match=r"names 'x\.png', which the table"):
-            chestxray14(xrays / "test_list.txt").listing()
+            chestxray14(xrays / "test_list.txt").listing().check_whole()
         (xrays / "images_002/images/00000002_000.png").unlink()
         with pytest.raises(SourceError, match=r"'00000002_000\.png' is in none of the folders images\*"):
-            chestxray14(xrays).listing()
+            chestxray14(xrays).listing().check_whole()
         (xrays / "Data_Entry_2017.csv").write_text("a,b\n1,2\n")
         with pytest.raises(SourceError, match="no table with the columns"):
-            chestxray14(xrays).listing()
+            chestxray14(xrays).listing().check_whole()
 
 
 def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
@@ -178,7 +178,7 @@ class TestCifar10:
 
         (batches / "data_batch_3").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
         with pytest.raises(SourceError, match=r"data_batch_3 is no batch of CIFAR-10: it would run posix\.mkdir"):
-            cifar10(batches).listing()
+            cifar10(batches).listing().check_whole()
         assert not (tmp_path / "owned").exists()
 
     @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ class TestCifar10:
     def test_anything_else_is_refused_by_name(self, batches, content):
         (batches / "data_batch_1").write_bytes(content)
         with pytest.raises(SourceError, match=str(batches)):
-            cifar10(batches).listing()
+            cifar10(batches).listing().check_whole()
 
     def test_unknown_options_are_refused(self, batches):
         with pytest.raises(UsageError, match="split=train or test"):
@@ -253,7 +253,7 @@ class TestFrames:
                 frames(sequences, **options)
         (tmp_path / "empty").mkdir()
         with pytest.raises(SourceError, match="no folders of frames"):
-            frames(tmp_path / "empty").listing()
+            frames(tmp_path / "empty").listing().check_whole()
 
 
 def make_tar(path: Path, content: dict[str, bytes]) -> Path:
@@ -308,16 +308,16 @@ class TestArchive:
     def test_a_name_that_leads_outside_is_refused(self, tmp_path, make, name):
         path = make(tmp_path, {"a/1.png": image(1), name: image(2)})
         with pytest.raises(SourceError, match=r"evil\.png' leads outside the archive"):
-            archive(path).listing()
+            archive(path).listing().check_whole()
 
     def test_an_image_outside_the_class_folders_is_named(self, tmp_path, make):
         path = make(tmp_path, {"a/1.png": image(1), "b/1.png": image(1), "2.png": image(2)})
         with pytest.raises(SourceError, match=r"'2\.png' is in no class folder"):
-            archive(path).listing()
+            archive(path).listing().check_whole()
 
     def test_no_images(self, tmp_path, make):
         with pytest.raises(SourceError, match="has no images"):
-            archive(make(tmp_path, {"a/b.txt": b"text"})).listing()
+            archive(make(tmp_path, {"a/b.txt": b"text"})).listing().check_whole()
 
     @pytest.mark.parametrize("keep", [0, 0.01, 0.3, 0.5])
     def test_a_cut_archive_is_named(self, tmp_path, make, keep):
@@ -350,14 +350,14 @@ def test_links_and_compressed_tars_are_refused(tmp_path):
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
     with pytest.raises(SourceError, match=r"'a/1\.png' is a link"):
-        archive(tmp_path / "x.tar").listing()
+        archive(tmp_path / "x.tar").listing().check_whole()
     with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("a"))
     (tmp_path / "z.tar.gz").write_bytes((tmp_path / "z.tar").read_bytes())
     with pytest.raises(SourceError, match=r"z\.tar\.gz is compressed as a whole.*decompress it to a \.tar"):
-        open_source(tmp_path / "z.tar.gz").listing()
+        open_source(tmp_path / "z.tar.gz").listing().check_whole()
     with pytest.raises(SourceError, match="no tar without compression"):
-        archive(tmp_path / "z.tar").listing()
+        archive(tmp_path / "z.tar").listing().check_whole()
 
 
 def test_a_zip_that_holds_more_than_it_says_is_refused(tmp_path):

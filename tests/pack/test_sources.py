@@ -83,14 +83,14 @@ class TestImageFolder:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / os.fsdecode(b"caf\xe9.png")).write_bytes(image(0))
         with pytest.raises(SourceError, match=r"a/caf\\udce9.png' is no UTF-8: rename"):
-            image_folder(tmp_path).listing()
+            image_folder(tmp_path).listing().check_whole()
 
     @pytest.mark.parametrize("up", [".", "..", "../.."])
     def test_a_link_loop_is_named(self, tmp_path, up):
         make_image_folder(tmp_path / "in", {"a/deep": 1})
         (tmp_path / "in/a/deep/loop").symlink_to(up)
         with pytest.raises(SourceError, match=r"/deep/loop leads back to a folder above it"):
-            image_folder(tmp_path / "in").listing()
+            image_folder(tmp_path / "in").listing().check_whole()
 
     def test_two_links_to_one_folder_are_no_loop(self, tmp_path):
         make_image_folder(tmp_path / "out", {"x": 2})
@@ -118,12 +118,12 @@ class TestImageFolder:
     def test_a_class_without_images_is_named(self, tmp_path):
         make_image_folder(tmp_path, {"a": 1, "empty": 0})
         with pytest.raises(SourceError, match="empty has no images"):
-            image_folder(tmp_path).listing()
+            image_folder(tmp_path).listing().check_whole()
 
     def test_a_folder_without_classes_is_named(self, tmp_path):
         (tmp_path / "x.png").write_bytes(image(0))
         with pytest.raises(SourceError, match="no class folders"):
-            image_folder(tmp_path).listing()
+            image_folder(tmp_path).listing().check_whole()
 
     def test_a_folder_that_is_not_there_is_named(self, tmp_path):
         with pytest.raises(StorageError, match=r"cannot list .*absent"):
@@ -179,7 +179,7 @@ class TestCsv:
     def test_quoted_commas_quotes_and_newlines_belong_to_the_path(self, tmp_path):
         path = write_csv(tmp_path, 'path,label\n"a,""b""\n.png",1\nc.png,oops\n')
         with pytest.raises(SourceError, match="line 4: the label 'oops'"):
-            csv_file(path).listing()
+            csv_file(path).listing().check_whole()
         path = write_csv(tmp_path, 'path,label\n"a,""b""\n.png",1\nc.png,2\n')
         assert csv_file(path).listing().keys[:] == ['a,"b"\n.png', "c.png"]
 
@@ -206,13 +206,13 @@ class TestCsv:
     def test_names_what_is_wrong_and_its_line(self, tmp_path, text, problem):
         path = write_csv(tmp_path, text)
         with pytest.raises(SourceError, match=problem):
-            csv_file(path).listing()
+            csv_file(path).listing().check_whole()
 
     def test_a_file_without_a_header_is_not_robbed_of_its_first_image(self, tmp_path):
         make_image_folder(tmp_path, {"a": 2})
         path = write_csv(tmp_path, "a/0000.png,1\na/0001.png,2\n")
         with pytest.raises(SourceError, match=r"line 1: 'a/0000\.png' is a file: expected the columns' names"):
-            csv_file(path).listing()
+            csv_file(path).listing().check_whole()
 
     def test_white_space_makes_no_class(self, tmp_path):
         listing = csv_file(write_csv(tmp_path, "path, label\na.png, cat\nb.png,cat \nc.png,dog\n")).listing()
@@ -220,8 +220,8 @@ class TestCsv:
         assert listing.columns["label"].tolist() == [0, 0, 1]
 
     def test_latin1_is_refused(self, tmp_path):
-        with pytest.raises(SourceError, match=r"labels\.csv is no CSV file in UTF-8"):
-            csv_file(write_csv(tmp_path, "path,label\ncafé.png,1\n", "latin-1")).listing()
+        with pytest.raises(SourceError, match=r"labels\.csv, line 2: the name 'caf\\udce9\.png' is no UTF-8"):
+            csv_file(write_csv(tmp_path, "path,label\ncafé.png,1\n", "latin-1")).listing().check_whole()
 
     def test_paths_start_from_the_root(self, tmp_path):
         make_image_folder(tmp_path / "images", {"a": 1})
@@ -276,7 +276,7 @@ class TestLst:
     )
     def test_names_what_is_wrong_and_its_line(self, tmp_path, text, problem):
         with pytest.raises(SourceError, match=problem):
-            lst_file(self.write(tmp_path, text)).listing()
+            lst_file(self.write(tmp_path, text)).listing().check_whole()
 
 
 class TestOpenSource:

@@ -10,7 +10,9 @@ fulfils `Layout`.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import pkgutil
 import shutil
 from collections.abc import Callable
@@ -23,8 +25,10 @@ from dlio.formats._index import HIDDEN
 
 if TYPE_CHECKING:
     from dlio.manifest import Manifest, Shard
+    from dlio.pack.adopt._scan import ShardTask
     from dlio.sample import Sample, Schema
 
+CLAIMS = ".dlio-indexing"  # below the folder of the shards: who is indexing it
 
 class Layout(Protocol):
     """What the module of a format holds: how other tools lay out its shards."""
@@ -116,16 +120,13 @@ def index(
         SourceError: there is no shard, or some of a set are missing.
         SchemaError: the records follow no schema that dlio has, or have no labels to offset.
         CorruptRecordError: a record is damaged, or does not follow the schema; names file, record and offset.
-        StorageError: the folder cannot be read or written, which is told before the shards are read.
+        StorageError: the folder cannot be read or written, or another process indexes it, which is told before the
+            shards are read.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
-    from dlio.executors import map_bounded, num_workers, processes
-    from dlio.manifest import Manifest
-    from dlio.pack.adopt._classes import class_names
+    from dlio.claim import alone
     from dlio.pack.adopt._find import find_shards
-    from dlio.pack.adopt._keys import with_distinct_keys
-    from dlio.pack.adopt._scan import ShardTask, scan_shard
-    from dlio.pack.resume import INDEXED
+    from dlio.pack.adopt._scan import ShardTask
 
     root, layout = Path(path).absolute(), load(format)
     _check_no_data_set(root, overwrite)
@@ -133,23 +134,41 @@ def index(
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
     if label_offset and str(schema.get("label")) != "int64":
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
-    hidden = _make_hidden(root)
-    started(len(found))
+    if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
+        raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
     tasks = [ShardTask(root, shard, format, schema) for shard in found]
-    origin = {"source": INDEXED, "path": str(root), "num_shards": len(found)}
+    with alone(root / CLAIMS, f"dlio index of {root}"):
+        _check_no_data_set(root, overwrite)
+        hidden = _make_hidden(root)
+        try:
+            started(len(found))
+            return _index(tasks, workers, report)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+
+
+def _index(tasks: list[ShardTask], workers: int | None, report: Callable[[Shard], None]) -> Manifest:
+    """Reads the shards, and publishes and returns the manifest."""
+    from dlio.executors import map_bounded, num_workers, processes
+    from dlio.manifest import Manifest
+    from dlio.pack.adopt._classes import class_names
+    from dlio.pack.adopt._keys import with_distinct_keys
+    from dlio.pack.adopt._scan import scan_shard
+    from dlio.pack.resume import INDEXED
+
+    root, schema, layout = tasks[0].root, tasks[0].schema, load(tasks[0].layout)
     scanned: dict[str, Shard] = {}
-    try:
-        with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
-            for shard in map_bounded(pool, scan_shard, tasks):
-                scanned[shard.name] = shard
-                report(shard)
-        manifest = Manifest(layout.CONTAINER, schema, tuple(scanned[shard.name] for shard in found), origin, root)
-        manifest = replace(manifest, shards=with_distinct_keys(manifest))
-        manifest = replace(manifest, schema=replace(schema, class_names=class_names(manifest, layout)))
-        manifest.save(root)
-    except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
+    with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
+        for shard in map_bounded(pool, scan_shard, tasks):
+            scanned[shard.name] = shard
+            report(shard)
+    origin = {"source": INDEXED, "path": str(root), "num_shards": len(tasks)}
+    shards = tuple(scanned[task.shard.name] for task in tasks)
+    manifest = Manifest(layout.CONTAINER, schema, shards, origin, root)
+    manifest = replace(manifest, shards=with_distinct_keys(manifest))
+    manifest = replace(manifest, schema=replace(schema, class_names=class_names(manifest, layout)))
+    manifest.save(root)
     return manifest
 
 
@@ -164,9 +183,13 @@ def _make_hidden(root: Path) -> Path:
             shutil.rmtree(folder)
         folder.mkdir()
     except OSError as error:
-        advice = "where the shards may only be read, make a folder of links to them elsewhere, and index that"
-        raise StorageError(error.errno, f"cannot write to {root}: {error.strerror}: {advice}") from error
+        raise _unwritable(root, error) from error
     return folder
+
+
+def _unwritable(root: Path, error: OSError) -> StorageError:
+    advice = "where the shards may only be read, make a folder of links to them elsewhere, and index that"
+    return StorageError(error.errno, f"cannot write to {root}: {error.strerror}: {advice}")
 
 
 def _check_no_data_set(root: Path, overwrite: bool) -> None:

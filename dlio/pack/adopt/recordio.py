@@ -13,7 +13,7 @@ from dlio.formats._positional import PositionalFile
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.pack.adopt._examples import example_schema, is_example
 from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with_index
-from dlio.pack.image_files import read_lines
+from dlio.pack.listed import read_lines
 from dlio.sample import Field, Sample, Schema
 
 CONTAINER = "recordio"

@@ -10,10 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from dlio.errors import SourceError, StorageError
 from dlio.formats._positional import PositionalFile
+from dlio.pack.keys import odd, printable
 
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+Refused = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,27 @@ class Member:
     method: int = STORED
 
 
-def members_of(path: Path) -> Iterator[Member]:
+def members_of(path: Path, refused: Refused) -> Iterator[Member]:
     """Yields the files in an archive, those of tars within a tar too, in the order of its directory.
 
+    To `refused` is added what cannot be read in place: a name that leads outside, a link, what is encrypted.
+
     Raises:
-        SourceError: it is damaged or compressed as a whole, or a name in it leads outside, is a link, or is encrypted.
+        SourceError: it is damaged, or compressed as a whole.
         StorageError: it cannot be read.
     """
     try:
         is_zip = path.suffix.lower() == ".zip"
-        for member in _zip_members(path) if is_zip else _tar_members(path, 0, path.stat().st_size):
+        found = _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
+        for member in found:
             parts = PurePosixPath(member.name).parts
-            if ".." in parts or member.name.startswith("/") or not parts:
-                raise SourceError(f"{path}: the name {member.name!r} leads outside the archive: make the archive anew")
-            yield replace(member, name=str(PurePosixPath(member.name)))
+            if problem := odd(member.name):
+                refused.append((printable(member.name), f"{path}: {problem}"))
+            elif ".." in parts or member.name.startswith("/") or not parts:
+                problem = f"the name {member.name!r} leads outside the archive: make the archive anew"
+                refused.append((member.name, f"{path}: {problem}"))
+            else:
+                yield replace(member, name=str(PurePosixPath(member.name)))
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
         if isinstance(error, SourceError):
             raise
@@ -57,16 +66,17 @@ def members_of(path: Path) -> Iterator[Member]:
         raise StorageError(error.errno, f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _zip_members(path: Path) -> Iterator[Member]:
+def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if entry.is_dir():
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
-                raise SourceError(f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew")
-            yield Member(
-                entry.filename, entry.header_offset, entry.compress_size, entry.file_size, entry.compress_type
-            )
+                problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew"
+                refused.append((printable(entry.filename), problem))
+            else:
+                sizes = entry.compress_size, entry.file_size
+                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
 
 
 def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
@@ -82,8 +92,9 @@ def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
     return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
 
 
-def _tar_members(path: Path, start: int, stop: int) -> Iterator[Member]:
-    """Yields the files of the tar that lies in `path` from byte `start`; a tar in it is a folder of its name."""
+def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[Member]:
+    """Yields the files of the tar that lies at `extent` in `path`; a tar in it is a folder of its name."""
+    start, stop = extent
     with path.open("rb") as file:
         file.seek(start)
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -94,11 +105,14 @@ def _tar_members(path: Path, start: int, stop: int) -> Iterator[Member]:
                 if entry.offset_data + entry.size > stop:
                     raise SourceError(f"{path}: {entry.name!r} goes beyond the archive's end: it is cut off")
                 if not entry.isreg() or entry.issparse():
-                    raise SourceError(f"{path}: {entry.name!r} is a link or a special file: pack the unpacked tree")
+                    problem = f"{path}: {entry.name!r} is a link or a special file: pack the unpacked tree"
+                    refused.append((printable(entry.name), problem))
+                    continue
                 name = entry.name.removeprefix("./")
                 if name.endswith(".tar"):
                     folder = name.removesuffix(".tar")
-                    for member in _tar_members(path, entry.offset_data, entry.offset_data + entry.size):
+                    inner = entry.offset_data, entry.offset_data + entry.size
+                    for member in _tar_members(path, inner, refused):
                         yield replace(member, name=f"{folder}/{member.name}")
                 else:
                     yield Member(name, entry.offset_data, entry.size, entry.size)

@@ -17,7 +17,7 @@ from dlio.formats._positional import PositionalFile
 from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
-from dlio.pack.sources._members import STORED, Member, members_of, zip_data_offset
+from dlio.pack.sources._members import STORED, Member, Refused, members_of, zip_data_offset
 from dlio.pack.sources.imagefolder import EXTENSIONS
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
@@ -58,26 +58,35 @@ class Archive:
         if self.path.name.lower().endswith(COMPRESSED):
             problem = "is compressed as a whole, so that nothing in it can be read by itself"
             raise SourceError(f"{self.path} {problem}: decompress it to a .tar, which need not be unpacked")
-        images = [member for member in members_of(self.path) if member.name.lower().endswith(EXTENSIONS)]
+        refused: Refused = []
+        images = [member for member in members_of(self.path, refused) if member.name.lower().endswith(EXTENSIONS)]
         prefix = f"{self.root}/" if self.root is not None else _common_folder(images)
         images = sorted((member for member in images if member.name.startswith(prefix)), key=_order)
-        if not images:
+        if not images and not refused:
             raise SourceError(f"{self.path} has no images ({' '.join(EXTENSIONS)}) below {prefix or 'its root'!r}")
         names = [member.name.removeprefix(prefix) for member in images]
-        if loose := next((name for name in names if "/" not in name), None):
-            raise SourceError(f"{self.path}: {loose!r} is in no class folder: give the folder of them by --root")
+        if bad := self._refuse(names, refused):
+            images = [member for row, member in enumerate(images) if row not in bad]
+            names = [name for row, name in enumerate(names) if row not in bad]
         classes = sorted({name.partition("/")[0] for name in names})
         index = {name: number for number, name in enumerate(classes)}
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
-            "place": np.array([[m.offset, m.packed_bytes, m.num_bytes, m.method] for m in images], dtype="int64"),
+            "place": np.array(list(map(_place, images)), dtype="int64").reshape(-1, 4),
         }
         keys = Keys.of(names)
-        keys.check_distinct(self.path)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
         sizes = np.array([member.num_bytes for member in images], dtype="int64")
         versions = np.full(len(keys), file_state(str(self.path))[1])
-        return Listing(schema, keys, sizes, columns, versions=versions)
+        return Listing(schema, keys, sizes, columns, versions=versions, refused=refused)
+
+    def _refuse(self, names: list[str], refused: Refused) -> frozenset[int]:
+        """Notes names in no class folder, and such as came before, and returns their numbers."""
+        reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: make the archive anew")
+        loose = [row for row, name in enumerate(names) if "/" not in name]
+        reasons |= dict.fromkeys(loose, "is in no class folder: give the folder of them by --root")
+        refused += [(names[row], f"{self.path}: {names[row]!r} {reasons[row]}") for row in sorted(reasons)]
+        return frozenset(reasons)
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
@@ -100,6 +109,10 @@ class Archive:
             yield read
         finally:
             file.close()
+
+
+def _place(member: Member) -> tuple[int, int, int, int]:
+    return member.offset, member.packed_bytes, member.num_bytes, member.method
 
 
 def _order(member: Member) -> tuple[str, str, str]:

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError
-from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
+from dlio.pack.image_files import image_file_listing, image_file_reader
+from dlio.pack.listed import Listed, read_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -50,16 +50,16 @@ class CaffeList:
         """Returns the images in the order of the list, with int64 labels."""
         import numpy as np
 
-        paths: list[str] = []
-        labels: list[int] = []
+        listed = Listed(self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
             match = _LINE.fullmatch(line)
             if match is None:
-                raise SourceError(f"{self.path}, line {number}: expected a path, a space, and a whole number: {line!r}")
-            paths.append(match[1].lstrip("/") if self.all_below_root else match[1])
-            labels.append(int(match[2]))
-        listed = Listed(self.path, paths, range(1, len(paths) + 1))
-        return image_file_listing(self.root, listed, np.array(labels, dtype="int64"), ())
+                listed.refuse_line(number, f"expected a path, a space, and a whole number: {line!r}")
+                continue
+            listed.add(number, match[1].lstrip("/") if self.all_below_root else match[1], int(match[2]))
+        listed.refuse_names()
+        labels = np.array(listed.labels, dtype="int64")
+        return image_file_listing(self.root, listed, labels, ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label."""

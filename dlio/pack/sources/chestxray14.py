@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
-from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
+from dlio.pack.image_files import image_file_listing, image_file_reader
+from dlio.pack.keys import printable
+from dlio.pack.listed import Listed, read_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -72,42 +74,49 @@ class ChestXray14:
         """Returns the images in the order of the split list, or of the table."""
         import numpy as np
 
-        findings = self._findings()
+        findings, twice = self._findings()
         is_split = self.path.is_file() and self.path.suffix.lower() != ".csv"
-        names = read_lines(self.path) if is_split else list(findings)
+        listed = Listed(self.path, refused=[] if is_split else twice)
         folders = self._folders()
-        for name in names:
-            if name not in findings:
-                raise SourceError(f"{self.path} names {name!r}, which the table in {self.root} does not have")
-            if name not in folders:
-                raise SourceError(f"{name!r} is in none of the folders images* of {self.root}: unpack all archives")
-        labels = np.zeros((len(names), len(FINDINGS)), dtype="float32")
-        for row, name in enumerate(names):
-            labels[row, findings[name]] = 1
-        listed = Listed(self.path, [f"{folders[name]}/{name}" for name in names], range(1, len(names) + 1))
+        for number, name in enumerate(read_lines(self.path) if is_split else findings, start=1):
+            found = findings.get(name, f"{self.path} names {name!r}, which the table in {self.root} does not have")
+            if isinstance(found, str):
+                listed.refused.append((printable(name), found))
+            elif name not in folders:
+                problem = f"{name!r} is in none of the folders images* of {self.root}: unpack all archives"
+                listed.refused.append((printable(name), problem))
+            else:
+                listed.add(number, f"{folders[name]}/{name}", found)
+        listed.refuse_names()
+        labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
+        for row, found in enumerate(listed.labels):
+            labels[row, found] = 1
         return image_file_listing(self.root, listed, labels, FINDINGS)
 
-    def _findings(self) -> dict[str, list[int]]:
-        """Returns the numbers of the findings of each image."""
+    def _findings(self) -> tuple[dict[str, list[int] | str], list[tuple[str, str]]]:
+        """Returns the numbers of the findings of each image, or why it is refused; and rows that name one again."""
         table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
         table = self.path if self.path.suffix.lower() == ".csv" else table
         if table is None:
             raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder by --root")
         try:
-            with table.open(encoding="utf-8-sig", newline="") as file:
+            with table.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
                 rows = csv.DictReader(file)
-                found: dict[str, list[int]] = {}
+                found: dict[str, list[int] | str] = {}
+                twice: list[tuple[str, str]] = []
                 for row in rows:
-                    if row["Image Index"] in found:
-                        raise SourceError(f"{table}, line {rows.line_num}: {row['Image Index']!r} is listed twice")
-                    found[row["Image Index"]] = _numbers(row["Finding Labels"], table, rows.line_num)
+                    name, place = row["Image Index"], f"{table}, line {rows.line_num}"
+                    if name in found:
+                        twice.append((printable(name), f"{place}: {name!r} is listed twice"))
+                    else:
+                        found[name] = _numbers(row["Finding Labels"], place)
         except OSError as error:
             raise StorageError(error.errno, f"cannot read {table}: {error.strerror}") from error
-        except (KeyError, UnicodeDecodeError, csv.Error) as error:
+        except (KeyError, csv.Error) as error:
             raise SourceError(f"{table} is no table with the columns Image Index and Finding Labels: {error}") from None
         if not found:
             raise SourceError(f"{table} has no rows: expected a line for each image")
-        return found
+        return found, twice
 
     def _folders(self) -> dict[str, str]:
         """Returns the folder of each image below the root, by the image's name."""
@@ -125,10 +134,11 @@ class ChestXray14:
         return image_file_reader(self.root, listing)
 
 
-def _numbers(text: str | None, table: Path, line: int) -> list[int]:
+def _numbers(text: str | None, place: str) -> list[int] | str:
+    """Returns the numbers of the findings named, or what is wrong."""
     names = [name for name in (text or "").split("|") if name != NO_FINDING]
     for name in names:
         if name not in FINDINGS:
             expected = f"expected {NO_FINDING!r} or some of {', '.join(FINDINGS)}, with | between"
-            raise SourceError(f"{table}, line {line}: {name!r} is no finding: {expected}")
+            return f"{place}: {name!r} is no finding: {expected}"
     return [FINDINGS.index(name) for name in names]

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, path_below
-from dlio.pack.labels import LabelColumn, stack
+from dlio.pack.image_files import image_file_listing, image_file_reader, path_below
+from dlio.pack.keys import printable
+from dlio.pack.labels import stack
+from dlio.pack.listed import Listed
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -79,39 +81,43 @@ class CsvFile:
         label_columns = self.label_columns or named or tuple(name for name in header if name != path_column)
         if not label_columns:
             raise SourceError(f"{self.path} has no column of labels, only {', '.join(header)}")
-        lines = [line for line, _ in rows]
-        paths = self._column(header, rows, path_column)
-        columns = [LabelColumn(self.path, lines, self._column(header, rows, name), name) for name in label_columns]
+        place, *places = (self._place(header, name) for name in (path_column, *label_columns))
+        listed = Listed(self.path)
+        for line, row in rows:
+            if len(row) == len(header):
+                listed.add(line, row[place], [row[number] for number in places])
+            else:
+                listed.refuse_line(line, f"{len(row)} columns, the header has {len(header)}")
+        listed.refuse_names()
+        columns = listed.columns(label_columns)
         labels, class_names = columns[0].labels() if len(columns) == 1 else (stack(columns), label_columns)
-        return image_file_listing(self.root, Listed(self.path, paths, lines), labels, class_names)
+        return image_file_listing(self.root, listed, labels[listed.refuse(columns[0].refused)], class_names)
 
-    def _column(self, header: list[str], rows: list[tuple[int, list[str]]], name: str) -> list[str]:
+    def _place(self, header: list[str], name: str) -> int:
         if name not in header:
             raise UsageError(f"{self.path} has no column {name!r}, only {', '.join(header)}")
-        position = header.index(name)
-        return [row[position] for _, row in rows]
+        return header.index(name)
 
     def _rows(self) -> tuple[list[str], list[tuple[int, list[str]]]]:
-        """Returns the header and the rows, each with the number of its line."""
+        """Returns the header and the rows, each with the number of its line; what is no UTF-8 becomes surrogates."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
                 reader = csv.reader(file)
                 header = next(reader, [])
                 rows = [(reader.line_num, row) for row in reader if row]
         except OSError as error:
             raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise SourceError(f"{self.path} is no CSV file in UTF-8: {error}") from error
+        except csv.Error as error:
+            raise SourceError(f"{self.path}, line {reader.line_num}: it is no CSV file: {error}") from error
         if not rows:
             raise SourceError(f"{self.path} has no rows: expected a header and a line for each image")
         self._check_header(header)
-        for line, row in rows:
-            if len(row) != len(header):
-                raise SourceError(f"{self.path}, line {line}: {len(row)} columns, the header has {len(header)}")
         return [name.strip() for name in header], rows
 
     def _check_header(self, header: list[str]) -> None:
         for number, name in enumerate(header):
+            if printable(name) != name:
+                raise SourceError(f"{self.path}, line 1: the column's name {name!r} is no UTF-8: rename it")
             if name.strip() in map(str.strip, header[:number]):
                 raise SourceError(f"{self.path}, line 1: two columns are called {name.strip()!r}: rename one of them")
             if os.path.isfile(path_below(str(self.root), name)):  # noqa: PTH113  a Path's raises on odd names

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlio.errors import SourceError, StorageError
 from dlio.pack.image_files import file_states, image_file_reader
-from dlio.pack.keys import Keys
+from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
@@ -25,7 +25,7 @@ def image_folder(path: str | Path) -> ImageFolder:
 
 def recognises(path: Path) -> bool:
     """Tells whether `path` is a folder of folders."""
-    return path.is_dir() and any(entry.is_dir() for entry in _scan(path))
+    return path.is_dir() and any(map(_is_folder, _scan(path)))
 
 
 open_source = image_folder
@@ -42,49 +42,77 @@ class ImageFolder:
         """Returns all images, found with one look at every folder."""
         import numpy as np
 
-        classes = sorted(entry.name for entry in _scan(self.path) if entry.is_dir())
-        if not classes:
+        folders = sorted(entry.name for entry in _scan(self.path) if _is_folder(entry))
+        if not folders:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
-        labels = array("q")
-        keys = Keys.of(self._names(classes, labels))  # distinct, since paths are
+        labels, classes, refused = array("q"), list[str](), list[tuple[str, str]]()
+        keys = Keys.of(self._names(folders, labels, classes, refused))  # distinct, since paths are
         columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
         sizes, versions = file_states(self.path, keys)
-        return Listing(schema, keys, sizes, columns, versions=versions)
+        return Listing(schema, keys, sizes, columns, versions=versions, refused=refused)
 
-    def _names(self, classes: list[str], labels: array[int]) -> Iterator[str]:
-        """Yields the path of each image below the folder, having added its label to `labels`."""
+    def _names(
+        self, folders: list[str], labels: array[int], classes: list[str], refused: list[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Yields the path of each image below the folder, having added its label, and that label's name, to these."""
         above = frozenset([_identity(self.path)])
-        for label, name in enumerate(classes):
+        for name in folders:
             before = len(labels)
-            for folder, images in sorted(_walk(self.path / name, above), key=lambda found: found[0]):
+            for folder, images in sorted(self._walk(self.path / name, above, refused), key=lambda found: found[0]):
                 below = os.path.relpath(folder, self.path)
-                labels.extend([label] * len(images))
-                yield from [f"{below}/{image}" for image in sorted(images)]
-            if len(labels) == before:
-                raise SourceError(f"{self.path / name} has no images ({' '.join(EXTENSIONS)}): remove the folder")
+                paths = _keys([f"{below}/{image}" for image in sorted(images)], refused)
+                labels.extend([len(classes)] * len(paths))
+                yield from paths
+            if len(labels) > before:
+                classes.append(name)
+            else:
+                problem = f"{self.path / name} has no images ({' '.join(EXTENSIONS)}) to pack: remove the folder"
+                refused.append((printable(name), problem))
+
+    def _walk(
+        self, folder: Path, above: frozenset[tuple[int, int]], refused: list[tuple[str, str]]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yields each folder and its images' names, following links; `above` are the folders it is in, by identity."""
+        identity = _identity(folder)
+        if identity in above:
+            problem = f"{folder} leads back to a folder above it: remove the symbolic link"
+            refused.append((printable(os.path.relpath(folder, self.path)), problem))
+            return
+        entries = _scan(folder)
+        below = [entry for entry in entries if _is_folder(entry)]
+        names = {entry.name for entry in entries} - {entry.name for entry in below}
+        yield str(folder), [name for name in names if name.lower().endswith(EXTENSIONS)]
+        for entry in below:
+            yield from self._walk(Path(entry.path), above | {identity}, refused)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its class index."""
         return image_file_reader(self.path, listing)
 
 
-def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, list[str]]]:
-    """Yields each folder and its images' names, following links; `above` are the folders it is in, by identity."""
-    identity = _identity(folder)
-    if identity in above:
-        raise SourceError(f"{folder} leads back to a folder above it: remove the symbolic link")
-    entries = _scan(folder)
-    names = (entry.name for entry in entries if not entry.is_dir())
-    yield str(folder), [name for name in names if name.lower().endswith(EXTENSIONS)]
-    for entry in entries:
-        if entry.is_dir():
-            yield from _walk(Path(entry.path), above | {identity})
+def _keys(paths: list[str], refused: list[tuple[str, str]]) -> list[str]:
+    """Returns those of the paths that are keys, having noted the others."""
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError:
+        reasons = [(path, odd(path)) for path in paths]
+        refused += [(printable(path), reason) for path, reason in reasons if reason]
+        return [path for path, reason in reasons if not reason]
+    return paths
 
 
 def _identity(folder: Path) -> tuple[int, int]:
     status = folder.stat()
     return status.st_dev, status.st_ino
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tells whether an entry is a folder, or a link to one; a link that leads to itself is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:

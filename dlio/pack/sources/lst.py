@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError
-from dlio.pack.image_files import Listed, image_file_listing, image_file_reader, read_lines
-from dlio.pack.labels import LabelColumn, stack
+from dlio.pack.image_files import image_file_listing, image_file_reader
+from dlio.pack.labels import stack
+from dlio.pack.listed import Listed, read_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -38,22 +38,22 @@ class LstFile:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the list; labels are int64 where all are whole, else float32."""
-        keys: list[str] = []
-        rows: list[list[str]] = []
+        listed = Listed(self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
-            columns = line.split("\t")
-            if len(columns) < 3:
-                problem = f"{len(columns)} columns, expected index, label and path with tabs between"
-                raise SourceError(f"{self.path}, line {number}: {problem}")
-            keys.append(columns[-1])
-            rows.append(columns[1:-1])
-            if len(rows[-1]) != len(rows[0]):
-                problem = f"{len(rows[-1])} labels, the lines before have {len(rows[0])}"
-                raise SourceError(f"{self.path}, line {number}: {problem}")
-        lines = range(1, len(rows) + 1)
-        labels = [LabelColumn(self.path, lines, texts) for texts in zip(*rows, strict=True)]
-        values = labels[0].numbers() if len(labels) == 1 else stack(labels)
-        return image_file_listing(self.root, Listed(self.path, keys, lines), values, ())
+            cells = line.split("\t")
+            labels = cells[1:-1]
+            if not labels:
+                problem = f"{len(cells)} columns, expected index, label and path with tabs between"
+                listed.refuse_line(number, problem)
+            elif listed.labels and len(labels) != len(listed.labels[0]):
+                listed.refuse_line(number, f"{len(labels)} labels, the lines before have {len(listed.labels[0])}")
+            else:
+                listed.add(number, cells[-1], labels)
+        listed.refuse_names()
+        num_columns = len(listed.labels[0]) if listed.labels else 1
+        columns = listed.columns([""] * num_columns)
+        values = columns[0].numbers() if len(columns) == 1 else stack(columns)
+        return image_file_listing(self.root, listed, values[listed.refuse(columns[0].refused)], ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label or labels."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dlio
 from dlio import formats
 from dlio.cli import main
-from dlio.errors import CorruptRecordError, SourceError, UsageError
+from dlio.errors import CorruptRecordError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME
 from dlio.pack.adopt import index, names
 from dlio.pack.sources import image_folder, packed
@@ -134,6 +134,18 @@ class TestDataSets:
         assert content(tmp_path) == before
         index(tmp_path, format="tfrecord", overwrite=True)
         assert content(tmp_path) == before
+
+    def test_of_two_at_once_the_second_is_told(self, tmp_path):
+        write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
+
+        def index_too(num_shards: int) -> None:
+            assert num_shards == 1
+            with pytest.raises(StorageError, match=rf"another dlio index of {tmp_path} is under way, by process"):
+                index(tmp_path, format="tfrecord", workers=1)
+
+        index(tmp_path, format="tfrecord", workers=1, started=index_too)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".dlio-index", "a.tfrecord", NAME]
+        assert main(["verify", str(tmp_path), "--quiet"]) == 0
 
     def test_what_dlio_has_packed_needs_no_index(self, photos, tmp_path):
         dlio.pack(image_folder(photos), tmp_path / "out", engine="serial")

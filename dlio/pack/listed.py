@@ -1,0 +1,90 @@
+"""Listed: what a list of image files names, entry by entry, and which entries are refused."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlio.errors import SourceError, StorageError
+from dlio.pack.keys import Keys, odd, printable
+from dlio.pack.labels import LabelColumn
+
+
+@dataclass(slots=True)
+class Listed:
+    """The files that a list names.
+
+    Attributes:
+        path: the list.
+        names: each file's path as written there.
+        lines: the number of each one's line.
+        labels: the label or labels of each, as its source keeps them.
+        refused: the entries that cannot be packed, each with the reason; no others hold them.
+    """
+
+    path: Path
+    names: list[str] = field(default_factory=list)
+    lines: array[int] = field(default_factory=lambda: array("q"))
+    labels: list[Any] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, line: int, name: str, label: object) -> None:
+        """Adds an entry."""
+        self.names.append(name)
+        self.lines.append(line)
+        self.labels.append(label)
+
+    def refuse_line(self, line: int, problem: str) -> None:
+        """Notes that a line is no entry."""
+        self.refused.append((f"line {line}", f"{self.path}, line {line}: {problem}"))
+
+    def refuse(self, reasons: Mapping[int, str]) -> list[int]:
+        """Takes out the entries numbered so, for these reasons, and returns the numbers of the others."""
+        kept = [row for row in range(len(self.names)) if row not in reasons]
+        for row in sorted(reasons):
+            self.refused.append((printable(self.names[row]) or f"line {self.lines[row]}", reasons[row]))
+        if reasons:
+            self.names, self.labels = [self.names[row] for row in kept], [self.labels[row] for row in kept]
+            self.lines = array("q", [self.lines[row] for row in kept])
+        return kept
+
+    def refuse_names(self) -> None:
+        """Takes out entries whose names are no keys, or those of entries before."""
+        odd_names = ((row, odd(name)) for row, name in enumerate(self.names))
+        self.refuse({row: f"{self.path}, line {self.lines[row]}: {why}" for row, why in odd_names if why})
+        if repeated := Keys.of(self.names).repeated():
+            first_lines = dict(zip(reversed(self.names), reversed(self.lines), strict=True))
+            self.refuse({row: self._listed_twice(row, first_lines[self.names[row]]) for row in repeated})
+
+    def _listed_twice(self, row: int, first: int) -> str:
+        problem = f"{self.names[row]!r} is listed twice, first by line {first}"
+        return f"{self.path}, line {self.lines[row]}: {problem}: keys name samples, remove one of the two"
+
+    def columns(self, names: Sequence[str]) -> list[LabelColumn]:
+        """Returns the columns of labels that are lists of text, called `names`; what they refuse, they share."""
+        refused: dict[int, str] = {}
+        return [
+            LabelColumn(self.path, self.lines, [texts[place] for texts in self.labels], name, refused)
+            for place, name in enumerate(names)
+        ]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a list in UTF-8, without their ends; only a newline ends a line.
+
+    Bytes that are no UTF-8 become surrogates, so that the names that hold them are refused one by one.
+
+    Raises:
+        SourceError: it is empty.
+        StorageError: it cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    if not text:
+        raise SourceError(f"{path} is empty: expected a line for each image")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -1,0 +1,147 @@
+"""What a listing refuses: named all at once, or left out and listed under `--on-error skip`."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlio
+from dlio.cli import main
+from dlio.errors import SourceError
+from dlio.manifest import Manifest
+from dlio.pack.sources import open_source
+from dlio.pack.sources.chestxray14 import TABLES
+from tests.images import image, make_image_folder
+from tests.pack.conftest import content, samples
+
+Made = tuple[Path, dict[str, str], list[tuple[str, int]]]  # input, words of each refusal, keys and labels of the rest
+
+
+def photos(folder: Path, *names: str) -> None:
+    """Writes images of these names."""
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(image(number))
+
+
+def tree(folder: Path) -> Made:
+    photos(folder / "in", "cat/1.png", "dog/1.png", "owl/1.png", os.fsdecode(b"owl/caf\xe9.png"))
+    (folder / "in/cat/loop").symlink_to("..")
+    (folder / "in/cat/self.png").symlink_to("self.png")
+    photos(folder / "in", os.fsdecode(b"b\xe4r/1.png"))
+    (folder / "in/ant").mkdir()
+    refused = {"ant": "has no images", "b\\xe4r/1.png": "no UTF-8", "b\\xe4r": "has no images"}
+    refused |= {"cat/loop": "leads back", "owl/caf\\xe9.png": "no UTF-8", "cat/self.png": "cannot read"}
+    return folder / "in", refused, [("cat/1.png", 0), ("dog/1.png", 1), ("owl/1.png", 2)]
+
+
+def table(folder: Path) -> Made:
+    photos(folder, *"abcdefg")
+    rows = b"path,label\na,1\nb,x\nc,2,3\nd,\na,4\ncaf\xe9,5\n,6\ng,7\n"
+    (folder / "in.csv").write_bytes(rows)
+    refused = {"line 4": "3 columns", "b": "line 3: the label 'x'", "d": "missing"}
+    refused |= {"a": "listed twice, first by line 2"}
+    return folder / "in.csv", refused | {"caf\\xe9": "no UTF-8", "line 8": "empty path"}, [("a", 1), ("g", 7)]
+
+
+def lst(folder: Path) -> Made:
+    photos(folder, *"abcd")
+    (folder / "in.lst").write_bytes(b"0\t1\ta\n1 1 b\n2\t1\t2\tc\n3\tone\td\n4\t3\tb\n")
+    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is no number"}
+    return folder / "in.lst", refused, [("a", 1), ("b", 3)]
+
+
+def caffe_list(folder: Path) -> Made:
+    photos(folder, *"abc")
+    (folder / "in.txt").write_bytes(b"a 1\nb one\nc 2\nc 3\n")
+    return folder / "in.txt", {"line 2": "whole number: 'b one'", "c": "line 4"}, [("a", 1), ("c", 2)]
+
+
+ARCHIVED = {"a/1.png": 0, "../b/2.png": 1, "b/1.png": 2, "loose.png": 3}
+LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "in no class folder"}
+KEPT = [("a/1.png", 0), ("b/1.png", 1)]
+
+
+def zipped(folder: Path) -> Made:
+    with zipfile.ZipFile(folder / "in.zip", "w") as archive:
+        for name, number in ARCHIVED.items():
+            archive.writestr(name, image(number))
+    return folder / "in.zip", LEFT_OUT, KEPT
+
+
+def tarred(folder: Path) -> Made:
+    with tarfile.open(folder / "in.tar", "w") as archive:
+        for name, number in {**ARCHIVED, os.fsdecode(b"a/\xe9.png"): 4}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(image(number))
+            archive.addfile(member, BytesIO(image(number)))
+        link = tarfile.TarInfo("a/link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "1.png"
+        archive.addfile(link)
+    return folder / "in.tar", LEFT_OUT | {"a/link.png": "is a link", "a/\\xe9.png": "no UTF-8"}, KEPT
+
+
+def xrays(folder: Path) -> Made:
+    photos(folder, *(f"images/{number}.png" for number in range(4)))
+    rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass"]
+    (folder / TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
+    refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is no finding", "9.png": "none of the folders"}
+    return folder, refused, [("images/0.png", 1), ("images/2.png", 0)]
+
+
+MAKERS = [tree, table, lst, caffe_list, zipped, tarred, xrays]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_is_refused_is_listed_and_the_rest_is_packed(tmp_path, make, capsys):
+    (tmp_path / "data").mkdir()
+    source, refused, kept = make(tmp_path / "data")
+    options = ["--format", "recordio", "--workers", "1", "--on-error", "skip"]
+    command = ["pack", str(source), str(tmp_path / "out"), *options]
+    assert main([*command, "--dry-run"]) == 1
+    assert not (tmp_path / "out").exists()
+    assert main(command) == 1
+    manifest = Manifest.load(tmp_path / "out")
+    assert sorted(name for name, _ in manifest.skipped) == sorted(refused)
+    assert all(refused[name] in reason for name, reason in manifest.skipped)
+    said = capsys.readouterr().err
+    assert all(said.count(f"skipped {name!r}: ") in (1, 2) for name in refused)
+    assert [(key, int(np.sum(fields["label"]))) for key, fields in samples(tmp_path / "out")] == kept
+    before = content(tmp_path / "out")
+    assert main(command) == 1
+    assert content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_raise_names_the_first_and_counts_the_others(tmp_path, make, capsys):
+    (tmp_path / "data").mkdir()
+    source, _, _ = make(tmp_path / "data")
+    refused = open_source(source).listing().refused
+    for options in ([], ["--dry-run"]):
+        assert main(["pack", str(source), str(tmp_path / "out"), "--format", "recordio", *options]) == 3
+        said = capsys.readouterr().err
+        assert refused[0][1].encode(errors="backslashreplace").decode() in said
+        assert f"({len(refused) - 1} more entr" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_all_is_refused_nothing_is_packed(tmp_path):
+    (tmp_path / "in.lst").write_text("a\nb\n")
+    with pytest.raises(SourceError, match=r"in.lst: all 2 entries are refused: .*line 1: 1 columns.*; .*line 2"):
+        dlio.pack(open_source(tmp_path / "in.lst"), tmp_path / "out", on_error="skip", engine="serial")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_samples_have_the_same_content_id_whatever_was_refused(tmp_path):
+    make_image_folder(tmp_path / "in", {"a": 3})
+    whole = dlio.pack(open_source(tmp_path / "in"), tmp_path / "whole", engine="serial")
+    (tmp_path / "in/a/loop").symlink_to(".")
+    partly = dlio.pack(open_source(tmp_path / "in"), tmp_path / "partly", engine="serial", on_error="skip")
+    assert len(partly.skipped) == 1
+    assert partly.content_id == whole.content_id
