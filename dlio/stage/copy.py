@@ -127,7 +127,9 @@ def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally:
     Raises:
         DigestError, StorageError: as `copy_files` says.
     """
-    if aside.exists() and aside.stat().st_size > 0:
+    with files.storage_errors("look at", aside):
+        is_begun = aside.exists() and aside.stat().st_size > 0
+    if is_begun:
         with suppress(DigestError):
             return _append(source, aside, file, buffer, tally)
     return _append(source, aside, file, buffer, tally)
@@ -152,7 +154,8 @@ def _append(source: Source, aside: Path, file: File, buffer: bytearray, tally: T
         os.fsync(target.fileno())
     found = f"{algorithm}:{digest.hexdigest()}"
     if found != file.digest:
-        os.truncate(aside, 0)  # not unlinked: it may have a layout
+        with files.storage_errors("write", aside):
+            os.truncate(aside, 0)  # not unlinked: it may have a layout
         name = source.name_of(file)
         raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
 

@@ -155,6 +155,7 @@ def machine_of(manifest: Manifest, dest: Path, topology: Topology) -> Machine:
 
 def _agreed(machine: Machine, whole: bool, topology: Topology) -> tuple[Machine, bool]:
     """Returns the machine with the room of the fullest node, and whether every node has the whole data set."""
-    told = world(topology).gather((node_id(), machine.free_bytes, whole))
+    with world(topology) as everyone:
+        told = everyone.gather((node_id(), machine.free_bytes, whole))
     nodes, frees, wholes = zip(*told, strict=True)
     return replace(machine, num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)

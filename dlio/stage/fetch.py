@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from dlio import files
 from dlio.claim import Claim, claimed, is_in_progress
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
@@ -86,8 +87,9 @@ def fill(
     """
     with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
-        missing = [file for file in wanted if not folder.has(file)]
-        begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+        with files.storage_errors("look at", folder.path):
+            missing = [file for file in wanted if not folder.has(file)]
+            begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
         make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
         copy_files(job.source, Copying(aside, folder.path, create), missing, tally)
 

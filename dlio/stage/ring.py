@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from dlio.errors import StorageError
@@ -36,7 +37,11 @@ class Ring(Protocol):
     size: int
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all processes, by place; every process calls it. Values are what JSON can say."""
+        """Returns the values of all processes, by place; every process calls it. Values are what JSON can say.
+
+        Raises:
+            LostError: as `shift` says, where the transport can tell: MPI's launcher ends the job instead.
+        """
 
     def among(self, ranks: Sequence[int]) -> Ring | None:
         """Returns the ring of the processes at these places, None for one that is not among them; all call it."""
@@ -64,12 +69,13 @@ class LostError(StorageError):
         self.ranks = tuple(ranks)
 
 
-def world(topology: Topology) -> Ring:
-    """Returns all processes of the job.
+def world(topology: Topology) -> AbstractContextManager[Ring]:
+    """Returns a context in which all processes of the job are a ring; all enter and leave it.
 
     Raises:
         MissingPackageError: mpi4py, or torch, is not installed.
         LauncherError: the processes that the launcher started do not find each other.
+        LostError: they do no more.
     """
     if _meets_at_master(topology):
         from dlio.stage.ring_gloo import torch_world
@@ -77,7 +83,7 @@ def world(topology: Topology) -> Ring:
         return torch_world(topology)
     from dlio.stage.ring_mpi import mpi_world
 
-    return mpi_world(topology)
+    return nullcontext(mpi_world(topology))
 
 
 def can_exchange(topology: Topology) -> bool:

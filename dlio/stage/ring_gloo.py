@@ -1,8 +1,9 @@
 """A ring over torch.distributed: its key-value store for what all tell each other, gloo for the blocks.
 
 The store is the one at MASTER_ADDR and MASTER_PORT, where the training's own process group meets as well; the keys are
-under a prefix of their own for each ring, so neither disturbs the other, and no process group of the training is
-needed. Waiting for a block blocks in gloo, without using a core.
+under a prefix of their own for each world, so neither disturbs the other, and no process group of the training is
+needed. Waiting for a block blocks in gloo, without using a core; who lives is told by heartbeats in the store
+(torch_store.py).
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from itertools import count
 from typing import Any
 
 from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage import ring
+from dlio.stage.torch_store import BEAT_SECONDS, LiveStore, answer_of
 from dlio.topology import Topology
 
-_GATHER_SECONDS = 600.0  # what a node does between two gatherings, such as syncing its files, takes seconds
+_GATHER_SECONDS = 600.0  # for processes to come at all, and for a living one between two gatherings
 _MEETING_SECONDS = 60.0
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 1e-3, 5e-2
 _BLOCK_TAG = 1
@@ -29,41 +33,66 @@ _worlds = count()  # every process makes its worlds in the same order
 
 
 class GlooRing:
-    """Processes that share a store; `dlio.stage.ring.Ring` says what its methods do."""
+    """Processes that share a store; `dlio.stage.ring.Ring` says what its methods do.
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self.rank = rank
-        self.size = size
-        self._store = store
+    Args:
+        live: the store.
+        name: what the keys of this ring begin with.
+        members: the ring's processes, by place.
+    """
+
+    def __init__(self, live: LiveStore, name: str, members: Sequence[int]) -> None:
+        self.rank = members.index(live.rank)
+        self.size = len(members)
+        self._live, self._name, self._members = live, name, list(members)
         self._group: Any = None
         self._gatherings = count()
         self._rings = count()
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all; as `Ring` says.
+        """Returns the values of all; as `Ring` says. A process without heartbeat is waited for no longer than a block.
 
         Raises:
-            LostError: a process did not come within ten minutes.
+            LostError: a process is lost, or did not come within ten minutes.
         """
         number, pause = next(self._gatherings), _FIRST_POLL_SECONDS
-        keys = [f"{number}/{rank}" for rank in range(self.size)]
-        started = time.monotonic()
-        try:
-            self._store.set(keys[self.rank], json.dumps(value))
-            while not self._store.check(keys):
-                if time.monotonic() - started > _GATHER_SECONDS:
-                    missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
-                    raise ring.LostError(missing, f"no word for {_GATHER_SECONDS:.0f} s")
-                time.sleep(pause)
-                pause = min(2 * pause, _LAST_POLL_SECONDS)
-            return [json.loads(told) for told in self._store.multi_get(keys)]
-        except RuntimeError as error:  # all errors of torch's stores are
-            raise ring.LostError([0], f"the store of its node does not answer: {error}") from error
+        keys = [f"{self._name}/{number}/{place}" for place in range(self.size)]
+        started = looked = time.monotonic()
+        self._live.call("set", keys[self.rank], json.dumps(value))
+        while not self._live.call("check", keys):
+            if time.monotonic() - looked > BEAT_SECONDS:
+                self._look_for(keys, time.monotonic() - started)
+                looked = time.monotonic()
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_POLL_SECONDS)
+        return [json.loads(told) for told in self._live.call("multi_get", keys)]
+
+    def _look_for(self, keys: Sequence[str], seconds: float) -> None:
+        """Tells, to all others as well, of the processes that have left no key and are not alive.
+
+        Raises:
+            LostError: there are such, or others have told of them, or some have been waited for too long.
+        """
+        verdict = f"{self._name}/lost"
+        if self._live.call("check", [verdict]):
+            raise self._lost(json.loads(self._live.call("get", verdict)), "no heartbeat, as another node found")
+        missing = [place for place, key in enumerate(keys) if not self._live.call("check", [key])]
+        silent = set(self._live.silent(self._members[place] for place in missing))
+        places = [place for place in missing if self._members[place] in silent]
+        if places:
+            self._live.call("set", verdict, json.dumps(places))
+            raise self._lost(places, f"no heartbeat for {ring.LOST_SECONDS:.0f} s")
+        if seconds > _GATHER_SECONDS:
+            raise self._lost(missing, f"no word for {_GATHER_SECONDS:.0f} s")
+
+    def _lost(self, places: Sequence[int], problem: str) -> ring.LostError:
+        self._live.lost.update(self._members[place] for place in places)
+        return ring.LostError(places, problem)
 
     def among(self, ranks: Sequence[int]) -> GlooRing | None:
         """Returns the ring of some; as `Ring` says."""
-        store = _distributed().PrefixStore(f"ring{next(self._rings)}", self._store)
-        return GlooRing(store, ranks.index(self.rank), len(ranks)) if self.rank in ranks else None
+        name = f"{self._name}.{next(self._rings)}"
+        return GlooRing(self._live, name, [self._members[rank] for rank in ranks]) if self.rank in ranks else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
         """Passes one block on; as `Ring` says."""
@@ -72,12 +101,13 @@ class GlooRing:
         started, wait = time.monotonic(), timedelta(seconds=ring.LOST_SECONDS)
         left, right = (torch.frombuffer(data, dtype=torch.uint8) for data in (receive, send))
         try:
-            group = self._group = self._group or self._connected()
+            group = self._group = self._group or answer_of(self._connected, ring.LOST_SECONDS)
             coming = group.recv([left], (self.rank - 1) % self.size, _BLOCK_TAG)
             group.send([right], (self.rank + 1) % self.size, _BLOCK_TAG).wait(wait)
             coming.wait(wait)
-        except RuntimeError as error:
-            raise ring.LostError(self._missing(started), str(error).splitlines()[0]) from error
+        except (RuntimeError, TimeoutError) as error:
+            problem = str(error).partition("\n")[0] or f"no connection in {ring.LOST_SECONDS:.0f} s"
+            raise self._lost(self._missing(started), problem) from error
 
     def leave(self, exit_code: int = StorageError.exit_code) -> None:
         """Does nothing: gloo has no farewell that would wait."""
@@ -90,7 +120,7 @@ class GlooRing:
         names = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
         devices = [gloo.create_device(interface=name) for name in names]
         options._devices = devices or [gloo.create_device(hostname=_address_towards_master())]
-        return gloo(_distributed().PrefixStore("gloo", self._store), self.rank, self.size, options)
+        return gloo(_distributed().PrefixStore(f"{self._name}/gloo", self._live.store), self.rank, self.size, options)
 
     def _missing(self, started: float) -> list[int]:
         """Returns the places that do not answer a roll call.
@@ -99,27 +129,41 @@ class GlooRing:
         within the same time after the block that did not come.
         """
         missing = set(range(self.size)) - {self.rank}
+        here = f"{self._name}/here"
         try:
-            self._store.set(f"here/{self.rank}", "")
+            self._live.call("set", f"{here}/{self.rank}", "")
             while missing and time.monotonic() - started < ring.LOST_SECONDS + ring.ROLL_CALL_SECONDS:
-                missing -= {rank for rank in missing if self._store.check([f"here/{rank}"])}
+                missing -= {place for place in missing if self._live.call("check", [f"{here}/{place}"])}
                 time.sleep(_LAST_POLL_SECONDS)
-        except RuntimeError:
+        except ring.LostError:
             return [0] if 0 in missing else sorted(missing)  # the store is on the node of place 0
         return sorted(missing)
 
 
-def torch_world(topology: Topology) -> GlooRing:
-    """Returns all processes that know the job's MASTER_ADDR.
+@contextmanager
+def torch_world(topology: Topology) -> Iterator[GlooRing]:
+    """Yields all processes that know the job's MASTER_ADDR.
 
     Raises:
         MissingPackageError: torch is not installed.
         LauncherError: there is no store at MASTER_ADDR.
+        LostError: the store does not answer.
     """
-    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     serves = topology.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], serves, os.getpid())
+    prefix = f"dlio/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_worlds)}"
+    live = LiveStore(_distributed().PrefixStore(prefix, store), topology.rank, topology.world_size)
     try:
-        store = _distributed().TCPStore(
+        yield GlooRing(live, "all", range(topology.world_size))
+    finally:
+        live.leave(serves)
+
+
+@cache
+def _store(address: str, port: str, serves: bool, pid: int) -> Any:
+    """Returns the job's store, one connection for each process `pid`; kept, since others may meet there once more."""
+    try:
+        return _distributed().TCPStore(
             address, int(port), is_master=serves, timeout=timedelta(seconds=_MEETING_SECONDS),
             wait_for_workers=False, multi_tenant=True,
         )  # fmt: skip
@@ -128,8 +172,6 @@ def torch_world(topology: Topology) -> GlooRing:
             f"no process answers at MASTER_ADDR={address} MASTER_PORT={port}: {str(error).splitlines()[0]}. "
             "Set them to the node of rank 0 and a free port, as for torch.distributed, and stage from every process"
         ) from error
-    prefix = f"dlio/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_worlds)}"
-    return GlooRing(_distributed().PrefixStore(prefix, store), topology.rank, topology.world_size)
 
 
 def _distributed() -> Any:

@@ -1,4 +1,7 @@
-"""One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [hang|full]`, started by mpiexec or gloo_ranks.py."""
+"""One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [FAULT]`, started by mpiexec or gloo_ranks.py.
+
+FAULT is `hang` or `full`, on node1, or `stop first|last HOST`: that host falls silent in its first or last fsync.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dlio.errors import DlioError
+from dlio.manifest import Manifest
 from dlio.stage import ring
 from dlio.stage.job import NodeProgress
 from dlio.stage.run import run
@@ -23,9 +27,22 @@ host, rank = socket.gethostname(), Topology.from_env().rank
 (Path(log) / f"{rank}.pid").write_text(str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+written, sync = 0, os.fsync
 
 
-def report(_: int) -> None:
+def fsync(descriptor: int) -> None:
+    due = {"first": lambda: True, "last": lambda: written == Manifest.load(dataset).num_bytes}
+    if fault[:1] == ["stop"] and host == fault[2] and due[fault[1]]():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sync(descriptor)
+
+
+os.fsync = fsync
+
+
+def report(num_bytes: int) -> None:
+    global written
+    written += num_bytes
     if host == "node1" and fault == ["hang"]:
         (Path(log) / "hanging").touch()
         time.sleep(1000)

@@ -55,7 +55,7 @@ class Cluster:
     def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:
         """Returns what each process reported, by `<host>.<rank>`."""
         mpiexec = self.start(root, nodes, **options)
-        said = mpiexec.communicate(timeout=100)
+        said = mpiexec.communicate()
         reports = self.reports()
         assert len(reports) == nodes * options.get("per_node", 1), said
         return reports
@@ -142,12 +142,12 @@ def test_terminated_nodes_end_and_go_on_later(
     tmp_path: Path, any_cluster: Cluster, slow_source: Callable[..., Path]
 ) -> None:
     source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
-    running = any_cluster.start(slow_source(source.root, "--bandwidth", "16"), 2)
+    running = any_cluster.start(slow_source(source.root, "--bandwidth", "8"), 2)
     while not (claims := list(any_cluster.dest.glob("*/dlio/.claims/*/1"))) or sum(map(bytes_in, claims)) < 16 * MiB:
         time.sleep(0.02)
     for claim in claims:
         os.kill(json.loads(claim.read_text())["owner"]["pid"], signal.SIGINT)
-    running.communicate(timeout=15)
+    running.communicate()
     # mpiexec kills the others once one rank has ended, so only the first is sure to say so in its claim
     assert "released" in {json.loads(claim.read_text())["state"] for claim in claims}
     any_cluster.run(source.root, 2)
@@ -211,7 +211,7 @@ def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
     while len(any_cluster.reports()) < 2:
         time.sleep(0.05)
     os.kill(lost, signal.SIGKILL)
-    running.communicate(timeout=60)
+    running.communicate()
     reports = any_cluster.reports()
     assert sorted(reports) == ["node0.0", "node2.2"]
     assert all("lost in the middle of the broadcast: node1" in report["error"] for report in reports.values())
@@ -222,6 +222,25 @@ def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
     assert sum(report["source_bytes"] for report in again.values()) <= source.num_bytes
     for node in range(3):
         assert_staged(any_cluster.staged(source, node), source)
+
+
+@pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("last", 1), ("last", 0)])
+def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
+    tmp_path: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
+) -> None:
+    """Before the first block and after the last one; node 0 takes the store with it."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("LOST_SECONDS", "4")
+    cluster = Cluster(tmp_path, "gloo")
+    running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}")
+    while len(cluster.reports()) < 2:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    os.kill(int((cluster.log / f"{lost}.pid").read_text()), signal.SIGKILL)
+    running.communicate()
+    reports = cluster.reports()
+    assert sorted(reports) == [f"node{rank}.{rank}" for rank in range(3) if rank != lost]
+    assert all(f"lost in the middle of the broadcast: node{lost} (" in report["error"] for report in reports.values())
 
 
 def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:

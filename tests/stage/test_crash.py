@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.claim import PRESUMED_DEAD_SECONDS
 from dlio.manifest import NAME, Manifest
 from dlio.stage.run import run
 
@@ -99,7 +100,7 @@ def test_a_waiting_process_goes_on_where_the_killed_one_was(tmp_path: Path) -> N
     killed_at = time.monotonic()
     owner.kill()
     assert heir.wait() == 0
-    assert time.monotonic() - killed_at < 2
+    assert time.monotonic() - killed_at < PRESUMED_DEAD_SECONDS, "the owner's death was seen, not presumed"
 
 
 def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:
 
 def test_a_terminated_command_gives_its_work_back(tmp_path: Path, slow_source: Callable[..., Path]) -> None:
     source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
-    slow = slow_source(source.root, "--bandwidth", "24")
+    slow = slow_source(source.root, "--bandwidth", "8")
     command = [sys.executable, "-m", "dlio", "stage", str(slow), str(tmp_path / "local"), "--strategy", "replicate"]
     folder = tmp_path / "local" / "dlio" / source.content_id
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:

@@ -14,7 +14,9 @@ import pytest
 
 import dlio
 from dlio.errors import StorageError
-from dlio.manifest import NAME, Manifest
+from dlio.manifest import NAME, File, Manifest
+from dlio.stage.copy import Copying, Tally, copy_files
+from dlio.stage.source import MountedFolder
 
 from .conftest import MiB, assert_staged, damaged_files, write_dataset
 
@@ -24,14 +26,12 @@ SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 class Disk:
     """A small disk whose power can be cut."""
 
-    def __init__(self, image: Path, mounted: Path) -> None:
-        self.image, self.mounted = image, mounted
+    def __init__(self, device: str, mounted: Path) -> None:
+        self.device, self.mounted = device, mounted
 
     def plug_in(self) -> None:
         """Mounts it, replaying its journal."""
-        done = subprocess.run(["mount", "-o", "loop", self.image, self.mounted], capture_output=True, check=False)
-        if done.returncode:
-            pytest.skip("loop devices cannot be mounted here")
+        subprocess.run(["mount", self.device, self.mounted], capture_output=True, check=True)
 
     def cut_power(self) -> None:
         """Loses what is not on the disk; every later call fails."""
@@ -43,7 +43,7 @@ class Disk:
 
     def unplug(self) -> None:
         """Unmounts it."""
-        subprocess.run(["umount", self.mounted], check=False, capture_output=True)
+        subprocess.run(["umount", self.mounted], check=True, capture_output=True)
 
 
 @pytest.fixture(params=["ext4", "xfs"])
@@ -55,11 +55,16 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     with image.open("wb") as file:
         file.truncate(320 * MiB)
     subprocess.run([make, "-q", image], check=True, capture_output=True)
-    found = Disk(image, tmp_path / "disk")
+    # One device for all mounts: `mount -o loop` makes a new one while the kernel may not be rid of the last yet.
+    attached = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=False)
+    if attached.returncode:
+        pytest.skip("loop devices cannot be had here")
+    found = Disk(attached.stdout.strip(), tmp_path / "disk")
     found.mounted.mkdir()
     found.plug_in()
     yield found
     found.unplug()
+    subprocess.run(["losetup", "--detach", found.device], check=True)
 
 
 def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest) -> None:
@@ -69,6 +74,18 @@ def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest
     disk.plug_in()
     assert_staged(staged, dataset)
     assert dlio.stage(dataset, disk.mounted).root == staged.root
+
+
+def test_power_lost_between_a_file_s_folder_and_its_first_byte(disk: Disk, dataset: Manifest) -> None:
+    """What a file system answers to a mere look at a name is an error like any other."""
+
+    def create_and_cut(path: Path, _: File) -> None:
+        path.touch()
+        disk.cut_power()
+
+    target = Copying(disk.mounted / "aside", disk.mounted, create_and_cut)
+    with pytest.raises(StorageError, match=r"Input/output error|Read-only file system"):
+        copy_files(MountedFolder(dataset), target, dataset.shards[2].files, Tally())
 
 
 @pytest.mark.parametrize("cut_after", [0, 3, 7, 11])

@@ -12,13 +12,14 @@ pool of blocks. Blocks of a file arrive in order, so it is digested as it arrive
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
 from dlio.claim import claimed
 from dlio.errors import DlioError, StorageError
+from dlio.files import storage_errors
 from dlio.manifest import File
 from dlio.stage import lease
 from dlio.stage.cache import make_room
@@ -46,20 +47,9 @@ def carry_out(job: Job) -> Outcome:
         DlioError: as `dlio.stage.fetch.fetch` says.
     """
     check_names(job.manifest)
-    everyone = world(job.topology)
-    nodes = everyone.gather(node_id())
-    leaders = sorted({node: rank for rank, node in reversed(list(enumerate(nodes)))}.values())
-    folder, tally = StagedFolder(job.dest, job.manifest.content_id), Tally(job.report)
-    with ExitStack() as stack:
-        ready, problem = Place(folder, frozenset(), None), ""
-        if everyone.rank in leaders:
-            ready, problem = _prepare(stack, job, folder)
-        _raise_first(everyone.gather(problem), nodes)
-        ring = everyone.among(leaders)
-        if ring is not None:
-            _take_part(job, ring, ready, tally)
-            if ready.aside is not None:
-                ready.folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+    tally = Tally(job.report)
+    with world(job.topology) as everyone:
+        _exchange(job, everyone, tally)
     try:
         rest = fetch(job, job.manifest, job.manifest.content_id, all_files(job.manifest))
     except StorageError as error:
@@ -67,6 +57,39 @@ def carry_out(job: Job) -> Outcome:
             everyone.leave()
         raise
     return Outcome(rest.manifest, rest.source_bytes + tally.read, rest.copied_bytes + tally.written)
+
+
+def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
+    """Brings the data set to all nodes that lack it, by one process of each.
+
+    Raises:
+        StorageError: a node failed or is lost; named on all nodes.
+    """
+    nodes = everyone.gather(node_id())
+    leaders = sorted({node: rank for rank, node in reversed(list(enumerate(nodes)))}.values())
+    folder = StagedFolder(job.dest, job.manifest.content_id)
+    with ExitStack() as stack:
+        ready, problem = Place(folder, frozenset(), None), ""
+        if everyone.rank in leaders:
+            ready, problem = _prepare(stack, job, folder)
+        with _naming_lost([node.partition("/")[0] for node in nodes]):
+            _raise_first(everyone.gather(problem), nodes)
+        ring = everyone.among(leaders)
+        if ring is not None:
+            with _naming_lost([nodes[rank].partition("/")[0] for rank in leaders]):
+                _take_part(job, ring, ready, tally)
+            if ready.aside is not None:
+                ready.folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+
+
+@contextmanager
+def _naming_lost(hosts: Sequence[str]) -> Iterator[None]:
+    """Says on which hosts, by place in the ring, lost processes were."""
+    try:
+        yield
+    except LostError as error:
+        names = ", ".join(hosts[rank] for rank in error.ranks) or "unknown"
+        raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
 
 
 def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, str]:
@@ -81,7 +104,8 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
             return Place(folder, frozenset(), None), ""
         stack.enter_context(residue_removed(folder, claim[0]))
         aside = folder.begin(str(job.source), *claim)
-        missing = [file for file in files if not folder.has(file)]
+        with storage_errors("look at", folder.path):
+            missing = [file for file in files if not folder.has(file)]
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
         return Place(folder, frozenset(missing), aside), ""
     except DlioError as error:
@@ -92,7 +116,8 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     """Reads, passes on and writes until every node has what it lacked.
 
     Raises:
-        StorageError: a node failed or is lost; named on all nodes.
+        LostError: a node is lost.
+        StorageError: a node failed; named on all nodes.
     """
     lacking = sum(file.num_bytes for file in ready.missing)
     hosts, totals = zip(*ring.gather((socket.gethostname(), lacking)), strict=True)
@@ -110,9 +135,6 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     watch(totals)
     try:
         passing.run()
-    except LostError as error:
-        names = ", ".join(hosts[rank] for rank in error.ranks) or "unknown"
-        raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
     except KeyboardInterrupt:
         ring.leave(130)
         raise
