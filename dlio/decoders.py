@@ -1,19 +1,20 @@
 """Decoding of images, batch-wise into memory that the caller owns; the one place that chooses who decodes.
 
-JPEGs go to the compiled core, which decodes and resizes the box only. Everything else, and what the core leaves to it
-(CMYK, for instance), goes to Pillow, whose `convert("RGB")` decides what grey, palette, 16 bit and transparent images
-become, as in torchvision's ImageFolder. Where there is no core, Pillow decodes JPEGs too.
+JPEGs go to the compiled core, which decodes and resizes the box only, plain PNGs to OpenCV. Everything else, and what
+these leave to it (CMYK, for instance), goes to Pillow, whose `convert("RGB")` decides what grey, palette, 16 bit and
+transparent images become, as in torchvision's ImageFolder. Where there is no core, or no OpenCV, Pillow stands in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from dlio import jpeg, native, pillow
+from dlio import jpeg, native, pillow, png
 from dlio.errors import DataError
 from dlio.images import Sizes, Transform, Windows
 from dlio.keyed import Keys
@@ -21,6 +22,7 @@ from dlio.sample import MAX_PIXELS
 
 #: An encoded image, or its pixels: uint8 of shape (height, width, channels) or (height, width).
 Picture = bytes | npt.NDArray[np.uint8]
+Number = TypeVar("Number", int, float)
 
 _ORIENTATION_TAG = 0x0112
 
@@ -105,6 +107,8 @@ def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, npt.NDArr
 
 def _size(picture: Picture, upright: bool) -> tuple[int, int]:
     """Returns height and width of an image that the core does not decode; raises one of `pillow.ERRORS`."""
+    if not upright and (size := png.measure(picture)):
+        return size
     jpeg.probe(picture)  # tells what is wrong with a JPEG
     image = _open(picture)
     if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
@@ -127,20 +131,24 @@ def _decode_row(
     picture: Picture, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool
 ) -> str | None:
     """Decodes one window whole into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
-    left, top, width, height = windows.boxes[row].tolist()
+    box = _corners(*windows.boxes[row].tolist())
+    part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
+    blue_first = None if upright else png.decode(picture)
     try:
-        image = _whole(picture, upright).crop((left, top, left + width, top + height))
-        image = image if image.mode == "L" else image.convert("RGB")  # grey is resized as one channel, not as three
+        image = _whole(picture, upright) if blue_first is None else Image.fromarray(blue_first)
+        image = image.crop(box)
+        image = image if image.mode in ("L", "RGB") else image.convert("RGB")  # grey is resized as one channel
     except pillow.ERRORS as error:
         return _problem(error)
-    part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
-    image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, part)
-    pixels = np.asarray(image.convert("RGB"))
+    if part is not None or image.size != (out.shape[1], out.shape[0]):
+        image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, part)
+    pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    pixels = pixels if blue_first is None else pixels[:, :, ::-1]
     out[...] = pixels[:, ::-1] if windows.flips[row] else pixels
     return None
 
 
-def _corners(left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
+def _corners(left: Number, top: Number, width: Number, height: Number) -> tuple[Number, Number, Number, Number]:
     return left, top, left + width, top + height
 
 

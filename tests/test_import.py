@@ -14,7 +14,7 @@ import dlio
 
 ROOT = Path(dlio.__file__).parent
 HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
-HEAVY += ["fsspec", "aiohttp"]
+HEAVY += ["fsspec", "aiohttp", "cv2"]
 
 BASE = {"errors", "sizes"}
 DATA = {"sample", "sample_table", "shards", "manifest", "formats", "files"}
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "pack": BASE | DATA | {"images", "jpeg", "native", "pillow", "executors", "filesystems", "claim", "cores", "owner"},
     "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "owner"},
     "loaders": BASE | DATA | {"topology", "images", "decoders", "keyed", "cores", "stage"},
-    "decoders": BASE | {"images", "jpeg", "keyed", "native", "pillow", "sample"},
+    "decoders": BASE | {"images", "jpeg", "keyed", "native", "pillow", "png", "sample"},
+    "png": set(),
     "jpeg": BASE | {"native"},
     "images": BASE | {"keyed"},
     "shards": BASE | {"formats", "manifest", "sample", "sample_table", "bulk"},

@@ -15,7 +15,8 @@ from dlio.loaders.share import Step
 from dlio.manifest import Manifest
 
 DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
-_READ_SIZE = 256  # the same where nothing is decoded: of many samples, more lie side by side
+_READ_SIZE = 256  # the same where little or nothing is decoded: of many samples, more lie side by side
+_DECODE_BYTES = 2 << 20  # what 32 samples have, or more that are smaller
 _SHOWN_SHARDS = 4
 
 
@@ -64,12 +65,18 @@ class ArrayBatches:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key)
             step.valid[replaced] = False
 
-        size = _READ_SIZE if self.samples.transform is None else DECODE_SIZE
+        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.manifest)
         return divided(self.samples, step, batch | {"valid": step.valid} if self.mask else batch, fill, size)
 
     def close(self) -> None:
         """Closes all files."""
         self.samples.close()
+
+
+def _decode_size(manifest: Manifest) -> int:
+    """Returns how many samples one thread decodes in a row."""
+    fitting = _DECODE_BYTES * manifest.num_samples // max(1, manifest.num_bytes)
+    return min(_READ_SIZE, max(DECODE_SIZE, fitting))
 
 
 def divided(samples: PackedSamples, step: Step, item: Any, fill: Callable[[slice], None], size: int) -> Work[Any]:

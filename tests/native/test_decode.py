@@ -47,7 +47,7 @@ def test_probe(subsampling: str) -> None:
 
 
 def test_measure_tells_the_sizes_of_whole_jpegs_only() -> None:
-    good = [jpeg(60, 50, subsampling, progressive=progressive) for subsampling in SUBSAMPLINGS for progressive in (False, True)]
+    good = [jpeg(60, 50, kind, progressive=progressive) for kind in SUBSAMPLINGS for progressive in (False, True)]
     bad = [b"", b"no jpeg", good[0][:-2], good[0][:30]]
     sizes = measure([*good, *bad, memoryview(good[0])])
     assert sizes.dtype == np.int64

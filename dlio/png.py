@@ -1,0 +1,93 @@
+"""Plain PNGs: 8 bit RGB or grey, one picture, nothing that asks for a conversion. OpenCV decodes them, where it is.
+
+Pillow needs twice the time for small ones, and takes Python's lock more often. OpenCV decodes no damaged PNG at all:
+what it refuses, and what is not plain, goes to Pillow, whose word on damage counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
+_HEAD = struct.Struct(">16xIIBBxxB")  # width, height, bit depth, colour type, interlace
+_CHUNK = struct.Struct(">I4s")
+_FIRST_CHUNK, _CHUNK_FRAME = 33, 12  # where the header ends; length, name and CRC of any chunk
+_GREY, _RGB = 0, 2
+_END = struct.pack(">I4sI", 0, b"IEND", crc32(b"IEND"))
+_MAX_CHUNKS = 4096  # looked at; pixels come in pieces of at least 8 KiB from libpng, of 64 KiB from Pillow
+
+#: What may stand before the pixels and changes nothing of them, nor makes libpng warn about a profile; its lengths.
+_WITHOUT_EFFECT: dict[bytes, Container[int]] = {
+    b"gAMA": {4},
+    b"cHRM": {32},
+    b"sRGB": {1},
+    b"pHYs": {9},
+    b"bKGD": {2, 6},
+    b"tIME": {7},
+    b"tEXt": range(2, 1 << 16),
+}
+
+
+def measure(data: object) -> tuple[int, int] | None:
+    """Returns the height and width that a plain PNG's header tells, None for anything else."""
+    if not isinstance(data, bytes) or not data.startswith(_START) or len(data) < _FIRST_CHUNK:
+        return None
+    width, height, depth, colour, interlace = _HEAD.unpack_from(data)
+    if depth != 8 or colour not in (_GREY, _RGB) or interlace or not (width and height):
+        return None
+    return (height, width) if _has_plain_chunks(data) else None
+
+
+def _has_plain_chunks(data: bytes) -> bool:
+    """Tells whether nothing but pixels, and before them what has no effect, stands between header and end."""
+    at, pixels_began = _FIRST_CHUNK, False
+    for _ in range(_MAX_CHUNKS):
+        if at + _CHUNK_FRAME > len(data):
+            return False
+        length, name = _CHUNK.unpack_from(data, at)
+        end = at + length + _CHUNK_FRAME
+        if name == b"IDAT":
+            pixels_began = True
+        elif pixels_began:
+            return data[at:] == _END
+        elif length not in _WITHOUT_EFFECT.get(name, ()) or crc32(data[at + 4 : end - 4]) != _crc_before(data, end):
+            return False  # OpenCV does not mind a wrong checksum here, Pillow does
+        at = end
+    return False
+
+
+def _crc_before(data: bytes, end: int) -> int:
+    return int.from_bytes(data[end - 4 : end], "big")
+
+
+def decode(data: object) -> npt.NDArray[np.uint8] | None:
+    """Returns all pixels of a plain PNG, uint8 (height, width, 3), blue first; None where Pillow is to look at it."""
+    opencv = _opencv()
+    if opencv is None or not isinstance(data, bytes) or measure(data) is None:
+        return None
+    import numpy as np
+
+    try:
+        flags = opencv.IMREAD_COLOR | opencv.IMREAD_IGNORE_ORIENTATION
+        pixels: npt.NDArray[np.uint8] | None = opencv.imdecode(np.frombuffer(data, np.uint8), flags)
+    except opencv.error:  # its own limits, and memory
+        return None
+    return pixels
+
+
+@cache
+def _opencv() -> Any:
+    """Returns the module, None where it is not installed; imported here, since that takes 0.2 s."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    return cv2
