@@ -136,24 +136,17 @@ class Keys(Sequence[str]):
         running.update(self._text)
         running.update(self._offsets.tobytes())
 
-    def check_distinct(self, path: Path, lines: Sequence[int] | None = None) -> None:
-        """Makes sure that no key occurs twice.
-
-        Args:
-            path: what lists the keys, for the error.
-            lines: the number of each key's line in `path`; by default they are counted as entries.
+    def check_distinct(self, path: Path) -> None:
+        """Makes sure that no key occurs twice; `path` is what lists the keys, for the error.
 
         Raises:
-            SourceError: one does; names the list and both places.
+            SourceError: one does; names the list and both places, counted from 1.
         """
         for second in self.repeated():
-            key, what = self[second], "entry" if lines is None else "line"
-            numbers = lines or range(1, len(self) + 1)
-            first = next(number for number, other in enumerate(self) if other == key)
-            raise SourceError(
-                f"{path}, {what} {numbers[second]}: {key!r} is listed twice, first by {what} {numbers[first]}: "
-                "keys name samples, remove one of the two"
-            )
+            key = self[second]
+            first = next(number for number, other in enumerate(self, start=1) if other == key)
+            problem = f"{key!r} is listed twice, first by entry {first}: keys name samples, remove one of the two"
+            raise SourceError(f"{path}, entry {second + 1}: {problem}")
 
     def repeated(self) -> list[int]:
         """Returns the numbers of the keys that an earlier one equals, rising; found by a 64-bit digest of each key."""

@@ -58,9 +58,9 @@ class Listing:
             SourceError: one was; says why, and how many others were.
         """
         if self.refused:
-            more = f" ({len(self.refused) - 1} more entries are refused)" if len(self.refused) > 1 else ""
-            advice = "correct it, or leave such entries out with --on-error skip"
-            raise SourceError(f"{self.refused[0][1]}: {advice}{more}")
+            others = len(self.refused) - 1
+            more = f" ({others} more {'entries are' if others > 1 else 'entry is'} refused)" if others else ""
+            raise SourceError(f"{self.refused[0][1]}; or leave such entries out with --on-error skip{more}")
 
 
 class Source(Protocol):

@@ -15,7 +15,7 @@ from dlio.pack.keys import odd, printable
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-Refused = list[tuple[str, str]]
+Refused = list[tuple[str, str]]  # names, each with the reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class ImageFolder:
             before = len(labels)
             for folder, images in sorted(self._walk(self.path / name, above, refused), key=lambda found: found[0]):
                 below = os.path.relpath(folder, self.path)
-                paths = _keys([f"{below}/{image}" for image in sorted(images)], refused)
+                paths = self._keys([f"{below}/{image}" for image in sorted(images)], refused)
                 labels.extend([len(classes)] * len(paths))
                 yield from paths
             if len(labels) > before:
@@ -91,15 +91,15 @@ class ImageFolder:
         return image_file_reader(self.path, listing)
 
 
-def _keys(paths: list[str], refused: list[tuple[str, str]]) -> list[str]:
-    """Returns those of the paths that are keys, having noted the others."""
-    try:
-        "".join(paths).encode()
-    except UnicodeEncodeError:
-        reasons = [(path, odd(path)) for path in paths]
-        refused += [(printable(path), reason) for path, reason in reasons if reason]
-        return [path for path, reason in reasons if not reason]
-    return paths
+    def _keys(self, paths: list[str], refused: list[tuple[str, str]]) -> list[str]:
+        """Returns those of the paths that are keys, having noted the others."""
+        try:
+            "".join(paths).encode()
+        except UnicodeEncodeError:
+            reasons = [(path, odd(path)) for path in paths]
+            refused += [(printable(path), f"{self.path}: {reason}") for path, reason in reasons if reason]
+            return [path for path, reason in reasons if not reason]
+        return paths
 
 
 def _identity(folder: Path) -> tuple[int, int]:
