@@ -41,7 +41,8 @@ def index(args: argparse.Namespace) -> int:
     """Makes the shards in PATH, whatever made them, a data set of dlio; nothing in them is changed.
 
     Written to PATH are manifest.jsonl and the folder .dlio-index: a table of the samples of each shard, and of a
-    TFRecord, RecordIO or WebDataset shard without a NAME.idx, where its records lie. Where PATH may only be read, make
+    TFRecord, RecordIO or WebDataset shard without a NAME.idx, where its records lie; while it runs, .dlio-indexing too,
+    which keeps a second index out. Where PATH may only be read, make
     a folder of links to the shards and their indexes elsewhere, and give that.
     """
     from dlio.pack.adopt import index as adopt
