@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from dlio import jpeg, native, pillow, png
-from dlio.errors import DataError
+from dlio.errors import DataError, UsageError
 from dlio.images import Sizes, Transform, Windows
 from dlio.keyed import Keys
 from dlio.sample import MAX_PIXELS
@@ -57,14 +57,17 @@ def decode_batch(
         keys: a random key for each image, uint64 of shape (n,).
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
         upright: turn images as their EXIF orientation says before anything else.
+
+    Raises:
+        UsageError: another shape, or 3 x 3 pixels, for which both are the same.
     """
+    rows = _channels_last(out, transform.output_size)
     sizes, for_core, problems = _heads(pictures, upright)
     windows = transform.plan(sizes, keys)
     statuses = np.full(len(pictures), jpeg.LEFT_TO_PILLOW)
     if for_core.any():
         buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
-        statuses[for_core] = _decode_by_core(buffers, windows, out)[for_core]
-    rows = out.transpose(0, 2, 3, 1) if out.shape[1:] == (3, *transform.output_size) else out
+        statuses[for_core] = _decode_by_core(buffers, windows, rows)[for_core]
     for row in np.flatnonzero(statuses != 0).tolist():
         if row in problems:
             continue
@@ -121,7 +124,27 @@ def _may_be_turned(picture: bytes) -> bool:
     return b"Exif\0" in picture or b"tiff:Orientation" in picture
 
 
-def _decode_by_core(pictures: list[Picture], windows: Windows, out: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """Returns a view of shape (n, height, width, 3) of images of either layout; raises UsageError."""
+    first, last = out.shape[1:] == (3, *size), out.shape[1:] == (*size, 3)
+    if first == last:
+        height, width = size
+        shapes = f"(n, 3, {height}, {width}) or (n, {height}, {width}, 3)"
+        raise UsageError(f"images of {height} x {width} pixels: expected an array {shapes}, found {out.shape}")
+    return out.transpose(0, 2, 3, 1) if first else out
+
+
+def _decode_by_core(pictures: list[Picture], windows: Windows, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    """Decodes into `rows`, of shape (n, height, width, 3) in memory of either layout, and returns the statuses."""
+    if rows.flags.c_contiguous:
+        out = rows
+    elif rows.shape[2] != 3:
+        out = rows.transpose(0, 3, 1, 2)
+    else:  # the core would take (n, 3, height, 3) for (n, height, width, 3)
+        out = np.zeros(rows.shape, np.uint8)
+        statuses = _decode_by_core(pictures, windows, out)
+        rows[...] = out
+        return statuses
     if windows.parts is None:
         return native.decode_batch(pictures, windows.boxes, windows.flips, out)
     return native.decode_parts(pictures, windows.boxes, windows.parts, windows.flips, out)

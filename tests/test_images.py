@@ -210,6 +210,25 @@ def test_rows_and_layouts_agree_in_a_mixed_batch() -> None:
         assert distance.max() <= 3
 
 
+@pytest.mark.parametrize("size", [(5, 3), (3, 5), (1, 3), (3, 1), (1, 1)])
+def test_sides_of_3_pixels_are_not_taken_for_channels(size: tuple[int, int]) -> None:
+    pictures = list(kinds_of_images().values())
+    first = np.empty((len(pictures), 3, *size), np.uint8)
+    last = np.empty((len(pictures), *size, 3), np.uint8)
+    for out in first, last:
+        assert decoders.decode_batch(pictures, Resize(size), keys(len(pictures)), out) == {}
+    for row, picture in enumerate(pictures):
+        distance = np.abs(last[row].astype(int) - reference(picture, Resize(size), keys(1)))
+        assert distance.max() <= 3
+    assert (first.transpose(0, 2, 3, 1) == last).all()
+
+
+@pytest.mark.parametrize(("size", "shape"), [(3, (3, 3, 3)), (4, (3, 4, 5)), (4, (4, 4))])
+def test_an_array_that_does_not_tell_its_layout_is_refused(size: int, shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match=f"{size} x {size} pixels"):
+        decoders.decode_batch([encoded(photo(8, 8))], Resize(size), keys(1), np.empty((1, *shape), np.uint8))
+
+
 def test_pixels_need_no_decoding() -> None:
     pixels = np.asarray(photo(32, 32))
     out = np.empty((2, 3, 32, 32), dtype=np.uint8)
