@@ -49,7 +49,7 @@ def make_crop_ready(jpeg: Buffer) -> bytes:
     damaged, an incomplete progressive file, arithmetic coding, 12 bit, CMYK, or too small for two intervals.
 
     Raises:
-        TypeError, BufferError: no contiguous buffer.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
         MemoryError: there is not enough memory; everything else that is wrong with a JPEG leaves it as it is.
     """
 
@@ -72,7 +72,7 @@ def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np
 
     Raises:
         TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.
-        BufferError: a buffer that is not contiguous.
+        BufferError, ValueError: a buffer that is not contiguous; which of them, its class decides.
         ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message tells what came.
     """
 
@@ -103,7 +103,7 @@ def decode(jpeg: Buffer) -> NDArray[np.uint8]:
     Raises:
         DataError: the JPEG is bad: what `status_message` says of it, and libjpeg's own message.
         UnsupportedJpegError: it is of a kind left to Pillow.
-        TypeError, BufferError: no contiguous buffer.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
         MemoryError: there is not enough memory.
     """
 
@@ -113,7 +113,7 @@ def probe(jpeg: Buffer) -> Probe:
     Raises:
         DataError: the headers are bad: what `status_message` says of it, and libjpeg's own message.
         UnsupportedJpegError: it is of a kind that libjpeg does not read.
-        TypeError, BufferError: no contiguous buffer.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
         MemoryError: there is not enough memory.
     """
 

@@ -30,7 +30,7 @@ template <class Array>
 }
 
 template <class Array>
-bool is_contiguous(const Array& array) {
+bool is_plain_memory(const Array& array) {
   std::int64_t stride = 1;
   for (std::size_t i = array.ndim(); i-- > 0;) {
     if (array.size() > 0 && array.shape(i) != 1 && array.stride(i) != stride) return false;
@@ -47,7 +47,7 @@ void check_dtype(const char* name, const Array& array, nb::dlpack::dtype dtype, 
 }
 
 void check_fours(const char* name, const nb::ndarray<nb::ro>& array, std::size_t num_images) {
-  if (array.ndim() == 2 && array.shape(0) == num_images && array.shape(1) == 4 && is_contiguous(array)) return;
+  if (array.ndim() == 2 && array.shape(0) == num_images && array.shape(1) == 4 && is_plain_memory(array)) return;
   wrong_shape(name, "(" + std::to_string(num_images) + ", 4)", array);
 }
 
@@ -55,7 +55,7 @@ Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
   check_dtype("out", out, nb::dtype<std::uint8_t>(), "uint8");
   const std::string expected =
       "(" + std::to_string(num_images) + ", H, W, 3) or (" + std::to_string(num_images) + ", 3, H, W)";
-  if (out.ndim() != 4 || out.shape(0) != num_images || !is_contiguous(out)) wrong_shape("out", expected, out);
+  if (out.ndim() != 4 || out.shape(0) != num_images || !is_plain_memory(out)) wrong_shape("out", expected, out);
   const bool channels_last = out.shape(3) == 3;
   if (!channels_last && out.shape(1) != 3) wrong_shape("out", expected, out);
   const std::size_t height = out.shape(channels_last ? 1 : 2);
@@ -103,7 +103,7 @@ BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxe
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
   check_fours("boxes", boxes, num_images);
-  if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_contiguous(flips)) {
+  if (flips.ndim() != 1 || flips.shape(0) != num_images || !is_plain_memory(flips)) {
     wrong_shape("flips", "(" + std::to_string(num_images) + ",)", flips);
   }
   const Target first = check_out(out, num_images);

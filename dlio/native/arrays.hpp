@@ -14,8 +14,8 @@ namespace dlio {
 
 namespace nb = nanobind;
 
-// The bytes of a Python object with the buffer protocol, held for the view's life. Needs the interpreter lock, except
-// for `bytes`.
+// The bytes of a Python object with the buffer protocol, held for the view's life. Made and destroyed with the
+// interpreter lock, read without.
 class BufferView {
  public:
   explicit BufferView(nb::handle object);  // raises TypeError, BufferError

@@ -1,6 +1,8 @@
 // Inner loops compiled twice.
 #pragma once
 
+#include <cstddef>  // defines __GLIBC__, where it is the C library
+
 // The copy is chosen when the module is loaded: AVX2 multiplies 32 bit integers in one instruction, SSE2 does not.
 // Needs glibc's indirect functions, which the sanitizers do not get along with.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(DLIO_SANITIZED)

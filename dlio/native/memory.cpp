@@ -52,6 +52,12 @@ jvirt_barray_ptr request_blocks(j_common_ptr codec, int pool, boolean pre_zero, 
   return array;
 }
 
+// libjpeg's own would wait for realize_virt_arrays, and never be freed.
+jvirt_sarray_ptr refuse_samples(j_common_ptr codec, int, boolean, JDIMENSION, JDIMENSION, JDIMENSION) {
+  ERREXIT(codec, JERR_NOTIMPL);
+  return nullptr;
+}
+
 void realize_nothing(j_common_ptr) {}
 
 JBLOCKARRAY access_blocks(j_common_ptr codec, jvirt_barray_ptr array, JDIMENSION first, JDIMENSION count, boolean) {
@@ -99,6 +105,7 @@ void Arena::attach(j_common_ptr codec) noexcept {
   memory->alloc_large = allocate_object;
   memory->alloc_sarray = allocate_samples;
   memory->alloc_barray = allocate_blocks;
+  memory->request_virt_sarray = refuse_samples;
   memory->request_virt_barray = request_blocks;
   memory->realize_virt_arrays = realize_nothing;
   memory->access_virt_barray = access_blocks;

@@ -74,7 +74,8 @@ class Scratch {
 // libjpeg reaches its memory through the table of functions in `codec->mem`; `attach` puts the arena's functions
 // there. What libjpeg allocated before stays with libjpeg; everything later lives until the image is closed, also
 // the tables that libjpeg would keep for the next image: whoever opens an image clears the pointers to them.
-// Virtual arrays are real arrays. Virtual sample arrays (colour quantisation only) are not served.
+// Virtual arrays of blocks are real arrays. Those of samples (colour quantisation, and lossless JPEGs of several scans
+// from libjpeg-turbo 3 on) are refused as unsupported.
 class Arena {
  public:
   void attach(j_common_ptr codec) noexcept;

@@ -54,7 +54,7 @@ JpegWriter::Target& JpegWriter::of_this_thread() {
 JpegWriter::JpegWriter(ErrorTrap& trap, Scratch& out) : target_(of_this_thread()) {
   jpeg_compress_struct& jpeg = info();
   jpeg.err = trap.manager();
-  if (jpeg.mem == nullptr) {
+  if (jpeg.client_data == nullptr) {  // also where an earlier try ran out of memory halfway
     trap.run([&] { jpeg_create_compress(&jpeg); });
     target_.arena.attach(reinterpret_cast<j_common_ptr>(&jpeg));
   }
