@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from functools import cache
 
@@ -11,6 +12,21 @@ from PIL import Image
 
 SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")
 Box = tuple[int, int, int, int]  # left, top, width, height
+
+#: Kinds that Pillow does not write, made by jpegtran of `picture(40, 33)`: arithmetic coding, and a baseline JPEG with
+#: a scan for each component.
+ARITHMETIC = base64.b85decode(
+    b"|JeWF01!$>Nk#wx0RR9200961|JwjV08lqPMm#c5MnOheRZw4e$bxuoZg};txsk~K|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|N"
+    b"q+nLjhG<T6k%A>w<#o|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsBV01*fPApj@?0U`hb5di}c0sqV"
+    b"Z3IGrg1pyEd1^?Or3<CiG0ucid06zfG8OUT_61JG;i1m{X{{VaKnkE|>j(|InUsGvfHzGj`;Jz8weZW3fuIt1x@cMM`BndVb7}VJs|Je"
+)
+SEPARATE_SCANS = base64.b85decode(
+    b"|JeWF01!$>Nk#wx0RR9200961|JwjV08lqPMm#c5MnOheRZw4e$bxuoZg};txsk~K|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|N"
+    b"q+nLjhG<T6k%A>w<#o|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsC0|NsBM01*fPApj@?0U`hb5di}c0sq7"
+    b"R7ytkR0RaF20000000000000010s{p9!~hx)0RaI30|5X40000000000009vK5;4L5+5iXv0RR9$0Nx%9D-"
+    b"mJJsZ<kVDOV}!=+``|l;<UO8peGyIp}}?!~hln0RaI30000000000000000ssO3!~hi$0RaF200000000000000001^M%00;pB5dc2`3@T7#VI=>"
+    b"=02l!P0s{a50000000000000020{{U8|HJ?n5di@K0RR9100000000000003J5&zl%2mu2T06ze!1=P`*1%=j-Qmg;j"
+)
 
 
 @cache
@@ -51,6 +67,12 @@ def encode(image: Image.Image, **options: object) -> bytes:
     out = io.BytesIO()
     image.save(out, "JPEG", **options)
     return out.getvalue()
+
+
+def of_12_bits(data: bytes) -> bytes:
+    """Returns a JPEG that says of itself that its samples have 12 bits."""
+    precision = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc1")) + 4
+    return data[:precision] + b"\x0c" + data[precision + 1 :]
 
 
 def _retagged(width: int, height: int, subsampling: str, restart: int) -> bytes:

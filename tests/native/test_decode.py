@@ -14,7 +14,7 @@ from PIL import Image
 from dlio import native
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, measure, probe, status_message
-from tests.native.jpegs import SUBSAMPLINGS, encode, jpeg, picture
+from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, crop, encode, jpeg, of_12_bits, picture
 
 _BOX = np.array([[0, 0, 50, 40]], np.int32)
 _NO_FLIP = np.array([False])
@@ -27,6 +27,16 @@ def test_decode_equals_pillow(subsampling: str, progressive: bool, width: int, h
     data = jpeg(width, height, subsampling, progressive=progressive)
     with Image.open(io.BytesIO(data)) as image:
         assert np.array_equal(decode(data), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("data", [ARITHMETIC, SEPARATE_SCANS], ids=["arithmetic", "a scan for each component"])
+def test_kinds_that_pillow_does_not_write(data: bytes) -> None:
+    whole = decode(data)
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.array_equal(whole, np.asarray(image))
+    box, out = (7, 5, 21, 19), np.zeros((1, 19, 21, 3), np.uint8)
+    assert decode_batch([data], np.array([box], np.int32), _NO_FLIP, out).tolist() == [0]
+    assert np.array_equal(out[0], crop(whole, box))
 
 
 def test_grey_fills_three_equal_channels() -> None:
@@ -76,6 +86,7 @@ def test_probe_finds_the_orientation_in_both_byte_orders(order: str, orientation
         (b"\xff\xd8", "Premature end of JPEG file"),
         (jpeg(200, 100)[:-900], "Premature end of JPEG file"),
         (encode(picture(50, 40).convert("CMYK")), "leaves to Pillow .*: 4 components"),
+        (of_12_bits(jpeg(50, 40)), "leaves to Pillow"),
     ],
 )
 def test_decode_raises_with_the_message(data: bytes, message: str) -> None:

@@ -10,10 +10,12 @@ import struct
 import sys
 from pathlib import Path
 
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).parents[2]))  # tests/native/jpegs.py makes the pictures
 
 from dlio.native import make_crop_ready
-from tests.native.jpegs import SUBSAMPLINGS, encode, jpeg, picture
+from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, encode, jpeg, of_12_bits, picture
 
 _SIZES = [(1, 1), (17, 9), (40, 33), (70, 50), (130, 40)]
 
@@ -23,6 +25,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wishes = random.Random(0)
     pictures = [encode(picture(40, 30).convert("CMYK")), encode(picture(40, 30), keep_rgb=True)]
+    pictures += [ARITHMETIC, SEPARATE_SCANS, of_12_bits(jpeg(40, 30)), *(_turned(order) for order in "<>")]
     for width, height in _SIZES:
         for subsampling in SUBSAMPLINGS:
             pictures.append(jpeg(width, height, subsampling, quality=60))
@@ -33,6 +36,13 @@ def main(folder: Path) -> None:
     for number, data in enumerate(pictures):
         wish = struct.pack("<6h4B", *(wishes.randint(0, 40) for _ in range(6)), *wishes.randbytes(4))
         (folder / f"{number:04d}").write_bytes(wish + data)
+
+
+def _turned(byte_order: str) -> bytes:
+    exif = Image.Exif()
+    exif.endian = byte_order
+    exif[0x0112] = 6
+    return encode(picture(40, 30), exif=exif)
 
 
 if __name__ == "__main__":
