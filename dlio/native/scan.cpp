@@ -105,7 +105,6 @@ bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& be
     const std::uint8_t marker = at[1];
     at += 2;
     if (marker == 0) continue;
-    if (begins.size() > expected) return false;
     const bool last = begins.size() == expected;
     if (marker != (last ? std::uint8_t{EOI} : std::uint8_t(RST0 + (begins.size() - 1) % 8))) return false;
     begins.push_back(static_cast<std::size_t>(at - jpeg.data));
