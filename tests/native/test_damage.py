@@ -9,7 +9,7 @@ import pytest
 
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, probe
-from tests.native.jpegs import SUBSAMPLINGS, crop, jpeg
+from tests.native.jpegs import SEPARATE_SCANS, SUBSAMPLINGS, crop, jpeg
 
 _READY = make_crop_ready(jpeg(256, 128))
 
@@ -31,6 +31,17 @@ def _without(data: bytes, at: int) -> bytes:
 
 def _exchanged(data: bytes, at: int, marker: int) -> bytes:
     return data[: at + 1] + bytes([marker]) + data[at + 2 :]
+
+
+def test_more_than_100_scans_are_refused() -> None:
+    first, second = [at for at in range(len(SEPARATE_SCANS)) if SEPARATE_SCANS[at : at + 2] == b"\xff\xda"][:2]
+    data = {scans: SEPARATE_SCANS[:first] + (scans - 2) * SEPARATE_SCANS[first:second] + SEPARATE_SCANS[second:]
+            for scans in (100, 101)}  # fmt: skip
+    assert np.array_equal(decode(data[100]), decode(SEPARATE_SCANS))
+    with pytest.raises(DataError, match="more than 100 scans"):
+        decode(data[101])
+    assert _status(data[101], (0, 0, 40, 33))[0] == 6
+    assert make_crop_ready(data[101]) == data[101]
 
 
 @pytest.mark.parametrize(
