@@ -6,20 +6,22 @@ import logging
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
-from dlio.cores import num_usable_cores
 from dlio.errors import UsageError
 from dlio.keyed import derive
 from dlio.loaders.ahead import ahead
 from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
-from dlio.loaders.place import place_from_env
+from dlio.loaders.place import num_cores_of_rank, place_from_env
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sources import Source
 from dlio.loaders.state import Progress, Run, State
 from dlio.loaders.stats import verdict
 
 log = logging.getLogger(__name__)
+
+_Running = weakref.WeakKeyDictionary[Generator[Any, None, None], int]  # iterations, each with its epoch
 
 _AUGMENTATION = 1  # tells the keys of random boxes from those of the order
 
@@ -54,7 +56,8 @@ class Loader:
             lanes: see `dlio.loaders.order`; by default as the data lie: 1, or one for each part that is staged.
             end: see `dlio.loaders.share`.
             place: tells rank and world size; asked at the start of each epoch.
-            num_threads: threads that read and decode; by default one for each core that may be used; 0 for none.
+            num_threads: threads that read and decode; 0 for none. By default one for each core that may be used; ranks
+                of a node that are not bound to cores of their own divide these.
             prefetch: batches made ahead of the one in use.
             timeout: seconds to wait for a batch at most; it needs threads.
 
@@ -70,7 +73,7 @@ class Loader:
         self.seed = seed
         self.lanes = num_lanes(source.manifest) if lanes is None else lanes
         self.end = end
-        self.num_threads = num_usable_cores() if num_threads is None else num_threads
+        self.num_threads = num_cores_of_rank() if num_threads is None else num_threads
         if timeout is not None and not (self.num_threads and timeout > 0):
             raise UsageError(f"timeout={timeout}, num_threads={self.num_threads}: expected both above 0, or no timeout")
         self.prefetch = prefetch
@@ -78,18 +81,24 @@ class Loader:
         self._place = place
         self._next = Progress()  # where the next iteration starts
         self._reached = Progress()  # where the run stands
-        self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        self._running: _Running = weakref.WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state, _running=weakref.WeakSet())
+        vars(self).update(state, _running=weakref.WeakKeyDictionary())
 
     @property
     def next_epoch(self) -> int:
         """The epoch that the next iteration runs."""
         return self._next.epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration that is under way, of the latest where there are several, else the next."""
+        under_way = [epoch for batches, epoch in self._running.items() if getgeneratorstate(batches) != GEN_CLOSED]
+        return under_way[-1] if under_way else self.next_epoch
 
     @property
     def reached(self) -> Progress:
@@ -116,7 +125,10 @@ class Loader:
         return rank_steps(order, self.share(), self.end)
 
     def __len__(self) -> int:
-        """Returns the number of batches of an epoch, the same on every rank."""
+        """Returns the number of batches of a whole epoch, the same on every rank.
+
+        As in torchdata's StatefulDataLoader, that is so too where the next iteration goes on in the middle of one.
+        """
         return len(self.steps(self._next.epoch))
 
     def __iter__(self) -> Iterator[Any]:
@@ -131,7 +143,7 @@ class Loader:
         steps = RankSteps(whole.order, whole.share, self.end, progress.consumed)
         self._next = Progress(progress.epoch + 1)
         self._reached = progress
-        return self._watched(self._counted(steps))
+        return self._watched(self._counted(steps), progress.epoch)
 
     def _counted(self, steps: RankSteps) -> Generator[Any, None, None]:
         """Yields the batches of `steps` and keeps count of what was handed out."""
@@ -153,7 +165,7 @@ class Loader:
         key = self.key(epoch)
         works = (self.source.work(step, key) for step in steps)
         made = ahead(works, self.num_threads, self.prefetch, self.timeout)
-        return self._watched(self._timed(self._watched(made)))
+        return self._watched(self._timed(self._watched(made, epoch)), epoch)
 
     def key(self, epoch: int) -> int:
         """Returns what names the random choices of the transforms in an epoch."""
@@ -187,10 +199,11 @@ class Loader:
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: whether the trainer waited, what for, and what to do about it."""
-        return verdict(self.stats(), num_usable_cores())
+        ready = any(shard.crop_ready for shard in self.source.manifest.shards)
+        return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
-    def _watched(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
-        self._running.add(batches)
+    def _watched(self, batches: Generator[Any, None, None], epoch: int) -> Generator[Any, None, None]:
+        self._running[batches] = epoch
         return batches
 
     def set_epoch(self, epoch: int) -> None:

@@ -49,12 +49,13 @@ class Clock:
             return dict(self._sums)
 
 
-def verdict(stats: Mapping[str, Any], num_cores: int) -> str:
+def verdict(stats: Mapping[str, Any], num_cores: int, *, crop_ready: bool = False) -> str:
     """Returns one line: how long the trainer waited for batches, what for, and what to do about it.
 
     Args:
         stats: as `Loader.stats` returns them.
         num_cores: how many cores this process may use.
+        crop_ready: whether the data set is packed so that crops are decoded without the rest.
     """
     epoch_seconds = stats["epoch_seconds"]
     waited = stats["wait_seconds"] / epoch_seconds if epoch_seconds else 0.0
@@ -66,10 +67,11 @@ def verdict(stats: Mapping[str, Any], num_cores: int) -> str:
     needed_seconds = sum(stats[f"{stage}_seconds"] for stage in _STAGES)
     idle_seconds = max(epoch_seconds - stats["wait_seconds"], epoch_seconds / num_cores)
     wanted = min(num_cores, max(num_threads + 1, -int(-needed_seconds // idle_seconds)))
-    advice = [f"use {wanted} threads"] if wanted > num_threads else []
+    advice = [f"use {wanted} thread{'s' * (wanted > 1)}"] if wanted > num_threads else []
     advice += {
         "read": ["stage to local storage, or shuffle by a Window"],
-        "decode": ["pack with --crop-ready, or smaller images"],
+        "decode": ["pack smaller images"] if crop_ready else ["pack with --crop-ready, or smaller images"],
         "collate": ["leave collate_fn out"],
     }[busiest]
-    return f"{begin}: {busiest}-bound, {num_threads} threads; {', or '.join(advice)}"
+    threads = "no threads" if not num_threads else f"{num_threads} thread{'s' * (num_threads > 1)}"
+    return f"{begin}: {busiest}-bound, {threads}; {', or '.join(advice)}"

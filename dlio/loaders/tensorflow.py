@@ -53,6 +53,7 @@ def dataset(
     transform: Transform | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
+    epoch: int = 0,
     drop_remainder: bool = False,
     end: End | str | None = None,
     rank: int | None = None,
@@ -74,6 +75,7 @@ def dataset(
         shuffle: False, True or `Window(w)`. From TFRecord, True shuffles shards and then samples in a buffer of 64 MiB;
             a window reads that many shards in turn.
         seed: of order and transform, the same on every rank.
+        epoch: the first epoch, where a job goes on that was stopped: `fit(..., initial_epoch=...)`.
         drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated
             where ranks would differ.
         end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds to each element the weights of its
@@ -99,9 +101,10 @@ def dataset(
     if lanes is None and not max_skipped and tensorflow_records.reads(samples):
         plan = tensorflow_records.Plan(samples, batch_size, shuffle, seed, ends, *place)
         num_steps = len(plan.steps(0))
-        return _finished(tensorflow_records.batches(plan), num_steps)
+        return _finished(tensorflow_records.batches(plan, epoch), num_steps)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: place)
+    loader.set_epoch(epoch)
     return _finished(_from_loader(loader), len(loader))
 
 

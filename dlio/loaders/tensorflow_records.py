@@ -96,11 +96,11 @@ class Plan:
         return max(1, manifest.num_samples * held_bytes // max(1, manifest.num_bytes))
 
 
-def batches(plan: Plan) -> tf.data.Dataset:
-    """Returns the batches of the rank; iterating again gives the next epoch."""
+def batches(plan: Plan, epoch: int = 0) -> tf.data.Dataset:
+    """Returns the batches of the rank from `epoch` on; iterating again gives the next."""
     numbers = tf.TensorSpec((None,), tf.int64)
     signature = ((tf.TensorSpec((None,), tf.string), numbers, numbers), tf.TensorSpec((), tf.int64))
-    counter = count()
+    counter = count(epoch)
     epochs = tf.data.Dataset.from_generator(lambda: _next_epoch(plan, counter), output_signature=signature)
     numbered = epochs.flat_map(lambda shards, epoch: _records(plan, shards, epoch))
     drops = plan.end is End.DROP

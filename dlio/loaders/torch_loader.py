@@ -170,7 +170,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return isinstance(self.sampler, RankSampler)
 
     def __len__(self) -> int:
-        """Returns the number of batches of an epoch; the same on every rank where the order is dlio's."""
+        """Returns the number of batches of a whole epoch; the same on every rank where the order is dlio's."""
         return len(self._loader) if self._own_order else super().__len__()
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -214,6 +214,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self.pin_memory and torch.cuda.is_available():
             batch = pinned(batch)  # type: ignore[no-untyped-call]
         return batch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration that is under way, else the next: `for epoch in range(loader.epoch, 90)`."""
+        return self._loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one; a position that was loaded in this very epoch is kept."""

@@ -193,6 +193,25 @@ def test_a_stopped_run_goes_on_with_other_ranks_batches_threads(
     before.close()
 
 
+def test_the_epoch_is_that_of_the_iteration_under_way_else_the_next(packed: Manifest) -> None:
+    loader = loader_of(packed)
+    assert loader.epoch == 0
+    assert [loader.epoch for _ in loader] == [0] * 10
+    assert loader.epoch == 1
+    for _ in loader:
+        state = loader.state_dict()
+        assert loader.epoch == 1
+        break
+    assert loader.epoch == 2
+    resumed = loader_of(packed)
+    resumed.load_state_dict(state)
+    assert resumed.epoch == 1 and len(resumed) == 10  # of the whole epoch, as in torchdata's StatefulDataLoader
+    batches = iter(resumed)
+    assert resumed.epoch == 1 and len(list(batches)) == 9 and resumed.epoch == 2
+    for each in (loader, resumed):
+        each.close()
+
+
 def test_a_state_survives_set_epoch_of_the_same_epoch(packed: Manifest) -> None:
     loader = loader_of(packed, shuffle=True)
     list(loader)

@@ -106,6 +106,8 @@ def test_each_pass_is_the_next_epoch_and_reproducible(packed_here: Manifest) -> 
     assert len({tuple(epoch) for epoch in epochs}) == 3
     again = dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=3, **PLACE)
     assert [numbers(again) for _ in range(3)] == epochs
+    resumed = dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=3, epoch=1, **PLACE)
+    assert [numbers(resumed) for _ in range(2)] == epochs[1:]
     assert numbers(dataset(packed_here, 8, transform=Resize(16), shuffle=True, seed=4, **PLACE)) != epochs[0]
 
 

@@ -1,0 +1,69 @@
+"""The cores of a rank: all that it may use, or its part of those that the ranks of a node share."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dlio.cores import num_usable_cores
+from dlio.loaders.place import num_cores_of_rank
+
+CORES = set(range(8))
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of eight cores, each of which this process may use, and no launcher."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: CORES)
+    monkeypatch.setenv("DLIO_LAUNCHER", "single")
+
+
+def started(monkeypatch: pytest.MonkeyPatch, launcher: str, variables: dict[str, int]) -> None:
+    monkeypatch.setenv("DLIO_LAUNCHER", launcher)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def torchrun(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    shared = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1}
+    started(monkeypatch, "torchrun", shared | {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks})
+
+
+def openmpi(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    shared = {"OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0}
+    sizes = {"OMPI_COMM_WORLD_SIZE": ranks, "OMPI_COMM_WORLD_LOCAL_SIZE": ranks}
+    started(monkeypatch, "openmpi", shared | sizes)
+
+
+def test_a_process_of_its_own_has_all() -> None:
+    assert num_cores_of_rank() == num_usable_cores()
+
+
+@pytest.mark.parametrize("start", [torchrun, openmpi])
+def test_ranks_that_all_keep_the_nodes_mask_divide_it(monkeypatch: pytest.MonkeyPatch, start) -> None:
+    start(monkeypatch, 4)
+    assert num_cores_of_rank() == max(1, num_usable_cores() // 4)
+
+
+def test_each_rank_has_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun(monkeypatch, 20)
+    assert num_cores_of_rank() == 1
+
+
+def test_ranks_that_are_bound_to_cores_keep_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    openmpi(monkeypatch, 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
+    assert num_cores_of_rank() == num_usable_cores() == 2
+
+
+def test_ranks_of_torchrun_in_a_part_of_a_node_divide_that_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun(monkeypatch, 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
+    assert num_cores_of_rank() == 1
+
+
+def test_what_a_launcher_leaves_open_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
+    assert num_cores_of_rank() == num_usable_cores()
