@@ -1,0 +1,57 @@
+"""What files of a data set may be called, and what they may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import ManifestError
+from dlio.files import digest_bytes
+from dlio.manifest import NAME, File, Manifest, Shard
+from dlio.sample import Schema
+
+from .conftest import MiB, assert_staged, write_dataset
+
+
+def test_blake3_and_odd_paths(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "so 'ur\"ce\n", [5, MiB], stem="sub folder/ünï\n-x", digest="blake3")
+    assert_staged(dlio.stage(source, tmp_path / "de st\n"), source)
+
+
+def test_links_are_followed_and_equal_base_names_kept_apart(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 1000 for number in range(3)]
+    root, shards = tmp_path / "source", []
+    for name, content in zip(("a/data.bin", "b/data.bin", "data.bin"), contents, strict=True):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+        shards.append(Shard(name, 1, (File(name, len(content), digest_bytes(content)),)))
+    (root / "b" / "data.bin").rename(tmp_path / "elsewhere.bin")
+    (root / "b" / "data.bin").symlink_to(tmp_path / "elsewhere.bin")
+    (root / "lock.mdb").touch()
+    source = Manifest("lmdb", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, root)
+    source.save(root)
+    staged = dlio.stage(root, tmp_path / "local")
+    assert_staged(staged, source)
+    assert [(staged.root / shard.name).read_bytes() for shard in staged.shards] == contents
+    assert not any(path.is_symlink() for path in staged.root.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["../escape", "/etc/passwd", "a/../../b", "", "a\0b"])
+def test_file_names_that_lead_out_are_refused(dataset: Manifest, tmp_path: Path, name: str) -> None:
+    import json
+
+    path = dataset.root / NAME
+    path.write_text(path.read_text().replace('"shard-00002.bin"', json.dumps(name)))
+    with pytest.raises(ManifestError, match="outside"):
+        dlio.stage(dataset.root, tmp_path / "local")
+    assert not (tmp_path / "local").exists()
+
+
+@pytest.mark.parametrize("name", [NAME, ".dlio/copy.json", "shard-00000.bin"])
+def test_reserved_file_names_are_refused(dataset: Manifest, tmp_path: Path, name: str) -> None:
+    path = dataset.root / NAME
+    path.write_text(path.read_text().replace("shard-00002.bin", name))
+    with pytest.raises(ManifestError, match="reserved"):
+        dlio.stage(dataset.root, tmp_path / "local")
