@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from dlio.errors import UsageError
 from dlio.manifest import File, Manifest, Shard
 from dlio.topology import Topology
@@ -23,6 +21,8 @@ def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[i
     Raises:
         UsageError: there are fewer nodes than copies.
     """
+    import numpy as np  # `stage` itself runs without it, and starts sooner
+
     check_copies(copies, num_nodes)
     held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
     placed: list[tuple[int, ...]] = [()] * len(sizes)
