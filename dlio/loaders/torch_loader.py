@@ -106,7 +106,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             )
         if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
             raise UsageError("end='mask' needs dlio's order, which tells what it repeats: give no sampler of your own")
-        if batch_size is None and own_order:
+        if batch_size is None and batch_sampler is None:
             raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0

@@ -184,6 +184,8 @@ def test_what_makes_no_batch_is_refused(packed: Manifest) -> None:
         DataLoader([1, 2, 3], 4)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="batch_size=None"):
         DataLoader(transformed, None)
+    with pytest.raises(UsageError, match="batch_size=None"):
+        DataLoader(PackedDataset(packed, Resize(8)), batch_size=None, sampler=[0, 1])
     with pytest.raises(UsageError, match="both or neither"):
         DataLoader(transformed, 4, rank=1)
 
