@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -67,13 +67,22 @@ class Remote:
         target[:] = self._range(file, offset, offset + len(target))
 
     def _range(self, file: File, start: int, end: int) -> bytes:
+        if end - start < file.num_bytes and not self._answers_ranges:
+            raise StorageError(
+                f"{self.name_of(file)}: its server answers no ranges, and would send the whole file for each of its "
+                "blocks: serve the data set by one that does"
+            )
         data = self._fetch(file.name, start, end)
         if len(data) != end - start:
             raise StorageError(
                 f"{self.name_of(file)} gave {len(data):,} bytes, asked for {end - start:,} from {start:,} on: "
-                "it is shorter than its manifest says, or its server answers no ranges"
+                "its length is not what its manifest says"
             )
         return data
+
+    @cached_property
+    def _answers_ranges(self) -> bool:
+        return len(self._fetch(NAME, 0, 1)) == 1
 
     def _fetch(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         path = f"{self._root}/{quote(name) if self._quotes else name}"

@@ -7,11 +7,14 @@ other side is dead.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage import ring
@@ -30,8 +33,19 @@ class MpiRing:
         self.size = int(communicator.Get_size())
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all; as `Ring` says."""
-        return list(self._communicator.allgather(value))
+        """Returns the values of all; as `Ring` says.
+
+        Raises:
+            LostError: a process did not come within ten minutes.
+        """
+        told = json.dumps(value).encode()
+        lengths = np.zeros(self.size, np.int32)
+        mine = np.array([len(told)], np.int32)
+        self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], ring.GATHER_SECONDS)
+        heard = bytearray(int(lengths.sum()))
+        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, lengths.tolist()])], ring.GATHER_SECONDS)
+        ends = np.cumsum(lengths).tolist()
+        return [json.loads(heard[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some; as `Ring` says."""
@@ -43,16 +57,26 @@ class MpiRing:
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
         """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        ends = self._communicator
+        self._wait(
+            lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], ring.LOST_SECONDS
+        )
+
+    def _wait(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+        """Waits until all requests that `begin` makes are done.
+
+        Raises:
+            LostError: they are not done after so many seconds, or a process is gone.
+        """
         from mpi4py import MPI
 
-        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         try:
-            requests = [self._communicator.Irecv(receive, left, _BLOCK_TAG)]
-            requests.append(self._communicator.Isend(send, right, _BLOCK_TAG))
+            requests = begin()
             while not MPI.Request.Testall(requests):
-                if time.monotonic() - started > ring.LOST_SECONDS:
-                    raise TimeoutError(f"no block for {ring.LOST_SECONDS:.0f} s")
+                if time.monotonic() - started > seconds:
+                    raise TimeoutError(f"no word for {seconds:.0f} s")
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
         except (TimeoutError, MPI.Exception) as error:

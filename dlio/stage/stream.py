@@ -28,6 +28,7 @@ BLOCK_BYTES = 4 << 20
 _HEADER = struct.Struct("=qqq")
 _LEFT_OFFSET = struct.calcsize("=qq")
 _REASON_BYTES = 4096
+_SYNC_BYTES = 256 << 20  # seconds even on a slow disk, and many times the blocks under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Sink:
         self._files = iter(stream)
         self._place, self._tally = place, tally
         self._file: File | None = None
-        self._left = 0
+        self._left = self._unsynced = 0
         self._target: IO[bytes] | None = None
         self._digest = files.new_hash(files.DEFAULT_DIGEST)
         self._next()
@@ -145,18 +146,31 @@ class Sink:
             if self._target is not None and piece:
                 with files.storage_errors("write", Path(self._target.name)):
                     append_block(self._target, piece)
+                    self._flush(self._target, self._file.num_bytes - self._left, len(piece))
                 self._digest.update(piece)
                 self._tally.count(read=0, written=len(piece))
             if not self._left:
                 self._close(self._file)
                 self._next()
 
+    def _flush(self, target: IO[bytes], end: int, num_bytes: int) -> None:
+        """Has what was just written, up to `end`, brought to the disk, and waits for it now and then.
+
+        Else a large file's last fsync would take longer than a node may be silent. The advice starts the writing; what
+        is not on the disk yet stays in the page cache.
+        """
+        os.posix_fadvise(target.fileno(), end - num_bytes, num_bytes, os.POSIX_FADV_DONTNEED)
+        self._unsynced += num_bytes
+        if self._unsynced >= _SYNC_BYTES:
+            os.fdatasync(target.fileno())
+            self._unsynced = 0
+
     def _next(self) -> None:
         """Turns to the next file, and opens it if it is lacked here."""
         self._file = next(self._files, None)
         if self._file is None:
             return
-        self._left = self._file.num_bytes
+        self._left, self._unsynced = self._file.num_bytes, 0
         if self._place.aside is not None and self._file in self._place.missing:
             path = self._place.aside / self._file.name
             with files.storage_errors("create", path):

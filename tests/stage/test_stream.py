@@ -1,0 +1,35 @@
+"""What one node of a broadcast writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlio.files import digest_file
+from dlio.manifest import File
+from dlio.stage import stream
+from dlio.stage.copy import Tally
+from dlio.stage.folder import StagedFolder
+from dlio.stage.stream import Place, Sink
+
+from .conftest import MiB
+
+
+def test_files_with_holes_are_brought_to_the_disk_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is asked now and then, so that the last fsync is short however large the file is."""
+    blocks = [bytes(MiB), b"x" * MiB, bytes(MiB), b"y" * (MiB // 2)]
+    (tmp_path / "source").write_bytes(b"".join(blocks))
+    file = File("train.bin", 7 * MiB // 2, digest_file(tmp_path / "source", "xxh3-128"))
+    folder = StagedFolder(tmp_path / "local", "copy")
+    folder.path.mkdir(parents=True)
+    synced: list[int] = []
+    monkeypatch.setattr(stream, "_SYNC_BYTES", MiB)
+    monkeypatch.setattr(stream.os, "fdatasync", synced.append)
+    sink = Sink([file], Place(folder, frozenset([file]), tmp_path / "aside"), Tally())
+    for block in blocks:
+        sink.write(memoryview(block))
+    assert len(synced) == 3
+    assert (folder.path / "train.bin").read_bytes() == b"".join(blocks)
