@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import weakref
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from dlio.sample_table import SampleTable
 if TYPE_CHECKING:
     from dlio.bulk import BulkValues, Records
 
-MAX_OPEN_SHARDS = 64  # bounds descriptors and memory for indexes; a window shuffle needs far fewer
+MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
 
 class ShardReader:
@@ -184,10 +185,13 @@ class _Place:
 class ShardPool:
     """Opens the shards of a data set when they are needed, a bounded number at a time.
 
+    By default as many as a quarter of the files that the process may open (`ulimit -n`): a global shuffle visits most
+    shards with every batch, and opening one costs about as much as reading ten of its samples.
+
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.
     """
 
-    def __init__(self, manifest: Manifest, max_open: int = MAX_OPEN_SHARDS) -> None:
+    def __init__(self, manifest: Manifest, max_open: int | None = None) -> None:
         self.manifest = manifest
         self._max_open = max_open
         self._start()
@@ -197,10 +201,10 @@ class ShardPool:
         self._lock = threading.Lock()
         self._places: OrderedDict[int, _Place] = OrderedDict()
 
-    def __getstate__(self) -> tuple[Manifest, int]:
+    def __getstate__(self) -> tuple[Manifest, int | None]:
         return self.manifest, self._max_open
 
-    def __setstate__(self, state: tuple[Manifest, int]) -> None:
+    def __setstate__(self, state: tuple[Manifest, int | None]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     @contextmanager
@@ -227,8 +231,11 @@ class ShardPool:
                 self._evict()
 
     def _evict(self) -> None:
+        surplus = len(self._places) - (self._max_open or _num_open_shards())
+        if surplus <= 0:
+            return
         idle = [number for number, place in self._places.items() if place.num_users == 0]
-        for number in idle[: max(0, len(self._places) - self._max_open)]:
+        for number in idle[:surplus]:
             self._places.pop(number).close_if_unused()
 
     def read(self, index: int) -> Sample:
@@ -249,6 +256,12 @@ class ShardPool:
                 place.is_dropped = True
                 place.close_if_unused()
             self._places.clear()
+
+
+def _num_open_shards() -> int:
+    """Returns how many shards this process may keep open: with two files each, half of its descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_OPEN_SHARDS if soft == resource.RLIM_INFINITY else min(max(8, soft // 4), MAX_OPEN_SHARDS)
 
 
 _pools: weakref.WeakSet[ShardPool] = weakref.WeakSet()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import resource
 import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,3 +236,16 @@ def test_a_shard_with_another_number_of_records_is_refused(packed: Manifest) -> 
         ShardReader(packed, type(shard)(shard.name, 5, files))
     assert num_open(packed.root) == 0
     assert np.array_equal(packed.offsets, np.arange(0, 61, 6))
+
+
+def test_no_more_than_half_of_the_descriptors_are_taken(tmp_path: Path) -> None:
+    manifest = pack_samples(tmp_path / "packed", SCHEMA, samples(), num_shards=60)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowered = 80  # this process has other files open
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
+    try:
+        with closing(ShardPool(manifest)) as pool:
+            assert [pool.read(index).fields["label"] for index in range(NUM_SAMPLES)] == list(range(NUM_SAMPLES))
+            assert lowered // 4 <= num_open(manifest.root) <= lowered // 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -17,7 +17,7 @@ from dlio.topology import Topology
 
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a node that is silent for so long does not come back
 ROLL_CALL_SECONDS = 3.0
-GATHER_SECONDS = 600.0  # what a node does between two gatherings, such as syncing its files, takes seconds
+GATHER_SECONDS = 600.0  # for nodes to come at all; what one does between two gatherings, such as fsync, takes seconds
 
 # Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported, so there it is not tried
 # unless a broadcast is asked for.

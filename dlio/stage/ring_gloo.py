@@ -9,6 +9,7 @@ needed. Waiting for a block blocks in gloo, without using a core; who lives is t
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import json
 import os
 import socket
@@ -25,7 +26,6 @@ from dlio.stage import ring
 from dlio.stage.torch_store import BEAT_SECONDS, LiveStore, answer_of
 from dlio.topology import Topology
 
-_GATHER_SECONDS = 600.0  # for processes to come at all, and for a living one between two gatherings
 _MEETING_SECONDS = 60.0
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 1e-3, 5e-2
 _BLOCK_TAG = 1
@@ -82,8 +82,8 @@ class GlooRing:
         if places:
             self._live.call("set", verdict, json.dumps(places))
             raise self._lost(places, f"no heartbeat for {ring.LOST_SECONDS:.0f} s")
-        if seconds > _GATHER_SECONDS:
-            raise self._lost(missing, f"no word for {_GATHER_SECONDS:.0f} s")
+        if seconds > ring.GATHER_SECONDS:
+            raise self._lost(missing, f"no word for {ring.GATHER_SECONDS:.0f} s")
 
     def _lost(self, places: Sequence[int], problem: str) -> ring.LostError:
         self._live.lost.update(self._members[place] for place in places)
@@ -162,16 +162,32 @@ def torch_world(topology: Topology) -> Iterator[GlooRing]:
 @cache
 def _store(address: str, port: str, serves: bool, pid: int) -> Any:
     """Returns the job's store, one connection for each process `pid`; kept, since others may meet there once more."""
+    listener = _listener(address, int(port)) if serves else None
     try:
         return _distributed().TCPStore(
             address, int(port), is_master=serves, timeout=timedelta(seconds=_MEETING_SECONDS),
-            wait_for_workers=False, multi_tenant=True,
+            wait_for_workers=False, multi_tenant=True, master_listen_fd=listener,
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
         raise LauncherError(
             f"no process answers at MASTER_ADDR={address} MASTER_PORT={port}: {str(error).splitlines()[0]}. "
             "Set them to the node of rank 0 and a free port, as for torch.distributed, and stage from every process"
         ) from error
+
+
+def _listener(address: str, port: int) -> int | None:
+    """Returns a socket that listens at the job's address alone, since the store asks nobody who they are.
+
+    None, for all addresses, where that is no address of this node, or a host's name that its own /etc/hosts takes for
+    the loopback, while the other nodes take it for one of the network.
+    """
+    try:
+        family, _, _, _, found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        if ipaddress.ip_address(found[0]).is_loopback and address not in ("localhost", found[0]):
+            return None
+        return socket.create_server(found, family=family).detach()
+    except OSError:
+        return None
 
 
 def _distributed() -> Any:
