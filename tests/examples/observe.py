@@ -22,7 +22,7 @@ RED_STEP = 5
 
 def note(data: str, red: Any, valid: Any = True) -> None:
     """Writes down a batch, from the red of one pixel of each image."""
-    numbers = np.rint(np.asarray(red, float) / RED_STEP).astype(int)[np.broadcast_to(valid, len(red))]
+    numbers = np.rint(np.asarray(red, float) / RED_STEP).astype(int)[np.broadcast_to(valid, len(red)).astype(bool)]
     with (Path(os.environ["OBSERVED"]) / f"{Topology.from_env().rank}.jsonl").open("a") as file:
         file.write(json.dumps({"data": data, "images": numbers.tolist()}) + "\n")
 
