@@ -441,7 +441,7 @@ def test_announcements_that_come_too_late_are_left_out() -> None:
     assert [next(items) for _ in range(18)] == list(range(18))
     go_on.set()
     assert list(items) == [18, 19]
-    assert set(announced) <= {0, 18, 19}
+    assert len(set(announced) - {18, 19}) <= 1, "but for the one that had begun"
 
 
 @pytest.mark.parametrize("timeout", ["0.01", "None"])
