@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlio.errors import CorruptRecordError, LauncherError, StorageError, TimedOutError, UsageError
+from dlio.errors import CorruptRecordError, LauncherError, UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders.ahead import Work, ahead
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, Window
@@ -339,38 +334,6 @@ def test_a_forked_child_iterates_on_its_own(packed: Manifest) -> None:
     loader.close()
 
 
-def test_no_more_is_made_than_the_bound_allows() -> None:
-    begun: list[int] = []
-
-    def works() -> Iterator[Work[int]]:
-        for number in range(20):
-            begun.append(number)
-            yield Work(number, (lambda: None,))
-
-    items = ahead(works(), num_threads=2, prefetch=3)
-    for expected in range(5):
-        assert next(items) == expected
-        assert len(begun) == expected + 4
-    items.close()
-    assert len(begun) == 8
-
-
-def test_what_batches_read_is_announced_ahead_of_them_and_cannot_fail() -> None:
-    announced = [threading.Event() for _ in range(4)]
-
-    def announce(number: int) -> None:
-        announced[number].set()
-        raise StorageError("the disk is gone")
-
-    def works() -> Iterator[Work[int]]:
-        for number in range(4):
-            last = announced[min(number + 2, 3)]
-            yield Work(number, (lambda last=last: last.wait(60),), announce=partial(announce, number))  # type: ignore[misc]
-
-    assert list(ahead(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
-    assert all(event.is_set() for event in announced)
-
-
 def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) -> None:
     samples = PackedSamples(packed, Resize(512))  # 8 images take 6 MB
     loader = Loader(ArrayBatches(samples), 8, place=lambda: (0, 1), num_threads=2)
@@ -383,83 +346,6 @@ def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) 
     places = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
     assert len(places) <= 4
     loader.close()
-
-
-class Hanging:
-    """Work of one part that ends at once and two that hang; it is waited for when all have begun."""
-
-    def __init__(self, first: Callable[[], None]) -> None:
-        self.go_on, self.begun = threading.Event(), threading.Semaphore(0)
-        self.first = first
-
-    def works(self) -> Iterator[Work[int]]:
-        yield Work(1, (self.first, self.hang, self.hang))
-        for _ in range(2):
-            self.begun.acquire(timeout=60)
-
-    def hang(self) -> None:
-        self.begun.release()
-        self.go_on.wait(60)
-
-
-def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
-    hanging = Hanging(lambda: None)
-    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
-    with pytest.raises(TimedOutError, match=r"longer than 0.01 s, and 2 of its 3 parts .* the first is part 1: check"):
-        next(items)
-    assert any(thread.name == "dlio-loader" for thread in threading.enumerate())
-    hanging.go_on.set()
-
-
-def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
-    items = ahead([Work(1, (partial(time.sleep, 0.15),) * 10)], num_threads=1, prefetch=1, timeout=0.2)
-    with pytest.raises(TimedOutError):
-        next(items)
-
-
-def test_what_failed_is_raised_though_another_part_hangs() -> None:
-    def fail() -> None:
-        raise StorageError("the disk is gone")
-
-    hanging = Hanging(fail)
-    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
-    with pytest.raises(StorageError, match="the disk is gone"):
-        next(items)
-    hanging.go_on.set()
-
-
-def test_announcements_that_come_too_late_are_left_out() -> None:
-    announced: list[int] = []
-    go_on = threading.Event()
-
-    def announce(number: int) -> None:
-        go_on.wait(60)
-        announced.append(number)
-
-    works = (Work(number, (lambda: None,), announce=partial(announce, number)) for number in range(20))
-    items = ahead(works, num_threads=1, prefetch=2)
-    assert [next(items) for _ in range(18)] == list(range(18))
-    go_on.set()
-    assert list(items) == [18, 19]
-    assert len(set(announced) - {18, 19}) <= 1, "but for the one that had begun"
-
-
-@pytest.mark.parametrize("timeout", ["0.01", "None"])
-def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str) -> None:
-    code = (
-        "import threading\n"
-        "from dlio.loaders import threads\n"
-        "from dlio.loaders.ahead import Work, ahead\n"
-        "threads._EXIT_SECONDS = 0.01\n"
-        "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"
-        f"items = ahead(works, num_threads=1, prefetch=1, timeout={timeout})\n"
-        "print(next(items), flush=True)\n"
-        f"{'next(items)' if timeout != 'None' else ''}"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "0\n"
-    assert done.returncode == (timeout != "None"), done.stderr
-    assert ("TimedOutError" in done.stderr) == (timeout != "None")
 
 
 def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:

@@ -22,11 +22,14 @@ from dlio.stage.job import NodeProgress
 from .conftest import Forked, node
 
 
-def test_the_progress_of_all_nodes_names_the_slowest(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has progress written as into a log file, a line at every step."""
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
+
+
+def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFixture, logged: None) -> None:
     with Progress("stage", unit="bytes", quiet=False) as progress:
         shown = _Shown(progress, 100, node(0, 2))
         shown.everywhere([NodeProgress("node0", 100, 100), NodeProgress("node1", 100, 100)])
@@ -36,11 +39,7 @@ def test_the_progress_of_all_nodes_names_the_slowest(
     assert re.match(r"stage: 70\.0 of 200B, 2 nodes, slowest node1 with 90 B left, .* left$", caplog.messages[1])
 
 
-def test_the_progress_of_one_of_several_nodes_says_so(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+def test_the_progress_of_one_of_several_nodes_says_so(caplog: pytest.LogCaptureFixture, logged: None) -> None:
     with Progress("stage", unit="bytes", quiet=False) as progress:
         _Shown(progress, 100, node(0, 2)).here(30)
     assert "30.0 of 100B, on this node, " in caplog.messages[0]
