@@ -24,14 +24,29 @@ SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 
 
 class Disk:
-    """A small disk whose power can be cut."""
+    """A small disk whose power can be cut.
 
-    def __init__(self, device: str, mounted: Path) -> None:
-        self.device, self.mounted = device, mounted
+    Each time it is plugged in it is a copy of its image on a device of its own: a process with a mount namespace of its
+    own, such as a node of another test's cluster, may still hold the last mount, and with it the file system cut off.
+    """
+
+    def __init__(self, kind: str, image: Path, mounted: Path) -> None:
+        self.image, self.mounted, self.device = image, mounted, ""
+        # Of two XFS with one UUID the second is refused.
+        self.options = ["-o", "nouuid"] if kind == "xfs" else []
 
     def plug_in(self) -> None:
-        """Mounts it, replaying its journal."""
-        subprocess.run(["mount", self.device, self.mounted], capture_output=True, check=True)
+        """Mounts it, replaying its journal.
+
+        Raises:
+            subprocess.CalledProcessError: There is no loop device, or its file system cannot be mounted.
+        """
+        fresh = self.image.with_name(f"{self.image.name}+")
+        subprocess.run(["cp", "--sparse=always", self.image, fresh], check=True)
+        self.image = fresh
+        attach = ["losetup", "--find", "--show", self.image]
+        self.device = subprocess.run(attach, capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(["mount", *self.options, self.device, self.mounted], capture_output=True, check=True)
 
     def cut_power(self) -> None:
         """Loses what is not on the disk; every later call fails."""
@@ -42,29 +57,25 @@ class Disk:
             os.close(descriptor)
 
     def unplug(self) -> None:
-        """Unmounts it."""
+        """Unmounts it; its device goes with the last who holds it."""
         subprocess.run(["umount", self.mounted], check=True, capture_output=True)
+        subprocess.run(["losetup", "--detach", self.device], check=True)
 
 
 @pytest.fixture(params=["ext4", "xfs"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     make = shutil.which(f"mkfs.{request.param}")
-    if make is None or os.geteuid() != 0:
-        pytest.skip(f"needs root and mkfs.{request.param}")
+    if make is None or os.geteuid() != 0 or subprocess.run(["losetup", "--find"], capture_output=True).returncode:
+        pytest.skip(f"needs root, mkfs.{request.param} and loop devices")
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(320 * MiB)
     subprocess.run([make, "-q", image], check=True, capture_output=True)
-    # One device for all mounts: `mount -o loop` makes a new one while the kernel may not be rid of the last yet.
-    attached = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=False)
-    if attached.returncode:
-        pytest.skip("loop devices cannot be had here")
-    found = Disk(attached.stdout.strip(), tmp_path / "disk")
+    found = Disk(request.param, image, tmp_path / "disk")
     found.mounted.mkdir()
     found.plug_in()
     yield found
     found.unplug()
-    subprocess.run(["losetup", "--detach", found.device], check=True)
 
 
 def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest) -> None:
