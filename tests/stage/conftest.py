@@ -136,6 +136,7 @@ def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     yield mount
     for mounted, server in servers:
         os.system(f"umount -l '{mounted}' 2>/dev/null || fusermount3 -u -z '{mounted}'")
+        server.terminate()  # a process with a mount namespace of its own may still hold the mount
         server.wait()
 
 
