@@ -23,8 +23,9 @@ from dlio.images import Sizes, Transform, Windows
 from dlio.keyed import Keys
 from dlio.sample import MAX_PIXELS
 
-#: An encoded image, or its pixels: uint8 of shape (height, width, channels) or (height, width).
-Picture = bytes | npt.NDArray[np.uint8]
+#: An encoded image, bytes-like or uint8 of shape (bytes,), or pixels: uint8 (height, width, channels), (height, width).
+Picture = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
+_Readable = bytes | memoryview | npt.NDArray[np.uint8]  # in which an encoded image is one of the first two
 Number = TypeVar("Number", int, float)
 
 _ORIENTATION_TAG = 0x0112
@@ -36,9 +37,11 @@ def decode_rgb(picture: Picture, *, upright: bool = False) -> Image.Image:
 
     Raises:
         DataError: it cannot be decoded.
+        TypeError: it is not bytes-like.
     """
+    readable = _readable(picture)
     try:
-        return _whole(picture, upright).convert("RGB")
+        return _whole(readable, upright).convert("RGB")
     except pillow.ERRORS as error:
         raise DataError(_problem(error)) from error
 
@@ -56,7 +59,7 @@ def decode_batch(
     A row that went wrong is filled with zeros. Thread-safe; most of the time is spent without Python's lock.
 
     Args:
-        pictures: n images.
+        pictures: n images, whose bytes nobody changes meanwhile; a bytearray cannot be resized as long.
         transform: plans the windows.
         keys: a random key for each image, uint64 of shape (n,).
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
@@ -64,27 +67,36 @@ def decode_batch(
 
     Raises:
         UsageError: another shape, or 3 x 3 pixels, for which both are the same.
+        TypeError: an image is not bytes-like.
     """
+    readable = [_readable(picture) for picture in pictures]
     rows = _channels_last(out, transform.output_size)
-    sizes, for_core, problems = _heads(pictures, upright)
+    sizes, for_core, problems = _heads(readable, upright)
     windows = transform.plan(sizes, keys)
     statuses = np.full(len(pictures), jpeg.LEFT_TO_PILLOW)
     if for_core.any():
-        buffers = [picture if core else b"" for picture, core in zip(pictures, for_core, strict=True)]
+        buffers = [picture if core else b"" for picture, core in zip(readable, for_core, strict=True)]
         statuses[for_core] = _decode_by_core(buffers, windows, rows)[for_core]
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
         problems.setdefault(row, _problem(jpeg.problem(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
-    with _turn(pictures, left):
+    with _turn(readable, left):
         for row in left:
-            if problem := _decode_row(pictures[row], windows, row, rows[row], upright):
+            if problem := _decode_row(readable[row], windows, row, rows[row], upright):
                 problems[row] = problem
     for row in problems:
         out[row] = 0
     return problems
 
 
-def _turn(pictures: Sequence[Picture], rows: list[int]) -> AbstractContextManager[object]:
+def _readable(picture: Picture) -> _Readable:
+    """Returns bytes and pixels as they are, any other encoded image as a view of its bytes; raises TypeError."""
+    if isinstance(picture, bytes) or (isinstance(picture, np.ndarray) and picture.ndim > 1):
+        return picture
+    return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy tells it from Python 3.12 on
+
+
+def _turn(pictures: Sequence[_Readable], rows: list[int]) -> AbstractContextManager[object]:
     """Returns what lets one thread at a time decode images that are small: they are mostly Python's work.
 
     Two threads that hand Python's lock to and fro several times an image take 136 us of CPU for a PNG of 32 x 32, in
@@ -109,11 +121,11 @@ def measure(pictures: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:
 
     Only headers are read; an image that cannot be measured counts as 1 x 1.
     """
-    sizes, _, problems = _heads(pictures, upright=False)
+    sizes, _, problems = _heads([_readable(picture) for picture in pictures], upright=False)
     return sizes, problems
 
 
-def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, npt.NDArray[np.bool_], dict[int, str]]:
+def _heads(pictures: Sequence[_Readable], upright: bool) -> tuple[Sizes, npt.NDArray[np.bool_], dict[int, str]]:
     """Returns sizes, which images the core decodes, and what is wrong with some, by row."""
     sizes = jpeg.measure(pictures)
     if upright:
@@ -132,7 +144,7 @@ def _heads(pictures: Sequence[Picture], upright: bool) -> tuple[Sizes, npt.NDArr
     return sizes, for_core, problems
 
 
-def _size(picture: Picture, upright: bool) -> tuple[int, int]:
+def _size(picture: _Readable, upright: bool) -> tuple[int, int]:
     """Returns height and width of an image that the core does not decode; raises one of `pillow.ERRORS`."""
     if not upright and (size := png.measure(picture)):
         return size
@@ -143,9 +155,10 @@ def _size(picture: Picture, upright: bool) -> tuple[int, int]:
     return image.height, image.width
 
 
-def _may_be_turned(picture: bytes) -> bool:
+def _may_be_turned(picture: bytes | memoryview) -> bool:
     """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
-    return b"Exif\0" in picture or b"tiff:Orientation" in picture
+    data = bytes(picture)
+    return b"Exif\0" in data or b"tiff:Orientation" in data
 
 
 def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
@@ -158,7 +171,7 @@ def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDA
     return out.transpose(0, 2, 3, 1) if first else out
 
 
-def _decode_by_core(pictures: list[Picture], windows: Windows, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+def _decode_by_core(pictures: list[_Readable], windows: Windows, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     """Decodes into `rows`, of shape (n, height, width, 3) in memory of either layout, and returns the statuses."""
     if rows.flags.c_contiguous:
         out = rows
@@ -175,7 +188,7 @@ def _decode_by_core(pictures: list[Picture], windows: Windows, rows: npt.NDArray
 
 
 def _decode_row(
-    picture: Picture, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool
+    picture: _Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool
 ) -> str | None:
     """Decodes one window whole into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
     box = _corners(*windows.boxes[row].tolist())
@@ -199,7 +212,7 @@ def _corners(left: Number, top: Number, width: Number, height: Number) -> tuple[
     return left, top, left + width, top + height
 
 
-def _whole(picture: Picture, upright: bool) -> Image.Image:
+def _whole(picture: _Readable, upright: bool) -> Image.Image:
     """Returns a decoded image, turned if it is to stand `upright`; raises one of `pillow.ERRORS`."""
     pixels = jpeg.decode(picture)
     if pixels is None:
@@ -212,8 +225,8 @@ def _whole(picture: Picture, upright: bool) -> Image.Image:
     return ImageOps.exif_transpose(image) if upright else image
 
 
-def _open(picture: Picture) -> Image.Image:
-    return pillow.open_image(picture) if isinstance(picture, bytes) else Image.fromarray(picture)
+def _open(picture: _Readable) -> Image.Image:
+    return Image.fromarray(picture) if isinstance(picture, np.ndarray) else pillow.open_image(picture)
 
 
 def _problem(error: BaseException) -> str:

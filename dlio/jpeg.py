@@ -21,9 +21,9 @@ TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's 
 LEFT_TO_PILLOW = 5  # the core's status
 
 
-def is_for_core(data: object) -> TypeGuard[bytes]:
+def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
     """Tells whether this is a JPEG, and the core is there."""
-    return native.available and isinstance(data, bytes) and data.startswith(START)
+    return native.available and isinstance(data, bytes | memoryview) and data[: len(START)] == START
 
 
 def probe(data: object) -> native.Probe | None:

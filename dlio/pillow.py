@@ -35,13 +35,13 @@ ERRORS = (
 )
 
 
-def open_image(data: bytes) -> Image.Image:
+def open_image(data: bytes | memoryview) -> Image.Image:
     """Returns an encoded image of one of `FORMATS`, its header read, its pixels not; safe in several threads.
 
     Raises:
         one of ERRORS: it is of no such format, is damaged, or has more than `dlio.sample.MAX_PIXELS` pixels.
     """
-    return Image.open(io.BytesIO(data), formats=("PNG",) if data.startswith(_PNG) else FORMATS)
+    return Image.open(io.BytesIO(data), formats=("PNG",) if data[: len(_PNG)] == _PNG else FORMATS)
 
 
 def reason(error: BaseException) -> str:

@@ -38,7 +38,7 @@ _WITHOUT_EFFECT: dict[bytes, Container[int]] = {
 
 def measure(data: object) -> tuple[int, int] | None:
     """Returns the height and width that a plain PNG's header tells, None for anything else."""
-    if not isinstance(data, bytes) or not data.startswith(_START) or len(data) < _FIRST_CHUNK:
+    if not isinstance(data, bytes | memoryview) or data[: len(_START)] != _START or len(data) < _FIRST_CHUNK:
         return None
     width, height, depth, colour, interlace = _HEAD.unpack_from(data)
     if depth != 8 or colour not in (_GREY, _RGB) or interlace or not (width and height):
@@ -46,7 +46,7 @@ def measure(data: object) -> tuple[int, int] | None:
     return (height, width) if _has_plain_chunks(data) else None
 
 
-def _has_plain_chunks(data: bytes) -> bool:
+def _has_plain_chunks(data: bytes | memoryview) -> bool:
     """Tells whether nothing but pixels, and before them what has no effect, stands between header and end."""
     at, pixels_began = _FIRST_CHUNK, False
     for _ in range(_MAX_CHUNKS):
@@ -64,14 +64,14 @@ def _has_plain_chunks(data: bytes) -> bool:
     return False
 
 
-def _crc_before(data: bytes, end: int) -> int:
+def _crc_before(data: bytes | memoryview, end: int) -> int:
     return int.from_bytes(data[end - 4 : end], "big")
 
 
 def decode(data: object) -> npt.NDArray[np.uint8] | None:
     """Returns all pixels of a plain PNG, uint8 (height, width, 3), blue first; None where Pillow is to look at it."""
     opencv = _opencv()
-    if opencv is None or not isinstance(data, bytes) or measure(data) is None:
+    if opencv is None or not isinstance(data, bytes | memoryview) or measure(data) is None:
         return None
     import numpy as np
 

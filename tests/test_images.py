@@ -237,6 +237,31 @@ def test_pixels_need_no_decoding() -> None:
     assert (out[1] == pixels[None, :, :, 0]).all()
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
+@pytest.mark.parametrize("upright", [False, True])
+def test_encoded_images_may_be_anything_bytes_like(kind: str, upright: bool) -> None:
+    data = encoded(photo(40, 24), kind)
+    padded = b"head" + data + b"tail"
+    array = np.frombuffer(data, np.uint8)
+    views = [bytearray(data), memoryview(data), memoryview(padded)[4:-4], array, memoryview(array.view(np.int8))]
+    pixels, problems = decode([data, *views], Resize(16), upright=upright)
+    assert problems == {}
+    assert (pixels == pixels[0]).all()
+    sizes, problems = decoders.measure(views)
+    assert sizes.tolist() == [[24, 40]] * len(views) and problems == {}
+    assert {decoders.decode_rgb(view, upright=upright).tobytes() for view in [data, *views]} == {
+        decoders.decode_rgb(data).tobytes()
+    }
+
+
+@pytest.mark.parametrize("wrong", [None, "text", memoryview(b"1234")[::2]])
+def test_what_is_not_bytes_like_is_refused(wrong: object) -> None:
+    out = np.empty((1, 8, 8, 3), np.uint8)
+    for call in (decoders.decode_rgb, lambda picture: decoders.decode_batch([picture], Resize(8), keys(1), out)):
+        with pytest.raises(TypeError):
+            call(wrong)
+
+
 def test_pillow_alone_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the core is not built."""
     picture = kinds_of_images()["jpeg"]

@@ -64,7 +64,8 @@ def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np
     damaged, 5 of a kind left to Pillow, 6 too many pixels or scans, 7 out of memory; `status_message` has the words.
 
     Args:
-        buffers: n objects with the buffer protocol, which nobody changes meanwhile.
+        buffers: n objects with the buffer protocol, held by it until this returns (so a bytearray cannot be resized as
+            long), and whose bytes nobody changes meanwhile.
         boxes: int32 (n, 4) of left, top, width, height in pixels of the image as stored.
         flips: bool (n,), True where the result is mirrored left to right.
         out: uint8 (n, H, W, 3) or (n, 3, H, W), contiguous and writable, of numpy or anything with DLPack. Where both

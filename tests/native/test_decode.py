@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,14 @@ from dlio import native
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, measure, probe, status_message
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, crop, encode, jpeg, of_12_bits, picture
+
+
+def as_memory_map(data: bytes) -> mmap.mmap:
+    """Returns the bytes as memory of this process that is mapped."""
+    mapped = mmap.mmap(-1, len(data))
+    mapped[:] = data
+    return mapped
+
 
 _BOX = np.array([[0, 0, 50, 40]], np.int32)
 _NO_FLIP = np.array([False])
@@ -37,6 +46,55 @@ def test_kinds_that_pillow_does_not_write(data: bytes) -> None:
     box, out = (7, 5, 21, 19), np.zeros((1, 19, 21, 3), np.uint8)
     assert decode_batch([data], np.array([box], np.int32), _NO_FLIP, out).tolist() == [0]
     assert np.array_equal(out[0], crop(whole, box))
+
+
+_KINDS = {
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "read-only memoryview of a bytearray": lambda data: memoryview(bytearray(data)).toreadonly(),
+    "slice": lambda data: memoryview(b"a" + data + b"b")[1:-1],
+    "read-only array": lambda data: np.frombuffer(data, np.uint8),
+    "array": lambda data: np.frombuffer(data, np.uint8).copy(),
+    "memory map": as_memory_map,
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_any_buffer_is_read_as_bytes_are(kind: str) -> None:
+    plain, ready = jpeg(200, 100), make_crop_ready(jpeg(200, 100))
+    for data in (plain, ready):
+        buffer = _KINDS[kind](data)
+        assert np.array_equal(decode(buffer), decode(data))
+        assert repr(probe(buffer)) == repr(probe(data))
+        assert make_crop_ready(buffer) == ready
+        out = np.zeros((2, 40, 50, 3), np.uint8)
+        assert decode_batch([data, buffer], np.repeat(_BOX, 2, 0), np.zeros(2, bool), out).tolist() == [0, 0]
+        assert out[0].any() and np.array_equal(out[0], out[1])
+
+
+@pytest.mark.parametrize("wrong", [None, "text", memoryview(b"1234")[::2], np.zeros(8, np.uint8)[::2]], ids=repr)
+def test_what_is_no_contiguous_buffer_is_refused_before_anything_is_decoded(wrong: object) -> None:
+    out = np.full((2, 40, 50, 3), 7, np.uint8)
+    with pytest.raises((TypeError, BufferError, ValueError)):
+        decode_batch([jpeg(200, 100), wrong], np.repeat(_BOX, 2, 0), np.zeros(2, bool), out)
+    assert (out == 7).all()
+
+
+def test_buffers_are_held_while_they_are_decoded() -> None:
+    data = bytearray(jpeg(1200, 900))
+    boxes, out = np.array([[0, 0, 1200, 900]] * 40, np.int32), np.empty((40, 40, 50, 3), np.uint8)
+    held = False
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(decode_batch, [data] * 40, boxes, np.zeros(40, bool), out)
+        while not (held or run.done()):
+            try:
+                data.append(0)
+                data.pop()
+            except BufferError:
+                held = True
+        assert run.result().tolist() == [0] * 40
+    assert held
+    data.append(0)  # and let go afterwards
 
 
 def test_grey_fills_three_equal_channels() -> None:
