@@ -92,8 +92,7 @@ class Manifest:
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]:
         """The inputs that were left out, each with the reason: those refused when they were listed come first."""
-        refused = ((str(name), str(reason)) for name, reason in self.origin.get("refused", ()))
-        return (*refused, *(item for shard in self.shards for item in shard.skipped))
+        return (*_refused(self.origin), *(item for shard in self.shards for item in shard.skipped))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -116,12 +115,10 @@ class Manifest:
         """Names the data set wherever it is staged: 32 hex digits over what its samples mean and its files' digests."""
         content = header(self) | {
             "origin": None,  # where the data came from does not change what they are
-            "shards": [
-                (shard.num_samples, [(file.name, file.num_bytes, file.digest) for file in shard.files])
-                for shard in self.shards
-            ],
+            "shards": [(shard.num_samples, shard.files) for shard in self.shards],
         }
-        return files.digest_bytes(json.dumps(content, sort_keys=True).encode()).partition(":")[2]
+        text = json.dumps(content, sort_keys=True, check_circular=False)  # nothing read from JSON is
+        return files.digest_bytes(text.encode()).partition(":")[2]
 
     @classmethod
     def load(cls, root: str | Path) -> Manifest:
@@ -187,9 +184,8 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
             shards.append(Shard.from_json(line))
         count(sum(shard.num_samples for shard in shards))
         node = None if head.get("node") is None else count(head["node"])
-        manifest = Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
-        len(manifest.skipped)  # raises where it is no list of pairs
-        return manifest
+        _refused(head["origin"])
+        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
     except StopIteration:
         raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:
@@ -234,6 +230,10 @@ def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
 def _damaged(path: Path, number: int, error: Exception) -> ManifestError:
     reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
     return ManifestError(f"{path}, line {number}: {reason}: restore the file or pack it anew")
+
+
+def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(str(name), str(reason)) for name, reason in origin.get("refused", ())]
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:

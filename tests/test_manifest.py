@@ -100,8 +100,8 @@ def test_the_content_id_names_content_and_nothing_else():
         replace(manifest, shards=manifest.shards[::-1]),
         replace(manifest, shards=manifest.shards[:-1]),
         *(
-            replace(manifest, shards=(manifest.shards[0], replace(shard, files=(changed,)), manifest.shards[2]))
-            for changed in (replace(file, digest="xxh3-128:0"), replace(file, num_bytes=1), replace(file, name="b"))
+            replace(manifest, shards=(manifest.shards[0], shard._replace(files=(changed,)), manifest.shards[2]))
+            for changed in (file._replace(digest="xxh3-128:0"), file._replace(num_bytes=1), file._replace(name="b"))
         ),
     ]
     assert same.content_id == manifest.content_id
@@ -252,7 +252,7 @@ def test_the_content_id_tells_what_labels_mean():
         named,
         replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, ("bus", "car"))),
         replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, (), label_offset=1)),
-        replace(plain, shards=(replace(shard, num_samples=2),)),
+        replace(plain, shards=(shard._replace(num_samples=2),)),
     ]
     assert len({manifest.content_id for manifest in [plain, *others]}) == 5
     assert replace(named, origin={"path": "elsewhere"}, root=Path("there")).content_id == named.content_id
@@ -281,7 +281,7 @@ def test_a_part_knows_its_node_and_its_shards(tmp_path):
     whole = _manifest()
     assert whole.shards_here == whole.shards
     places = zip(whole.shards, [(0,), (1, 2), (2, 0)], strict=True)
-    shards = tuple(replace(shard, nodes=nodes) for shard, nodes in places)
+    shards = tuple(shard._replace(nodes=nodes) for shard, nodes in places)
     replace(whole, shards=shards, node=2).save(tmp_path)
     part = Manifest.load(tmp_path)
     assert part.node == 2

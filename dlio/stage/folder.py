@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,13 +103,12 @@ class StagedFolder:
         """
         if not self.has_manifest():
             return False
-        names = {file.name for file in wanted}
-        there: set[str] = set()
-        for folder in {name.rpartition("/")[0] for name in names}:
-            prefix = f"{folder}/" if folder else ""
+        missing = {file.name for file in wanted}
+        for folder in {name.rpartition("/")[0] for name in missing}:
             with files.storage_errors("look at", self.path), suppress(FileNotFoundError):
-                there.update(prefix + name for name in os.listdir(self.path / folder))  # noqa: PTH208  names are enough
-        return names <= there
+                found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
+                missing.difference_update([f"{folder}/{name}" for name in found] if folder else found)
+        return not missing
 
     def has_manifest(self) -> bool:
         """Returns whether the manifest is there, which comes last.
@@ -264,9 +264,8 @@ def check_names(manifest: Manifest) -> None:
     Raises:
         ManifestError: a file is named like the manifest, lies in dlio's own folder, or is listed twice.
     """
-    seen: set[str] = set()
-    for shard in manifest.shards:
-        for file in shard.files:
-            if file.name == NAME or file.name.split("/")[0] == CONTROL or file.name in seen:
-                raise ManifestError(f"{manifest.root / NAME}: the file name {file.name!r} is reserved or listed twice")
-            seen.add(file.name)
+    names = [file.name for shard in manifest.shards for file in shard.files]
+    reserved = [name for name in names if name == NAME or name.partition("/")[0] == CONTROL]
+    if reserved or len(set(names)) < len(names):
+        name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
+        raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")

@@ -70,7 +70,7 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
         UsageError: there are fewer nodes than copies.
     """
     nodes = place([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
-    shards = (replace(shard, nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
+    shards = (shard._replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
     return replace(manifest, shards=tuple(shards))
 
 

@@ -40,7 +40,9 @@ def test_converted_is_what_would_have_been_packed(photos, tmp_path, before, afte
     )
     found = dlio.pack(packed(tmp_path / "before"), tmp_path / "after", format=after, engine="serial")
     assert data_files(tmp_path / "after") == data_files(tmp_path / "expected")
-    assert (found.schema, found.shards) == (expected.schema, expected.shards)
+    shards = [[shard._replace(inputs="") for shard in manifest.shards] for manifest in (found, expected)]
+    assert shards[0] == shards[1]
+    assert found.schema == expected.schema
     assert found.content_id == expected.content_id
     assert found.schema.label_offset == 1
     assert found.class_names == ("cat", "dog", "owl")
