@@ -1,7 +1,7 @@
 """Plain PNGs: 8 bit RGB or grey, one picture, nothing that asks for a conversion. OpenCV decodes them, where it is.
 
-Of small ones a loader of two threads then takes 90 us each, with Pillow 120 or more. OpenCV decodes no damaged PNG:
-what it refuses, and what is not plain, goes to Pillow, whose word on damage counts.
+One of 32 x 32 then takes 36 us, decoded, cropped and resized, with Pillow 85. OpenCV decodes no damaged PNG: what it
+refuses, and what is not plain, goes to Pillow, whose word on damage counts.
 """
 
 from __future__ import annotations
@@ -68,15 +68,18 @@ def _crc_before(data: bytes | memoryview, end: int) -> int:
     return int.from_bytes(data[end - 4 : end], "big")
 
 
-def decode(data: object) -> npt.NDArray[np.uint8] | None:
-    """Returns all pixels of a plain PNG, uint8 (height, width, 3), blue first; None where Pillow is to look at it."""
+def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
+    """Returns all pixels of a PNG that `measure` found plain, uint8 (height, width, 3), RGB.
+
+    None where it is damaged, or there is no OpenCV: Pillow is to look at it.
+    """
     opencv = _opencv()
-    if opencv is None or not isinstance(data, bytes | memoryview) or measure(data) is None:
+    if opencv is None:
         return None
     import numpy as np
 
     try:
-        flags = opencv.IMREAD_COLOR | opencv.IMREAD_IGNORE_ORIENTATION
+        flags = opencv.IMREAD_COLOR_RGB | opencv.IMREAD_IGNORE_ORIENTATION
         pixels: npt.NDArray[np.uint8] | None = opencv.imdecode(np.frombuffer(data, np.uint8), flags)
     except opencv.error:  # its own limits, and memory
         return None
@@ -85,9 +88,9 @@ def decode(data: object) -> npt.NDArray[np.uint8] | None:
 
 @cache
 def _opencv() -> Any:
-    """Returns the module, None where it is not installed; imported here, since that takes 0.2 s."""
+    """Returns the module, None where it is not there, or before 4.11; imported here, since that takes 0.2 s."""
     try:
         import cv2
     except ImportError:
         return None
-    return cv2
+    return cv2 if hasattr(cv2, "IMREAD_COLOR_RGB") else None

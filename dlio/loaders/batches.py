@@ -19,6 +19,7 @@ from dlio.errors import CorruptRecordError
 from dlio.keyed import derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.order import Indices
+from dlio.pictures import Picture
 from dlio.sample import Schema
 
 Damages = dict[int, CorruptRecordError]
@@ -100,7 +101,7 @@ def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices) -> tupl
 
 def _decode(
     samples: PackedSamples,
-    pictures: Sequence[decoders.Picture],
+    pictures: Sequence[Picture],
     indices: Sequence[int] | Indices,
     key: int,
     out: npt.NDArray[np.uint8],

@@ -2,7 +2,7 @@
 
     make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
-    decode_parts(buffers, boxes, parts, ...)     the same of parts that begin and end between pixels
+    resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
     decode(jpeg)                                 all pixels
     probe(jpeg)                                  what the headers say
     measure(buffers)                             heights and widths of many
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
         Probe,
         decode,
         decode_batch,
-        decode_parts,
         make_crop_ready,
         measure,
         probe,
+        resize_batch,
         status_message,
     )
 
@@ -47,11 +47,11 @@ __all__ = [
     "available",
     "decode",
     "decode_batch",
-    "decode_parts",
     "make_crop_ready",
     "measure",
     "missing",
     "probe",
+    "resize_batch",
     "status_message",
 ]
 

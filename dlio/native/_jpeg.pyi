@@ -53,7 +53,13 @@ def make_crop_ready(jpeg: Buffer) -> bytes:
         MemoryError: there is not enough memory; everything else that is wrong with a JPEG leaves it as it is.
     """
 
-def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np.bool_], out: Any) -> NDArray[np.int32]:
+def decode_batch(
+    buffers: list[Any],
+    boxes: NDArray[np.int32],
+    flips: NDArray[np.bool_],
+    out: Any,
+    parts: NDArray[np.float64] | None = None,
+) -> NDArray[np.int32]:
     """Decodes a box of each image, resizes it and writes it to `out`; returns int32 (n,): 0 where that was done.
 
     The resize is Pillow's antialiased bilinear one. Grey images fill 3 equal channels. An image that fails leaves its
@@ -70,6 +76,10 @@ def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np
         flips: bool (n,), True where the result is mirrored left to right.
         out: uint8 (n, H, W, 3) or (n, 3, H, W), contiguous and writable, of numpy or anything with DLPack. Where both
             fit, the channels are last.
+        parts: float64 (n, 4) of left, top, width, height in pixels from the corner of the box: what is resized of it,
+            Pillow's `crop(box).resize(size, box=part)`; None for all. What lies in the box beside the part counts as
+            far as the resize reaches, so that a part of an image resized is the same as the whole image resized and
+            then cropped. One that is empty or reaches outside the box has status 1.
 
     Raises:
         TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.
@@ -77,25 +87,22 @@ def decode_batch(buffers: list[Any], boxes: NDArray[np.int32], flips: NDArray[np
         ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message tells what came.
     """
 
-def decode_parts(
-    buffers: list[Any],
+def resize_batch(
+    images: list[Any],
     boxes: NDArray[np.int32],
-    parts: NDArray[np.float64],
     flips: NDArray[np.bool_],
     out: Any,
+    parts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int32]:
-    """Decodes boxes as decode_batch does, and resizes a part of each: Pillow's `crop(box).resize(size, box=part)`.
-
-    What lies in the box beside the part counts as far as the resize reaches, so that a part of an image resized is the
-    same as the whole image resized and then cropped.
+    """Resizes a box of each image and writes it to `out`, as decode_batch does; returns the same statuses, int32 (n,).
 
     Args:
-        buffers, boxes, flips, out: as for decode_batch.
-        parts: float64 (n, 4) of left, top, width, height in pixels from the corner of the box. One that is empty or
-            reaches outside the box has status 1.
+        images: n images, uint8 (height, width, 3), RGB, contiguous, of numpy or anything with the buffer protocol. One
+            without pixels has status 1, and its place in `out` stays as it was.
+        boxes, flips, out, parts: as for decode_batch.
 
     Raises:
-        TypeError, BufferError, ValueError: as decode_batch.
+        TypeError, BufferError, ValueError: as decode_batch; ValueError also for an image of another shape or dtype.
     """
 
 def decode(jpeg: Buffer) -> NDArray[np.uint8]:

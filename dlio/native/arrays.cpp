@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <new>
@@ -51,6 +52,13 @@ void check_fours(const char* name, const nb::ndarray<nb::ro>& array, std::size_t
   wrong_shape(name, "(" + std::to_string(num_images) + ", 4)", array);
 }
 
+const RequestedPart* check_parts(const OptionalArray& parts, std::size_t num_images) {
+  if (!parts) return nullptr;
+  check_dtype("parts", *parts, nb::dtype<double>(), "float64");
+  check_fours("parts", *parts, num_images);
+  return static_cast<const RequestedPart*>(parts->data());
+}
+
 Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
   check_dtype("out", out, nb::dtype<std::uint8_t>(), "uint8");
   const std::string expected =
@@ -67,8 +75,8 @@ Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
 
 }  // namespace
 
-BufferView::BufferView(nb::handle object) {
-  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+BufferView::BufferView(nb::handle object, int flags) {
+  if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
 }
 
 BufferView::~BufferView() {
@@ -81,10 +89,33 @@ Bytes BufferView::bytes() const noexcept {
   return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
 }
 
+RgbPixels BufferView::pixels() const noexcept {
+  return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.shape[0]),
+          static_cast<std::size_t>(view_.shape[1])};
+}
+
+bool BufferView::holds_pixels() const noexcept {
+  const bool bytes = view_.format == nullptr || std::strcmp(view_.format, "B") == 0;
+  return bytes && view_.itemsize == 1 && view_.ndim == 3 && view_.shape[2] == 3;
+}
+
 std::vector<BufferView> view_all(const nb::list& buffers) {
   std::vector<BufferView> views;
   views.reserve(nb::len(buffers));
   for (nb::handle buffer : buffers) views.emplace_back(buffer);
+  return views;
+}
+
+std::vector<BufferView> view_all_pixels(const nb::list& images) {
+  std::vector<BufferView> views;
+  views.reserve(nb::len(images));
+  for (nb::handle image : images) {
+    views.emplace_back(image, PyBUF_ND | PyBUF_FORMAT);
+    if (!views.back().holds_pixels()) {
+      const std::string number = std::to_string(views.size() - 1);
+      throw nb::value_error(("image " + number + ": expected uint8 of shape (height, width, 3)").c_str());
+    }
+  }
   return views;
 }
 
@@ -97,9 +128,9 @@ Target BatchArrays::target(std::size_t i) const noexcept {
   return {first.data + i * image_bytes, first.height, first.width, first.layout};
 }
 
-BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out) {
-  const std::size_t num_images = nb::len(buffers);
+BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>& boxes,
+                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts) {
+  const std::size_t num_images = views.size();
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
   check_fours("boxes", boxes, num_images);
@@ -107,14 +138,8 @@ BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxe
     wrong_shape("flips", "(" + std::to_string(num_images) + ",)", flips);
   }
   const Target first = check_out(out, num_images);
-  return {view_all(buffers), static_cast<const RequestedBox*>(boxes.data()), nullptr,
+  return {std::move(views), static_cast<const RequestedBox*>(boxes.data()), check_parts(parts, num_images),
           static_cast<const std::uint8_t*>(flips.data()), first};
-}
-
-const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t num_images) {
-  check_dtype("parts", parts, nb::dtype<double>(), "float64");
-  check_fours("parts", parts, num_images);
-  return static_cast<const RequestedPart*>(parts.data());
 }
 
 nb::object to_array(Image image) {

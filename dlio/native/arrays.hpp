@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "decode.hpp"
+#include "pixels.hpp"
 
 namespace dlio {
 
@@ -18,13 +20,15 @@ namespace nb = nanobind;
 // interpreter lock, read without.
 class BufferView {
  public:
-  explicit BufferView(nb::handle object);  // raises TypeError, BufferError
+  explicit BufferView(nb::handle object, int flags = PyBUF_SIMPLE);  // raises TypeError, BufferError
   ~BufferView();
   BufferView(BufferView&& other) noexcept;
   BufferView(const BufferView&) = delete;
   BufferView& operator=(const BufferView&) = delete;
 
   Bytes bytes() const noexcept;
+  RgbPixels pixels() const noexcept;  // of a view of view_all_pixels
+  bool holds_pixels() const noexcept;
 
  private:
   Py_buffer view_{};
@@ -33,7 +37,10 @@ class BufferView {
 // Raises as BufferView.
 std::vector<BufferView> view_all(const nb::list& buffers);
 
-// The arguments of decode_batch and decode_parts.
+// Raises as BufferView, and ValueError for anything but uint8 of shape (height, width, 3).
+std::vector<BufferView> view_all_pixels(const nb::list& images);
+
+// The arguments of decode_batch and resize_batch.
 struct BatchArrays {
   std::vector<BufferView> views;
   const RequestedBox* boxes;
@@ -46,10 +53,11 @@ struct BatchArrays {
   Target target(std::size_t i) const noexcept;
 };
 
-// Both raise TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
-BatchArrays check_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out);
-const RequestedPart* check_parts(const nb::ndarray<nb::ro>& parts, std::size_t num_images);
+using OptionalArray = std::optional<nb::ndarray<nb::ro>>;
+
+// Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
+BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>& boxes,
+                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts);
 
 // Returns a new array of zeros, and sets `data` to them.
 template <class Number>

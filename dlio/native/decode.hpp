@@ -5,34 +5,11 @@
 
 #include "codec.hpp"
 #include "memory.hpp"
+#include "request.hpp"
 #include "resize.hpp"
 #include "window.hpp"
 
 namespace dlio {
-
-// A box as given by a caller: not checked against anything.
-struct RequestedBox {
-  std::int32_t left;
-  std::int32_t top;
-  std::int32_t width;
-  std::int32_t height;
-};
-
-// A part of a box as given by a caller, in pixels from the box's corner.
-struct RequestedPart {
-  double left;
-  double top;
-  double width;
-  double height;
-};
-
-// What becomes of an image: pixels outside the box are not there, those of the box around the part count as far as the
-// resize reaches. Without a part all of the box is resized.
-struct Request {
-  RequestedBox box;
-  const RequestedPart* part;  // or null
-  bool flip;
-};
 
 // An image of height x width x 3 bytes.
 struct Image {

@@ -1,6 +1,7 @@
 // The Python module dlio.native._jpeg: arguments are checked here, the interpreter lock is free during all real work.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <string>
@@ -10,6 +11,7 @@
 #include "crop_ready.hpp"
 #include "decode.hpp"
 #include "intervals.hpp"
+#include "pixels.hpp"
 #include "probe.hpp"
 
 namespace nb = nanobind;
@@ -40,28 +42,32 @@ nb::object decode_to_array(nb::object jpeg) {
   return to_array(std::move(image));
 }
 
-nb::object decode_all(const BatchArrays& batch) {
+// Returns the status that `place_one(i)` has for each image of the batch.
+template <class PlaceOne>
+nb::object place_all(const BatchArrays& batch, PlaceOne place_one) {
   std::int32_t* status = nullptr;
   nb::object statuses = new_array({batch.size()}, status);
   {
     nb::gil_scoped_release unlocked;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      status[i] = static_cast<std::int32_t>(decode_box(batch.views[i].bytes(), batch.request(i), batch.target(i)));
-    }
+    for (std::size_t i = 0; i < batch.size(); ++i) status[i] = static_cast<std::int32_t>(place_one(i));
   }
   return statuses;
 }
 
 nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out) {
-  return decode_all(check_batch(buffers, boxes, flips, out));
+                        const nb::ndarray<>& out, const OptionalArray& parts) {
+  const BatchArrays batch = check_batch(view_all(buffers), boxes, flips, out, parts);
+  return place_all(batch, [&](std::size_t i) {
+    return decode_box(batch.views[i].bytes(), batch.request(i), batch.target(i));
+  });
 }
 
-nb::object decode_parts(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& parts,
-                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out) {
-  BatchArrays batch = check_batch(buffers, boxes, flips, out);
-  batch.parts = check_parts(parts, batch.size());
-  return decode_all(batch);
+nb::object resize_batch(const nb::list& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out, const OptionalArray& parts) {
+  const BatchArrays batch = check_batch(view_all_pixels(images), boxes, flips, out, parts);
+  return place_all(batch, [&](std::size_t i) {
+    return resize_box(batch.views[i].pixels(), batch.request(i), batch.target(i));
+  });
 }
 
 Probe probe_buffer(nb::object jpeg) {
@@ -134,9 +140,9 @@ NB_MODULE(_jpeg, module) {
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert());
-  module.def("decode_parts", dlio::decode_parts, "buffers"_a, "boxes"_a.noconvert(), "parts"_a.noconvert(),
-             "flips"_a.noconvert(), "out"_a.noconvert());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
+  module.def("resize_batch", dlio::resize_batch, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
   module.def("status_message", dlio::status_message, "status"_a);

@@ -7,17 +7,10 @@
 
 #include "codec.hpp"
 #include "memory.hpp"
+#include "request.hpp"
 #include "scan.hpp"
 
 namespace dlio {
-
-// Pixels [left, left + width) x [top, top + height).
-struct Box {
-  std::uint32_t left;
-  std::uint32_t top;
-  std::uint32_t width;
-  std::uint32_t height;
-};
 
 // Columns or rows [begin, end).
 struct Range {

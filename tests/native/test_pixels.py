@@ -1,0 +1,87 @@
+"""resize_batch: boxes of pixels that somebody else decoded, resized as decode_batch does those of JPEGs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from dlio.native import decode, decode_batch, resize_batch
+from tests.native.jpegs import crop, jpeg, resized
+
+_JPEG = jpeg(150, 110)
+_PIXELS = decode(_JPEG)
+_BOX = np.array([[20, 10, 90, 80]], np.int32)
+_NOTHING = np.empty((0, 0, 3), np.uint8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), width=st.integers(1, 60), height=st.integers(1, 60), flip=st.booleans())
+def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool) -> None:
+    left, top = data.draw(st.integers(0, 149)), data.draw(st.integers(0, 109))
+    box = (left, top, data.draw(st.integers(1, 150 - left)), data.draw(st.integers(1, 110 - top)))
+    out = np.zeros((1, height, width, 3), np.uint8)
+    assert resize_batch([_PIXELS], np.array([box], np.int32), np.array([flip]), out).tolist() == [0]
+    expected = resized(crop(_PIXELS, box), width, height)
+    assert np.abs(out[0].astype(int) - (expected[:, ::-1] if flip else expected)).max() <= 1
+
+
+@pytest.mark.parametrize("shape", [(40, 31, 3), (3, 40, 31)])
+@pytest.mark.parametrize("part", [None, (10.5, 3.25, 60.0, 70.5)])
+def test_equal_to_the_decode_of_the_same_pixels(
+    shape: tuple[int, int, int], part: tuple[float, float, float, float] | None
+) -> None:
+    parts = None if part is None else np.array([part] * 2)
+    boxes, flips = np.repeat(_BOX, 2, 0), np.array([False, True])
+    decoded, placed = np.zeros((2, *shape), np.uint8), np.zeros((2, *shape), np.uint8)
+    assert decode_batch([_JPEG] * 2, boxes, flips, decoded, parts).tolist() == [0, 0]
+    assert resize_batch([_PIXELS] * 2, boxes, flips, placed, parts).tolist() == [0, 0]
+    assert decoded.any() and np.array_equal(placed, decoded)
+
+
+def test_a_box_of_the_same_size_is_copied() -> None:
+    out = np.zeros((1, 80, 90, 3), np.uint8)
+    assert resize_batch([_PIXELS], _BOX, np.array([False]), out).tolist() == [0]
+    assert np.array_equal(out[0], _PIXELS[10:90, 20:110])
+
+
+def test_one_without_pixels_or_with_a_bad_box_leaves_its_place() -> None:
+    boxes = np.array([_BOX[0], _BOX[0], (61, 0, 90, 80), (0, -1, 5, 5), _BOX[0]], np.int32)
+    out = np.full((5, 16, 16, 3), 7, np.uint8)
+    images = [_PIXELS, _NOTHING, _PIXELS, _PIXELS, _PIXELS]
+    assert resize_batch(images, boxes, np.zeros(5, bool), out).tolist() == [0, 1, 1, 1, 0]
+    assert (out[1:4] == 7).all() and np.array_equal(out[0], out[4])
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [memoryview(_PIXELS), memoryview(bytes(_PIXELS)).cast("B", _PIXELS.shape), np.asfortranarray(_PIXELS).copy("C")],
+    ids=["memoryview", "cast", "array"],
+)
+def test_any_buffer_of_this_shape_will_do(buffer: object) -> None:
+    out = np.zeros((2, 16, 16, 3), np.uint8)
+    assert resize_batch([_PIXELS, buffer], np.repeat(_BOX, 2, 0), np.zeros(2, bool), out).tolist() == [0, 0]
+    assert np.array_equal(out[0], out[1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (None, TypeError),
+        (Image.fromarray(_PIXELS), TypeError),
+        (_PIXELS[:, ::2], (ValueError, BufferError)),
+        (_PIXELS[:, :, 0].copy(), ValueError),
+        (_PIXELS[:, :, :2].copy(), ValueError),
+        (_PIXELS.view(np.int8), ValueError),
+        (_PIXELS.astype(np.float32), ValueError),
+        (bytes(300), ValueError),
+    ],
+    ids=str,
+)
+def test_what_is_no_picture_is_refused_before_anything_is_resized(wrong: object, error: type[Exception]) -> None:
+    out = np.full((2, 16, 16, 3), 7, np.uint8)
+    with pytest.raises(error):
+        resize_batch([_PIXELS, wrong], np.repeat(_BOX, 2, 0), np.zeros(2, bool), out)
+    assert (out == 7).all()
