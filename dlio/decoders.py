@@ -158,9 +158,7 @@ def _place(
     return function(images, windows.boxes, windows.flips, out, windows.parts)
 
 
-def _decode_row(
-    picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool
-) -> str | None:
+def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool) -> str | None:
     """Decodes one window whole into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())

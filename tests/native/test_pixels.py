@@ -78,7 +78,6 @@ def test_any_buffer_of_this_shape_will_do(buffer: object) -> None:
         (_PIXELS.astype(np.float32), ValueError),
         (bytes(300), ValueError),
     ],
-    ids=str,
 )
 def test_what_is_no_picture_is_refused_before_anything_is_resized(wrong: object, error: type[Exception]) -> None:
     out = np.full((2, 16, 16, 3), 7, np.uint8)
