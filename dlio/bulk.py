@@ -13,7 +13,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from dlio import checksums
-from dlio.formats import Reader, SpanReader, Spans
+from dlio.formats import Reader, SpanReader, Spans, Take, take_fresh
 from dlio.sample import Schema
 from dlio.sample_table import SampleTable, columns
 
@@ -85,8 +85,12 @@ class BulkValues:
         else:
             self._places = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
 
-    def read(self, records: Records) -> tuple[list[bytes], list[int]]:
+    def read(self, records: Records, take: Take = take_fresh) -> tuple[list[memoryview], list[int]]:
         """Returns the values of `records`, which rise, and the rows of those that only the record itself can tell.
+
+        Args:
+            records: int64 of shape (n,).
+            take: gives the memory to read into.
 
         Raises:
             StorageError: the file cannot be read.
@@ -94,9 +98,9 @@ class BulkValues:
         places = self._found(records)
         sizes = np.where(places < 0, 0, self._sizes[records])
         before = repeat(0) if self._before is None else iter(self._before[records].tolist())
-        values: list[bytes] = []
+        values: list[memoryview] = []
         crcs: list[int] = []
-        for some in self._spans.file.read_many(np.maximum(places, 0), sizes):
+        for some in self._spans.file.read_many(np.maximum(places, 0), sizes, take):
             values += some
             crcs += map(crc32c, some, before)
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (places < 0)
@@ -125,7 +129,7 @@ class BulkValues:
         read = self._spans.file.read_many(
             np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _LOOK_BYTES)
         )
-        found = np.array([look.find(marker) for some in read for look in some], dtype=np.int64)
+        found = np.array([bytes(look).find(marker) for some in read for look in some], dtype=np.int64)
         places = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
         self._places[records] = np.where(found < 0, _NOWHERE, places)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio import formats, sample_table
 from dlio.errors import CorruptRecordError, StorageError
+from dlio.formats import Take, take_fresh
 from dlio.manifest import Manifest, Shard
 from dlio.sample import Sample, crc32c
 from dlio.sample_table import SampleTable
@@ -73,14 +74,15 @@ class ShardReader:
             raise CorruptRecordError(path, problem, record=index, offset=offset)
         return Sample(self._table.key(index), sample.fields, sample.image_info)
 
-    def read_columns(self, records: Records) -> dict[str, Any]:
+    def read_columns(self, records: Records, take: Take = take_fresh) -> dict[str, Any]:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
-        Small numbers come from the table, and values whose places are known are read without their records: each
-        sample is compared with its checksum in any case.
+        Bytes come as views that cannot be written to. Small numbers come from the table, and values whose places are
+        known are read without their records: each sample is compared with its checksum in any case.
 
         Args:
             records: rising numbers, int64 of shape (n,).
+            take: gives the memory to read bytes into.
 
         Raises:
             CorruptRecordError, StorageError: as `read`.
@@ -88,15 +90,15 @@ class ShardReader:
         bulk = self._values()
         if bulk is None:
             fields = [self.read(record).fields for record in records.tolist()]
-            return {name: [values[name] for values in fields] for name in self._schema}
+            return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = bulk.read(records)
+        values, doubtful = bulk.read(records, take)
         read = {name: values if name == bulk.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))
             bulk.forget(int(records[row]))
             for name, column in read.items():
-                column[row] = sample.fields[name]
+                column[row] = _viewed(sample.fields[name])
         return read
 
     def announce(self, records: Records) -> None:
@@ -144,6 +146,10 @@ class ShardReader:
         for part in (getattr(self, "_reader", None), self._table):
             if part is not None:
                 part.close()
+
+
+def _viewed(value: Any) -> Any:
+    return memoryview(value) if isinstance(value, bytes) else value
 
 
 def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
@@ -218,6 +224,7 @@ class ShardPool:
             place = self._places.setdefault(number, _Place())
             self._places.move_to_end(number)
             place.num_users += 1
+        is_new = place.reader is None
         try:
             with place.opening:
                 if place.reader is None:
@@ -228,7 +235,8 @@ class ShardPool:
                 place.num_users -= 1
                 if place.is_dropped:
                     place.close_if_unused()
-                self._evict()
+                if is_new:
+                    self._evict()
 
     def _evict(self) -> None:
         surplus = len(self._places) - (self._max_open or _num_open_shards())

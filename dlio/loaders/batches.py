@@ -3,7 +3,10 @@
 image, where there is a transform   uint8 (n, 3, H, W), or (n, H, W, 3)
 number, or array of fixed shape     an array of the field's dtype, (n, *shape); `label` less the label offset
 array whose shape varies            a list of arrays
-bytes, str, lists of them           a list
+bytes                               a list of memoryviews that cannot be written to; `bytes(view)` copies
+str, lists of bytes or str          a list
+
+Memory is a batch's own for as long as any array or view of it lives, and is used again by later batches.
 """
 
 from __future__ import annotations

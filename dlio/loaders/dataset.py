@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
-from dlio.loaders.memory import BatchMemory
+from dlio.loaders.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders.order import Indices, num_lanes
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
@@ -25,6 +25,8 @@ from dlio.topology import Topology
 
 IMAGE = "image"
 LABEL = "label"
+
+_READ_PIECES = 16  # 64 MB, where samples are read by no loader, which knows how much is needed
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
@@ -82,6 +84,7 @@ class PackedSamples:
         self.clock = Clock()
         self.skips = Skips(max_skipped)
         self.memory = BatchMemory()
+        self.read_memory = BatchMemory(_READ_PIECES)
         self.transform = transform
         self.upright = upright
         self._pool = ShardPool(self.manifest)
@@ -163,10 +166,13 @@ class PackedSamples:
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array where all values have one shape, else a list.
 
+        Bytes are views that cannot be written to, of memory that is used again when no view of it is left.
+
         Raises:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
-        read = [(rows, shard.read_columns(records)) for shard, rows, records in self._visits(indices)]
+        take = Strip(self.read_memory).take
+        read = [(rows, shard.read_columns(records, take)) for shard, rows, records in self._visits(indices)]
         if len(read) == 1 and len(read[0][0]) == len(indices) and (np.diff(read[0][0]) == 1).all():
             return read[0][1]
         size = len(indices)
@@ -178,6 +184,12 @@ class PackedSamples:
             for name, column in columns.items():
                 _put(column, rows, values[name])
         return columns
+
+    def keep_memory(self, num_batches: int, batch_size: int) -> None:
+        """Has memory kept for as many batches as are there at a time, and for what is read to make them."""
+        batch_bytes = batch_size * self.manifest.num_bytes // max(1, len(self))
+        self.memory.limit = num_batches
+        self.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 
     def announce(self, indices: Sequence[int] | Indices) -> None:
         """Opens the shards of samples and lets the system read these, while others are worked on.
@@ -223,6 +235,7 @@ class PackedSamples:
         """Closes all files; they are opened again when needed."""
         self._pool.close()
         self.memory.clear()
+        self.read_memory.clear()
 
 
 def _are_numbers(indices: Sequence[int] | Indices, count: int) -> bool:

@@ -77,6 +77,7 @@ class Loader:
         if timeout is not None and not (self.num_threads and timeout > 0):
             raise UsageError(f"timeout={timeout}, num_threads={self.num_threads}: expected both above 0, or no timeout")
         self.prefetch = prefetch
+        source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, another asked for meanwhile
         self.timeout = timeout
         self._place = place
         self._next = Progress()  # where the next iteration starts

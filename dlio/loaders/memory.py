@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 _LEAST_BYTES = 1 << 20  # smaller arrays come out of the allocator's own reserve
+PIECE_BYTES = 4 << 20  # of memory to read into; a record that is kept keeps as much
 
 
 def _references(pieces: list[npt.NDArray[np.uint8]]) -> list[int]:
@@ -31,16 +32,19 @@ class BatchMemory:
     as one of them lives, the memory counts one reference more than its own, and is not given out again.
 
     Pickles without its memory.
+
+    Attributes:
+        limit: how many pieces of memory are kept.
     """
 
     def __init__(self, limit: int = 4) -> None:
         """Keeps up to `limit` pieces of memory; what is given out beyond that is freed when it is let go of."""
-        self._limit = limit
+        self.limit = limit
         self._lock = threading.Lock()
         self._kept: list[npt.NDArray[np.uint8]] = []
 
     def __reduce__(self) -> tuple[type[BatchMemory], tuple[int]]:
-        return BatchMemory, (self._limit,)
+        return BatchMemory, (self.limit,)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Returns an array with arbitrary content."""
@@ -54,10 +58,28 @@ class BatchMemory:
         for number, count in enumerate(_references(self._kept)):
             if count == _OWN_REFERENCES and len(self._kept[number]) == num_bytes:
                 return self._kept[number]
-        self._kept = [*self._kept[1 - self._limit :], np.empty(num_bytes, np.uint8)]
+        self._kept = [*self._kept[1 - self.limit :], np.empty(num_bytes, np.uint8)]
         return self._kept[-1]
 
     def clear(self) -> None:
         """Keeps no memory any longer."""
         with self._lock:
             self._kept = []
+
+
+class Strip:
+    """Memory for what one thread reads, one behind the other in pieces of a BatchMemory."""
+
+    def __init__(self, memory: BatchMemory) -> None:
+        """Takes pieces of `memory` as they are needed."""
+        self._memory = memory
+        self._rest = memoryview(bytearray())
+
+    def take(self, num_bytes: int) -> memoryview:
+        """Returns the next `num_bytes`, with arbitrary content; what is larger than a piece, memory of its own."""
+        if num_bytes > PIECE_BYTES:
+            return np.empty(num_bytes, np.uint8).data
+        if num_bytes > len(self._rest):
+            self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).data
+        taken, self._rest = self._rest[:num_bytes], self._rest[num_bytes:]
+        return taken

@@ -143,7 +143,11 @@ def _spec(name: str, kind: Field, size: int | None, transform: Transform | None)
 
 def _tensor(value: Any, spec: tf.TypeSpec) -> Any:
     if not isinstance(spec, tf.RaggedTensorSpec):
-        return value
+        return list(map(_string, value)) if isinstance(value, list) else value
     lengths = np.array([len(row) for row in value], dtype=np.int64)
     flat = [item for row in value for item in row]
     return tf.RaggedTensor.from_row_lengths(tf.constant(flat, dtype=spec.dtype), lengths)
+
+
+def _string(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value

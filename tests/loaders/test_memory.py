@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlio.loaders.memory import BatchMemory
+from dlio.loaders.memory import BatchMemory, Strip
 
 SHAPE = (4, 1024, 1024)
 
@@ -67,3 +67,25 @@ def test_copies_start_without_memory() -> None:
     held = memory.empty(SHAPE, np.uint8)
     copy = pickle.loads(pickle.dumps(memory))
     assert not np.shares_memory(held, copy.empty(SHAPE, np.uint8))
+
+
+def test_memory_for_reading_is_used_again_when_no_view_of_it_is_left() -> None:
+    memory = BatchMemory()
+    first = Strip(memory).take(1000)
+    address_of_first = address(np.asarray(first))
+    kept = first[10:20].toreadonly()
+    del first
+    other = Strip(memory).take(1000)
+    assert not np.shares_memory(np.asarray(kept), np.asarray(other))
+    del kept
+    assert address(np.asarray(Strip(memory).take(50))) == address_of_first
+
+
+def test_memory_for_reading_comes_one_behind_the_other() -> None:
+    strip = Strip(BatchMemory())
+    sizes = [0, 5, 3_000_000, 1_194_299, 1, 0, 5_000_000, 7]
+    taken = [np.asarray(strip.take(size)) for size in sizes]
+    assert [array.nbytes for array in taken] == sizes
+    assert address(taken[3]) == address(taken[2]) + 3_000_000 == address(taken[1]) + 3_000_005
+    taken = [array for array in taken if array.size]
+    assert not any(np.shares_memory(a, b) for number, a in enumerate(taken) for b in taken[:number])
