@@ -14,8 +14,8 @@ from dlio.pack import pack
 from dlio.stage import stage
 
 if TYPE_CHECKING:
+    from dlio import sources
     from dlio.manifest import Manifest
-    from dlio.pack import sources
     from dlio.sample import Field, Sample, Schema
     from dlio.stage.cache import clean, resolve
     from dlio.topology import Topology
@@ -37,7 +37,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     """Returns a public name, importing its module (and numpy) only when it is first used."""
     if name == "sources":
-        return importlib.import_module("dlio.pack.sources")
+        return importlib.import_module("dlio.sources")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'dlio' has no attribute {name!r}")

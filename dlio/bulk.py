@@ -49,7 +49,7 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
 
 
 def _wanted(table: SampleTable, schema: Schema, name: str, sizes: Records) -> tuple[checksums.Crcs, checksums.Crcs]:
-    """Returns the checksums before and behind the value of field `name` of each sample: see `dlio.sample.crc32c`."""
+    """Returns the checksums before and behind each sample's value of field `name`: see `dlio.sample_crc.crc32c`."""
     names = list(schema)
     at = names.index(name)
     before = np.zeros(len(sizes), dtype=np.uint32)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -242,7 +241,7 @@ def _parse(number: int, text: str) -> Claim:
 
 def _make(folder: Path, number: int) -> Claim | None:
     """Returns this process's claim with that number, or None where another process made it first."""
-    claim = Claim(number, Owner.current(), secrets.token_hex(8))
+    claim = Claim(number, Owner.current(), os.urandom(8).hex())
     aside = folder / f".{claim.token}"
     with files.storage_errors("claim", folder):
         folder.mkdir(parents=True, exist_ok=True)

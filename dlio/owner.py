@@ -7,10 +7,11 @@ alone does not tell; the start time, in /proc/PID/stat (see proc(5)), does.
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.topology import node_id
+from dlio.errors import LauncherError
 
 _PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
 
@@ -35,6 +36,20 @@ class Owner:
             return None
         started = start_time(self.pid)
         return None if started is None and _is_hidden(self.pid) else started == self.started
+
+
+def node_id() -> str:
+    """Returns a name for this machine that all its processes share and no other machine has: `<host name>/<boot id>`.
+
+    Raises:
+        LauncherError: the kernel's boot id cannot be read.
+    """
+    source = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        boot = source.read_text().strip()
+    except OSError as error:
+        raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {error.strerror}") from error
+    return f"{socket.gethostname()}/{boot}"
 
 
 def _namespace() -> str:

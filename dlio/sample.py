@@ -14,12 +14,9 @@ is short for `[?]`. `bytes` and `str` take one dimension at most: a list.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from crc32c import crc32c as extend_crc
 
 from dlio.errors import SchemaError
 
@@ -33,7 +30,6 @@ NUMBER_TYPES = frozenset(
 )
 MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; where Pillow too takes it for a decompression bomb
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
-_INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -254,39 +250,3 @@ class Sample:
     key: str
     fields: dict[str, Any]
     image_info: ImageInfo | None = field(default=None, compare=False)
-
-
-def crc32c(sample: Sample, schema: Schema) -> int:
-    """Returns the CRC-32C of a sample's values, uint32, the same in whatever format it is stored.
-
-    The checksum runs over the fields in the schema's order: bytes as they are, text as UTF-8, numbers as the
-    little-endian bytes of their dtype, entries of a list one after another. Then follow, as little-endian uint64, what
-    the values alone do not tell: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
-    """
-    crc = 0
-    sizes: list[int] = []
-    for name, kind in schema.fields:
-        value = sample.fields[name]
-        if type(value) is bytes:
-            crc = extend_crc(value, crc)
-            sizes.append(len(value))
-            continue
-        if type(value) is int and kind.dtype == "int64":
-            crc = extend_crc(_INT64.pack(value), crc)
-            continue
-        if kind.is_number:
-            crc = extend_crc(_number_bytes(value, kind), crc)
-            sizes += value.shape if None in kind.shape else ()
-            continue
-        sizes += () if kind.is_scalar else (len(value),)
-        for item in [value] if kind.is_scalar else value:
-            data = item if kind.dtype == "bytes" else item.encode()
-            crc = extend_crc(data, crc)
-            sizes.append(len(data))
-    return extend_crc(b"".join(map(_UINT64.pack, sizes)), crc)
-
-
-def _number_bytes(value: Any, kind: Field) -> bytes:
-    import numpy as np
-
-    return np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()

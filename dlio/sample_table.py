@@ -6,7 +6,7 @@ both exactly, so that damage is found and named, and labels are known without re
 
     key_bytes    uint8    the keys, UTF-8, one after the other
     key_offsets  int64    n + 1 positions in key_bytes
-    crc32c       uint32   n checksums, as `dlio.sample.crc32c` defines them
+    crc32c       uint32   n checksums, as `dlio.sample_crc.crc32c` defines them
     num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, numbers that are no arrays 8 each
     field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
 """
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats._positional import PositionalFile
-from dlio.sample import Field, Sample, Schema, crc32c
+from dlio.sample import Field, Sample, Schema
+from dlio.sample_crc import crc32c
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,8 @@ from dlio import formats, sample_table
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Take, take_fresh
 from dlio.manifest import Manifest, Shard
-from dlio.sample import Sample, crc32c
+from dlio.sample import Sample
+from dlio.sample_crc import crc32c
 from dlio.sample_table import SampleTable
 
 if TYPE_CHECKING:

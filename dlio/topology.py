@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlio.errors import LauncherError
 from dlio.launchers import LAUNCHERS, Launcher, expanded
@@ -36,7 +34,7 @@ class Topology:
         local_rank: this process among those of its node; None where the launcher does not tell.
         local_world_size: processes on this node; None where the launcher does not tell.
         node_rank: this node, 0 <= node_rank < num_nodes; None where the launcher does not tell. A torchrun agent
-            and a pod count as a node though a machine may hold several: to elect one per machine, use `node_id()`.
+            and a pod count as a node though a machine may hold several: machines are told by `dlio.owner.node_id()`.
         num_nodes: nodes in the job; None where the launcher does not tell.
         launcher: the name in `LAUNCHERS` of who told, or "single".
     """
@@ -80,20 +78,6 @@ class Topology:
         for other in seen[1:]:
             _refuse_ambiguity(seen[0], topology, other, variables)
         return topology
-
-
-def node_id() -> str:
-    """Returns a name for this machine that all its processes share and no other machine has: `<host name>/<boot id>`.
-
-    Raises:
-        LauncherError: the kernel's boot id cannot be read.
-    """
-    source = Path("/proc/sys/kernel/random/boot_id")
-    try:
-        boot = source.read_text().strip()
-    except OSError as error:
-        raise LauncherError(f"{source}: cannot read the boot id that identifies this node: {error.strerror}") from error
-    return f"{socket.gethostname()}/{boot}"
 
 
 def _named(name: str) -> Launcher:

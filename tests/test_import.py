@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from tests.images import image as encoded
 
 ROOT = Path(dlio.__file__).parent
 HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
@@ -22,10 +23,11 @@ DATA = {"sample", "sample_table", "shards", "manifest", "formats", "files"}
 #: What each part may import of dlio; a part is a folder or a module. From ARCHITECTURE: cli -> pack, stage, loaders;
 #: pack -> formats, manifest, sample, files, images; formats -> sample, errors; manifest -> files -> errors.
 MAY_IMPORT = {
-    "__init__": {"pack", "stage", "manifest", "sample", "topology"},
+    "__init__": {"pack", "sources", "stage", "manifest", "sample", "topology"},
     "__main__": {"cli"},
     "cli": BASE | DATA | {"__version__", "pack", "stage", "loaders", "executors", "progress", "topology"},
     "pack": BASE | DATA | {"images", "jpeg", "native", "pillow", "executors", "filesystems", "claim", "cores", "owner"},
+    "sources": {"pack"},
     "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "owner"},
     "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "stage"},
     "decoders": BASE | {"images", "jpeg", "keyed", "native", "pictures", "pillow"},
@@ -33,14 +35,15 @@ MAY_IMPORT = {
     "png": set(),
     "jpeg": BASE | {"native"},
     "images": BASE | {"keyed"},
-    "shards": BASE | {"formats", "manifest", "sample", "sample_table", "bulk"},
+    "shards": BASE | {"formats", "manifest", "sample", "sample_crc", "sample_table", "bulk"},
     "bulk": {"checksums", "formats", "sample", "sample_table"},
-    "sample_table": BASE | {"formats", "sample"},
+    "sample_table": BASE | {"formats", "sample", "sample_crc"},
+    "sample_crc": {"sample"},
     "formats": BASE | {"sample"},
     "manifest": BASE | {"files", "sample", "shard_entry"},
     "shard_entry": set(),
     "claim": BASE | {"files", "owner"},
-    "owner": {"topology"},
+    "owner": BASE,
     "executors": BASE | {"cores"},
     "filesystems": BASE | {"files"},
     "topology": BASE | {"launchers"},
@@ -114,3 +117,14 @@ def test_import_takes_less_than_a_seventh_of_a_second():
     while best >= 0.15 and time.monotonic() < deadline:
         best = min(best, seconds())
     assert best < 0.15
+
+
+def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
+    image = tmp_path / "in" / "class" / "image.png"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(encoded(0))
+    words = ["pack", tmp_path / "in", tmp_path / "out", "--format", "webdataset", "--workers", "1", "--quiet"]
+    unneeded = ["dlio.cli.staging", "dlio.topology", "dlio.shards", "dlio.pack.sources.csv", "email.message", "tarfile"]
+    code = f"import sys; from dlio import cli; cli.main({[*map(str, words)]}); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "dlio.pack.write" in found and not set(unneeded) & set(found)

@@ -20,9 +20,9 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.sources import ArrayBatches
 from dlio.pack.inspect import decode_image, inspect_image
 from dlio.pack.recode import Recode
-from dlio.pack.sources import image_folder
 from dlio.pack.verify import verify
 from dlio.sample import IMAGE_CLASSIFICATION, Sample
+from dlio.sources import image_folder
 from tests.images import image
 from tests.loaders.packing import pack_samples
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.owner import Owner
+from dlio.owner import Owner, node_id
 
 
 def test_a_process_id_that_was_given_anew_is_not_the_owner() -> None:
@@ -40,3 +41,10 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead() -> None:
     hidden = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=2001 --regid=2001 --clear-groups "$@"'
     command = ["unshare", "--mount", "sh", "-c", hidden, "sh", sys.executable, "-c", look]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_node_id_is_the_same_in_every_process_of_this_machine() -> None:
+    code = "from dlio.owner import node_id; print(node_id())"
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert other == node_id()
+    assert node_id().startswith(socket.gethostname())

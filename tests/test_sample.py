@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import SchemaError
-from dlio.sample import IMAGE_CLASSIFICATION, NUMBER_TYPES, Field, ImageInfo, Sample, Schema, crc32c
+from dlio.sample import IMAGE_CLASSIFICATION, NUMBER_TYPES, Field, ImageInfo, Sample, Schema
+from dlio.sample_crc import crc32c
 
 DIMS = st.none() | st.integers(0, 10**6)
 NUMBER_FIELDS = st.builds(Field, st.sampled_from(sorted(NUMBER_TYPES)), st.lists(DIMS, max_size=4).map(tuple))

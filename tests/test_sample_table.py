@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.sample import Sample, Schema, crc32c
+from dlio.sample import Sample, Schema
+from dlio.sample_crc import crc32c
 from dlio.sample_table import SampleTable, SampleTableBuilder, columns
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64", "pose": "float32[3]", "big": "uint8[300]", "name": "str"})

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import socket
-import subprocess
-import sys
 from itertools import accumulate
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlio.errors import LauncherError
 from dlio.launchers import LAUNCHERS
-from dlio.topology import Topology, node_id
+from dlio.topology import Topology
 
 RECORDED = sorted((Path(__file__).parent / "data" / "environments").glob("*.json"))
 
@@ -129,10 +126,3 @@ def test_errors_name_the_variables_and_their_values() -> None:
 def test_pickles_and_reads_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "single")
     assert pickle.loads(pickle.dumps(Topology.from_env())) == Topology.single()
-
-
-def test_node_id_is_the_same_in_every_process_of_this_machine() -> None:
-    code = "from dlio.topology import node_id; print(node_id())"
-    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
-    assert other == node_id()
-    assert node_id().startswith(socket.gethostname())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import logging
 import os
@@ -10,27 +11,33 @@ import sys
 from contextlib import suppress
 
 from dlio import __version__
-from dlio.cli import adopting, informing, packing, staging
 from dlio.cli.output import complain
 from dlio.errors import EXIT_DONE, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
 
+#: The modules of this package, and the verbs that each has.
+VERBS = {
+    "packing": ("pack", "convert"),
+    "informing": ("info", "verify"),
+    "adopting": ("index",),
+    "staging": ("stage", "plan", "clean"),
+}
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line."""
+
+def parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line; of a known `verb`, where only its module is needed."""
     top = argparse.ArgumentParser(prog="dlio", description="Pack, stage and feed small-image data sets.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    packing.add_verbs(verbs)
-    informing.add_verbs(verbs)
-    adopting.add_verbs(verbs)
-    staging.add_verbs(verbs)
+    for name in [name for name, own in VERBS.items() if verb in own] or VERBS:
+        importlib.import_module(f"{__name__}.{name}").add_verbs(verbs)
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors are one line on stderr."""
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parser(words[0] if words else None).parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
     logging.basicConfig(format="dlio: %(message)s", level=logging.ERROR if args.quiet else logging.WARNING)

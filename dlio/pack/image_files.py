@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError
 from dlio.pack.keys import Keys
-from dlio.pack.listed import Listed
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from dlio.pack.listed import Listed
 
     Array = np.ndarray[Any, Any]
 

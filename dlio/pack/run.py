@@ -14,7 +14,6 @@ from dlio import files, formats, manifest
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
-from dlio.pack import labels
 from dlio.pack.listing import Listing, Source
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.plan import ShardPlan, plan_shards
@@ -120,6 +119,8 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
         return listing
     if not listing.schema.is_image_classification or "label" not in listing.columns:
         raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
+    from dlio.pack import labels
+
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
     moved = {"label": labels.offset(listing.columns["label"], offset)}
     return replace(listing, schema=schema, columns={**listing.columns, **moved})

@@ -10,8 +10,9 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dlio import files, formats, sample_table
+from dlio import files, formats
 from dlio.errors import SchemaError, SourceError
 from dlio.files import DigestingFile
 from dlio.formats import Writer
@@ -20,7 +21,9 @@ from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
 from dlio.pack.recode import Recode
 from dlio.sample import Sample
-from dlio.sample_table import SampleTableBuilder
+
+if TYPE_CHECKING:
+    from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
 log = logging.getLogger(__name__)
@@ -89,6 +92,8 @@ def write_shard(task: ShardTask) -> Shard:
 
 
 def _write(task: ShardTask, aside: Path) -> Shard:
+    from dlio import sample_table  # with what checksums take, which the workers load while the root lists the samples
+
     created: dict[str, DigestingFile] = {}
 
     def open_file(path: Path) -> DigestingFile:
@@ -123,6 +128,8 @@ class _Written:
 
 
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
+    from dlio.sample_table import SampleTableBuilder
+
     written = _Written(SampleTableBuilder(task.listing.schema))
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):

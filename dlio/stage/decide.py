@@ -10,6 +10,7 @@ from typing import Any
 from dlio.errors import StorageError, UsageError
 from dlio.filesystems import filesystem_of, memory_left
 from dlio.manifest import Manifest
+from dlio.owner import node_id
 from dlio.sizes import format_size
 from dlio.stage import model, striping
 from dlio.stage.cache import room
@@ -20,7 +21,7 @@ from dlio.stage.plan import numbered, part
 from dlio.stage.ring import can_exchange, world
 from dlio.stage.source import Source, source_of
 from dlio.stage.strategies.stripe import layouts
-from dlio.topology import Topology, node_id
+from dlio.topology import Topology
 
 _NO_OPTIONS = Options()
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of what is left: the training needs the other half

@@ -12,8 +12,8 @@ import pytest
 
 import dlio
 from dlio.manifest import NAME, PARTIAL_NAME
-from dlio.pack.sources import image_folder
 from dlio.pack.write import ASIDE
+from dlio.sources import image_folder
 from tests.executors import job
 from tests.executors.conftest import SECONDS, Engine
 from tests.images import make_image_folder

@@ -15,7 +15,7 @@ import pytest
 
 import dlio
 from dlio.manifest import NAME
-from dlio.pack.sources import image_folder
+from dlio.sources import image_folder
 from dlio.topology import Topology
 from tests.executors.conftest import JOB, MPIEXEC, SECONDS, Engine
 from tests.executors.test_conformance import finished, identities, wait_for_shards

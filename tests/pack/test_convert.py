@@ -13,9 +13,10 @@ from dlio import formats
 from dlio.cli import main
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME, Manifest
-from dlio.pack.sources import image_folder, open_source, packed
-from dlio.sample import Schema, crc32c
+from dlio.sample import Schema
+from dlio.sample_crc import crc32c
 from dlio.shards import ShardPool
+from dlio.sources import image_folder, open_source, packed
 from tests.formats.conftest import SCHEMAS
 from tests.formats.conftest import samples as make_samples
 from tests.loaders.packing import pack_samples

@@ -20,9 +20,9 @@ import dlio
 from dlio import executors, formats
 from dlio.errors import SourceError, StorageError
 from dlio.manifest import NAME, PARTIAL_NAME
-from dlio.pack.sources import image_folder
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
+from dlio.sources import image_folder
 from tests.executors.job import DeadlyFolder
 from tests.images import make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples, unprivileged

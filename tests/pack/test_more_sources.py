@@ -15,8 +15,8 @@ from PIL import Image
 
 import dlio
 from dlio.errors import SourceError, UsageError
-from dlio.pack.sources import archive, caffe_list, chestxray14, cifar10, frames, image_folder, names, open_source
 from dlio.pack.sources.chestxray14 import FINDINGS
+from dlio.sources import archive, caffe_list, chestxray14, cifar10, frames, image_folder, names, open_source
 from tests.images import image, make_image_folder
 from tests.pack.conftest import samples
 

@@ -16,9 +16,9 @@ import dlio
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.pack.resume import CLAIMS
-from dlio.pack.sources import image_folder
 from dlio.pack.verify import verify
 from dlio.pack.write import ASIDE
+from dlio.sources import image_folder
 from tests.images import make_image_folder
 from tests.pack.conftest import content, samples
 

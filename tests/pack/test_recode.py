@@ -14,8 +14,8 @@ from dlio.errors import SourceError, UsageError
 from dlio.manifest import CropReady, Manifest
 from dlio.pack.inspect import inspect_image
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.sources import csv_file, image_folder, packed
 from dlio.pack.summary import summarise
+from dlio.sources import csv_file, image_folder, packed
 from tests.images import image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples
 

@@ -15,8 +15,8 @@ import dlio
 from dlio.cli import main
 from dlio.errors import SourceError
 from dlio.manifest import Manifest
-from dlio.pack.sources import open_source
-from dlio.pack.sources.chestxray14 import TABLES
+from dlio.pack.sources._looks import CHEST_TABLES
+from dlio.sources import open_source
 from tests.images import image, make_image_folder
 from tests.pack.conftest import content, samples
 
@@ -90,7 +90,7 @@ def tarred(folder: Path) -> Made:
 def xrays(folder: Path) -> Made:
     photos(folder, *(f"images/{number}.png" for number in range(4)))
     rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass"]
-    (folder / TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
+    (folder / CHEST_TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
     refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is no finding", "9.png": "none of the folders"}
     return folder, refused, [("images/0.png", 1), ("images/2.png", 0)]
 

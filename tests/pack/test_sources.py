@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.pack.sources import csv_file, image_folder, lst_file, open_source
+from dlio.sources import csv_file, image_folder, lst_file, open_source
 from tests.images import image, make_image_folder
 
 TORCHVISION_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

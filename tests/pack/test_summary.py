@@ -6,8 +6,8 @@ import pytest
 
 import dlio
 from dlio import formats
-from dlio.pack.sources import csv_file, image_folder
 from dlio.pack.summary import summarise
+from dlio.sources import csv_file, image_folder
 from tests.images import make_image_folder
 
 

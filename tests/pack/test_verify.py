@@ -9,8 +9,8 @@ import pytest
 import dlio
 from dlio import cli, formats
 from dlio.manifest import Manifest
-from dlio.pack.sources import image_folder
 from dlio.pack.verify import verify
+from dlio.sources import image_folder
 from dlio.topology import Topology
 from tests.images import image, make_image_folder
 

@@ -161,7 +161,7 @@ def memory(args: argparse.Namespace) -> None:
 def worker(name: str, root: Path, out: Path) -> None:
     """Packs in this process and prints its line of the table of memory."""
     from dlio import pack
-    from dlio.pack.sources import image_folder
+    from dlio.sources import image_folder
 
     first = next(root.rglob("*.jpg"))
     few = out / "few" / first.parent.name

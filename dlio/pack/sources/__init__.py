@@ -1,9 +1,9 @@
 """Sources of samples: one module for each kind of input, found by name.
 
 A source lists its samples once, on one process, and reads them one by one, in the workers. To add one, add a module to
-this folder with `recognises(path)`, `open_source(path, **options)` and a class that fulfils `Source`; `_` in the
-module's name is `-` on the command line. Where its options are text or numbers anyway, the public function is the
-module's `open_source` as well.
+this folder with `open_source(path, **options)` and a class that fulfils `Source`, what the input looks like to
+`_looks.py`, and a function for scripts to `dlio/sources.py`; where its options are text or numbers anyway, that is the
+module's `open_source`. A `_` in the module's name is `-` on the command line.
 """
 
 from __future__ import annotations
@@ -16,36 +16,11 @@ from typing import Any, Protocol, cast
 
 from dlio.errors import UsageError
 from dlio.pack.listing import Source
-from dlio.pack.sources.archive import archive
-from dlio.pack.sources.caffe_list import caffe_list
-from dlio.pack.sources.chestxray14 import chestxray14
-from dlio.pack.sources.cifar10 import cifar10
-from dlio.pack.sources.csv import csv_file
-from dlio.pack.sources.frames import frames
-from dlio.pack.sources.imagefolder import image_folder
-from dlio.pack.sources.lst import lst_file
-from dlio.pack.sources.packed import packed
-
-__all__ = [
-    "archive",
-    "caffe_list",
-    "chestxray14",
-    "cifar10",
-    "csv_file",
-    "frames",
-    "image_folder",
-    "lst_file",
-    "names",
-    "open_source",
-    "packed",
-]
+from dlio.pack.sources._looks import LOOKS
 
 
 class SourceModule(Protocol):
     """What the module of a source holds."""
-
-    def recognises(self, path: Path) -> bool:
-        """Tells whether `path` looks like this kind of input; reads no more than a few lines or names."""
 
     def open_source(self, path: Path, **options: Any) -> Source:
         """Returns the source at `path`; the option `root` is a folder that paths start from, all others are text."""
@@ -78,10 +53,9 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
         raise UsageError(f"{name!r} is no source: expected auto or one of {', '.join(names())}")
     if not path.exists():
         raise UsageError(f"{path} does not exist: give a folder of class folders, or a list of files")
-    kinds = [kind for kind in names() if _load(kind).recognises(path)] if name == "auto" else [name]
-    if not kinds:
+    kind = next((kind for kind, fits in LOOKS.items() if fits(path)), None) if name == "auto" else name
+    if kind is None:
         raise UsageError(f"{path} is not recognised: give its kind by --source, one of {', '.join(names())}")
-    kind = _most_particular(kinds)
     if root is not None and "root" not in _options(kind):
         raise UsageError(f"the source {kind} reads {path} itself, given the root {root} too: leave --root out")
     for option in options:
@@ -89,11 +63,6 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
             own = ", ".join(name for name in _options(kind) if name != "root")
             raise UsageError(f"the source {kind} has no option {option!r}, only {own or 'none'}")
     return _load(kind).open_source(path, **options, **({"root": Path(root)} if root is not None else {}))
-
-
-def _most_particular(kinds: list[str]) -> str:
-    """Returns the kind to take where several fit: any other than folders and tables of any content."""
-    return next((kind for kind in kinds if kind not in ("imagefolder", "csv", "caffe-list")), kinds[0])
 
 
 def _options(kind: str) -> list[str]:

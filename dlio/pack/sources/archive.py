@@ -17,12 +17,10 @@ from dlio.formats._positional import PositionalFile
 from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
+from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
 from dlio.pack.sources._members import STORED, Member, Refused, members_of, zip_data_offset
 from dlio.pack.sources.imagefolder import EXTENSIONS
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
-
-SUFFIXES = (".tar", ".zip")
-COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised, to be refused for what they are
 
 
 def archive(path: str | Path, root: str | Path | None = None) -> Archive:
@@ -33,11 +31,6 @@ def archive(path: str | Path, root: str | Path | None = None) -> Archive:
         root: the folder within the archive that holds the class folders; by default it is found.
     """
     return Archive(Path(path).absolute(), str(root).strip("/") if root is not None else None)
-
-
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a file whose name is an archive's."""
-    return path.name.lower().endswith((*SUFFIXES, *COMPRESSED)) and path.is_file()
 
 
 open_source = archive
@@ -55,7 +48,7 @@ class Archive:
         """Returns all images, in ImageFolder's order; a key is the path below the folder of class folders."""
         import numpy as np
 
-        if self.path.name.lower().endswith(COMPRESSED):
+        if self.path.name.lower().endswith(COMPRESSED_ARCHIVES):
             problem = "is compressed as a whole, so that nothing in it can be read by itself"
             raise SourceError(f"{self.path} {problem}: decompress it to a .tar, which need not be unpacked")
         refused: Refused = []

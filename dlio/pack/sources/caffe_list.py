@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from pathlib import Path
 from dlio.pack.image_files import image_file_listing, image_file_reader
 from dlio.pack.listed import Listed, read_lines
 from dlio.pack.listing import Listing
+from dlio.pack.sources._looks import CAFFE_LINE
 from dlio.sample import Sample
-
-_LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
 
 
 def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
@@ -23,15 +21,6 @@ def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
     """
     path = Path(path).absolute()
     return CaffeList(path, Path(root).absolute() if root is not None else path.parent, root is not None)
-
-
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a .txt file whose first line ends with a space and a whole number."""
-    if path.suffix != ".txt" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        first = file.readline(1 << 16).decode(errors="replace")
-    return _LINE.fullmatch(first.rstrip("\r\n")) is not None
 
 
 open_source = caffe_list
@@ -52,7 +41,7 @@ class CaffeList:
 
         listed = Listed(self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
-            match = _LINE.fullmatch(line)
+            match = CAFFE_LINE.fullmatch(line)
             if match is None:
                 listed.refuse_line(number, f"expected a path, a space, and a whole number: {line!r}")
                 continue

@@ -18,10 +18,9 @@ from dlio.pack.image_files import image_file_listing, image_file_reader
 from dlio.pack.keys import printable
 from dlio.pack.listed import Listed, read_lines
 from dlio.pack.listing import Listing
+from dlio.pack.sources._looks import CHEST_TABLES
 from dlio.sample import Sample
 
-TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
-SPLITS = ("train_val_list.txt", "test_list.txt")
 NO_FINDING = "No Finding"
 FINDINGS = (
     "Atelectasis",
@@ -50,13 +49,6 @@ def chestxray14(path: str | Path, root: str | Path | None = None) -> ChestXray14
     """
     path = Path(path).absolute()
     return ChestXray14(path, Path(root).absolute() if root is not None else path if path.is_dir() else path.parent)
-
-
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a folder with the table, the table, or a split list beside it."""
-    if path.is_dir():
-        return any((path / name).is_file() for name in TABLES)
-    return path.name in TABLES or (path.name in SPLITS and any((path.parent / name).is_file() for name in TABLES))
 
 
 open_source = chestxray14
@@ -95,10 +87,10 @@ class ChestXray14:
 
     def _findings(self) -> tuple[dict[str, list[int] | str], list[tuple[str, str]]]:
         """Returns the numbers of the findings of each image, or why it is refused; and rows that name one again."""
-        table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
+        table = next((self.root / name for name in CHEST_TABLES if (self.root / name).is_file()), None)
         table = self.path if self.path.suffix.lower() == ".csv" else table
         if table is None:
-            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder by --root")
+            raise SourceError(f"{self.root} has no {' or '.join(CHEST_TABLES)}: give the data set's folder by --root")
         try:
             with table.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
                 rows = csv.DictReader(file)

@@ -19,13 +19,12 @@ from dlio.formats._positional import PositionalFile
 from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
+from dlio.pack.sources._looks import CIFAR_TEST, CIFAR_TRAIN
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np
 
-TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
-TEST = ("test_batch",)
 SIDE = 32
 ROW_BYTES = 3 * SIDE * SIDE
 _MAX_BATCH_BYTES = 1 << 30  # the real ones have 31 MB
@@ -47,11 +46,6 @@ def cifar10(path: str | Path, split: str = "train", form: str = "png") -> Cifar1
     return Cifar10(Path(path).absolute(), split, form)
 
 
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a folder that holds batches."""
-    return (path / TEST[0]).is_file() or (path / TRAIN[0]).is_file()
-
-
 open_source = cifar10
 
 
@@ -68,7 +62,7 @@ class Cifar10:
         """Returns the images in the batches' order; keys are `data_batch_1/00042`."""
         import numpy as np
 
-        batches = [_Batch.load(self.path / name) for name in (TRAIN if self.split == "train" else TEST)]
+        batches = [_Batch.load(self.path / name) for name in (CIFAR_TRAIN if self.split == "train" else CIFAR_TEST)]
         names = self._class_names()
         labels = np.concatenate([batch.labels for batch in batches])
         if labels.min() < 0 or (names and labels.max() >= len(names)):
@@ -96,7 +90,7 @@ class Cifar10:
         """Gives what reads one image with its class index, straight from its place in the batch."""
         import numpy as np
 
-        names = TRAIN if self.split == "train" else TEST
+        names = CIFAR_TRAIN if self.split == "train" else CIFAR_TEST
         needed = set(listing.columns["batch"].tolist())
         batches = {number: PositionalFile(self.path / names[number]) for number in needed}
 

@@ -51,11 +51,6 @@ def csv_file(
     return CsvFile(path, root, path_column, label_columns)
 
 
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a file whose name ends with .csv."""
-    return path.suffix.lower() == ".csv" and path.is_file()
-
-
 def open_source(
     path: Path, root: Path | None = None, path_column: str | None = None, label_columns: str | None = None
 ) -> CsvFile:

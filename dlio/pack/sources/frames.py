@@ -50,11 +50,6 @@ def frames(
     return Frames(Path(path).absolute(), clip, targets, stride, step)
 
 
-def recognises(path: Path) -> bool:
-    """Tells whether `path` holds sequences as KITTI has them, each with its frames in a folder `image_*`."""
-    return path.is_dir() and next(path.glob("*/image_[0-9]*"), None) is not None
-
-
 open_source = frames
 
 

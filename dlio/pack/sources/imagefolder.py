@@ -23,11 +23,6 @@ def image_folder(path: str | Path) -> ImageFolder:
     return ImageFolder(Path(path).absolute())
 
 
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a folder of folders."""
-    return path.is_dir() and any(map(_is_folder, _scan(path)))
-
-
 open_source = image_folder
 
 

@@ -20,11 +20,6 @@ def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:
     return LstFile(path, Path(root).absolute() if root is not None else path.parent)
 
 
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is a file whose name ends with .lst."""
-    return path.suffix == ".lst" and path.is_file()
-
-
 open_source = lst_file
 
 

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio import manifest, sample_table
+from dlio import sample_table
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.manifest import Manifest, Shard
 from dlio.pack.keys import Keys
@@ -23,11 +23,6 @@ from dlio.shards import ShardPool
 def packed(path: str | Path) -> Packed:
     """Returns the samples of the packed data set in the folder `path`."""
     return Packed(Path(path).absolute())
-
-
-def recognises(path: Path) -> bool:
-    """Tells whether `path` is the folder of a packed data set."""
-    return (path / manifest.NAME).is_file()
 
 
 open_source = packed

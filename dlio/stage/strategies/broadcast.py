@@ -21,6 +21,7 @@ from dlio.claim import claimed
 from dlio.errors import DlioError, StorageError
 from dlio.files import storage_errors
 from dlio.manifest import File
+from dlio.owner import node_id
 from dlio.stage import lease
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
@@ -31,7 +32,6 @@ from dlio.stage.passing import Passing
 from dlio.stage.plan import place
 from dlio.stage.ring import LostError, Ring, world
 from dlio.stage.stream import Place
-from dlio.topology import node_id
 
 _LOST = "lost in the middle of the broadcast"
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import zlib
 
+from dlio.owner import node_id
 from dlio.stage.fetch import fetch
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.plan import rotated
-from dlio.topology import Topology, node_id
+from dlio.topology import Topology
 
 
 def carry_out(job: Job) -> Outcome:

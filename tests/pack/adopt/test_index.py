@@ -17,9 +17,9 @@ from dlio.cli import main
 from dlio.errors import CorruptRecordError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME
 from dlio.pack.adopt import index, names
-from dlio.pack.sources import image_folder, packed
 from dlio.sample import Schema
 from dlio.sample_table import SUFFIX
+from dlio.sources import image_folder, packed
 from tests.pack.adopt.conftest import JPEGS, PAIR, adopt, photo_records, write_records
 from tests.pack.conftest import content, samples, unprivileged
 

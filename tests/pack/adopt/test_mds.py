@@ -16,8 +16,8 @@ import dlio
 from dlio import formats
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.pack.adopt import index
-from dlio.pack.sources import packed
 from dlio.sample import Schema
+from dlio.sources import packed
 from tests.pack.adopt.conftest import JPEGS, PAIR, adopt, batch
 from tests.pack.conftest import samples
 
