@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zipfile
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats._positional import PositionalFile
+from dlio.formats.payloads import npy
+from dlio.formats.payloads._wire import Part
 from dlio.sample import Field, Sample, Schema
 from dlio.sample_crc import crc32c
 
@@ -35,6 +38,8 @@ _NPY_HEADER = re.compile(
     rb"'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
 )
 _NUMBERS = {"crc32c": "uint32", "num_bytes": "int64"}  # columns that every table has, a number a sample
+_CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?"}  # of struct
+_CODES |= {"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"}
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 
 
@@ -44,9 +49,7 @@ def columns(schema: Schema) -> dict[str, Field]:
 
 
 def _num_bytes(kind: Field) -> int:
-    import numpy as np
-
-    return prod(_shape(kind)) * np.dtype(kind.dtype).itemsize
+    return prod(_shape(kind)) * struct.calcsize(_CODES[kind.dtype])
 
 
 def _shape(kind: Field) -> tuple[int, ...]:
@@ -76,13 +79,11 @@ class SampleTableBuilder:
 
     def to_bytes(self) -> bytes:
         """Returns the table's file; equal rows give equal bytes."""
-        import numpy as np
-
-        arrays = {**_key_arrays(self._keys), "crc32c": np.array(self._crcs, dtype="uint32")}
-        arrays["num_bytes"] = np.array(self._sizes, dtype="int64")
+        arrays = _key_arrays(self._keys)
+        arrays |= {"crc32c": _numbers("uint32", self._crcs), "num_bytes": _numbers("int64", self._sizes)}
         for name, kind in columns(self._schema).items():
-            values = np.array(self._values[name], dtype=kind.dtype)
-            arrays[f"field_{name}"] = values.reshape(len(self), *_shape(kind))
+            values = self._values[name]
+            arrays[f"field_{name}"] = _array(kind, values) if kind.shape else _numbers(kind.dtype, values)
         return _dump(arrays)
 
 
@@ -94,20 +95,32 @@ def _size(value: Any) -> int:
     return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", 8)
 
 
-def _key_arrays(keys: list[bytes]) -> dict[str, np.ndarray[Any, Any]]:
+def _key_arrays(keys: list[bytes]) -> dict[str, list[Part]]:
+    text = b"".join(keys)
+    offsets = _numbers("int64", list(accumulate(map(len, keys), initial=0)))
+    return {"key_bytes": [npy.header("|u1", (len(text),)), text], "key_offsets": offsets}
+
+
+def _numbers(dtype: str, values: list[Any]) -> list[Part]:
+    """Returns the file of an array of one number a sample, made without numpy, which takes long to load."""
+    code = _CODES[dtype]
+    size = struct.calcsize(code)
+    header = npy.header(f"{'<' if size > 1 else '|'}{dtype[0]}{size}", (len(values),))
+    return [header, struct.pack(f"<{len(values)}{code}", *values)]
+
+
+def _array(kind: Field, values: list[Any]) -> list[Part]:
     import numpy as np
 
-    return {
-        "key_bytes": np.frombuffer(b"".join(keys), dtype="uint8"),
-        "key_offsets": np.cumsum([0, *map(len, keys)], dtype="int64"),
-    }
+    return npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *_shape(kind)))
 
 
-def _dump(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
-    import numpy as np
-
+def _dump(arrays: dict[str, list[Part]]) -> bytes:
     out = io.BytesIO()
-    np.savez(out, **arrays)  # type: ignore[arg-type]
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, parts in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                member.writelines(parts)
     return out.getvalue()
 
 
@@ -228,7 +241,8 @@ class SampleTable:
             CorruptRecordError: the table is damaged.
         """
         names = [*_NUMBERS, *(f"field_{name}" for name in columns(self._schema))]
-        return _dump({**_key_arrays([key.encode() for key in keys]), **{name: self._column(name) for name in names}})
+        kept = {name: npy.encode(self._column(name)) for name in names}
+        return _dump(_key_arrays([key.encode() for key in keys]) | kept)
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

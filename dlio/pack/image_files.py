@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -30,7 +31,9 @@ _LEAST_ROOM = 1 << 16
 def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
     """Gives what reads image files whose paths below `root` are their keys, and whose labels are in the listing."""
     folder, keys, num_bytes = str(root), list(listing.keys), listing.num_bytes.tolist()
-    columns = {name: values.tolist() if values.ndim == 1 else values for name, values in listing.columns.items()}
+    columns = {
+        name: values.tolist() if getattr(values, "ndim", 1) == 1 else values for name, values in listing.columns.items()
+    }
 
     def read(index: int) -> Sample:
         fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
@@ -95,17 +98,18 @@ def file_state(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def file_states(root: Path, keys: Keys) -> tuple[Array, Array]:
+def file_states(root: Path, keys: Keys) -> tuple[array[int], array[int]]:
     """Returns sizes in bytes and times of change in ns of the files `root / key`, int64, exact for `EXACT_FILES` files.
 
     Of more files, every second, third and so on is looked at, and those after it are taken for the same: looking costs
     as much as reading a small file, and a round trip to the server where the file system is shared. So among more files
     some that were changed later stay unnoticed.
     """
-    import numpy as np
-
     step = max(1, -(-len(keys) // EXACT_FILES))
     folder = str(root)
-    found = [file_state(path_below(folder, key)) for key in islice(keys, 0, None, step)]
-    states = np.repeat(np.array(found, dtype="int64").reshape(-1, 2), step, axis=0)[: len(keys)]
-    return np.ascontiguousarray(states[:, 0]), np.ascontiguousarray(states[:, 1])
+    sizes, versions = array("q"), array("q")
+    for key in islice(keys, 0, None, step):
+        num_bytes, version = file_state(path_below(folder, key))
+        sizes.extend([num_bytes] * step)
+        versions.extend([version] * step)
+    return sizes[: len(keys)], versions[: len(keys)]

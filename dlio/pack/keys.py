@@ -6,7 +6,7 @@ import logging
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -65,8 +65,8 @@ class Keys(Sequence[str]):
 
     __slots__ = ("_offsets", "_text")
 
-    def __init__(self, text: bytes | bytearray, offsets: Array) -> None:
-        """Keeps `text`, the keys in UTF-8 one after the other, and int64 `offsets` of shape (n + 1,) into it."""
+    def __init__(self, text: bytes | bytearray, offsets: array[int]) -> None:
+        """Keeps `text`, the keys in UTF-8 one after the other, and n + 1 `offsets` into it, int64."""
         self._text = text
         self._offsets = offsets
 
@@ -77,19 +77,17 @@ class Keys(Sequence[str]):
         Raises:
             SourceError: one is empty, is no UTF-8, or has a zero byte.
         """
-        import numpy as np
-
-        text, sizes = bytearray(), array("q", [0])
+        text, offsets = bytearray(), array("q", [0])
         waiting = iter(names)
         began = told = time.monotonic()
         while block := list(islice(waiting, BLOCK)):
-            encoded = _encoded(block, len(sizes) - 1)
+            encoded = _encoded(block, len(offsets) - 1)
+            offsets.extend(islice(accumulate(map(len, encoded), initial=len(text)), 1, None))
             text += b"".join(encoded)
-            sizes.extend(map(len, encoded))
             if (now := time.monotonic()) - told >= LOG_SECONDS:
-                told = now
-                log.warning("listing: %d files so far, %.0f files/s", len(sizes) - 1, (len(sizes) - 1) / (now - began))
-        return cls(text, np.cumsum(np.frombuffer(sizes, dtype="int64")))
+                told, count = now, len(offsets) - 1
+                log.warning("listing: %d files so far, %.0f files/s", count, count / (now - began))
+        return cls(text, offsets[:])  # which holds nothing ahead
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -111,25 +109,19 @@ class Keys(Sequence[str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Keys):
-            return self._text == other._text and bool((self._offsets == other._offsets).all())
+            return self._text == other._text and self._offsets == other._offsets
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def _texts(self) -> Iterator[bytes | bytearray]:
-        for first in range(0, len(self), BLOCK):
-            offsets = self._offsets[first : first + BLOCK + 1].tolist()
-            for start, stop in pairwise(offsets):
-                yield self._text[start:stop]
+        return (self._text[start:stop] for start, stop in pairwise(self._offsets))
 
-    def take(self, indices: Array) -> Keys:
-        """Returns the keys numbered `indices`, an array of whole numbers, in that order."""
-        import numpy as np
-
-        starts, stops = self._offsets[indices], self._offsets[indices + 1]
-        pieces = zip(starts.tolist(), stops.tolist(), strict=True)
-        text = b"".join([self._text[start:stop] for start, stop in pieces])
-        return Keys(text, np.concatenate([[0], np.cumsum(stops - starts)]))
+    def take(self, indices: range | Array) -> Keys:
+        """Returns the keys numbered `indices`, whole numbers, in that order."""
+        numbers = indices if isinstance(indices, range) else indices.tolist()
+        pieces = [self._text[self._offsets[number] : self._offsets[number + 1]] for number in numbers]
+        return Keys(b"".join(pieces), array("q", accumulate(map(len, pieces), initial=0)))
 
     def update(self, running: Any) -> None:
         """Adds the keys to a running digest, each followed by its place."""

@@ -18,6 +18,8 @@ from dlio.pack.keys import printable
 if TYPE_CHECKING:
     import numpy as np
 
+    from dlio.pack.listing import Column
+
     Array = np.ndarray[Any, Any]
 
 _WHOLE = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*", re.ASCII)
@@ -154,12 +156,15 @@ def stack(columns: Sequence[LabelColumn]) -> Array:
     return np.stack([column.floats() for column in columns], axis=1)
 
 
-def offset(labels: Array, amount: int) -> Array:
+def offset(labels: Column, amount: int) -> Array:
     """Returns int64 labels with `amount` added.
 
     Raises:
         UsageError: a sum is beyond an int64.
     """
+    import numpy as np
+
+    labels = np.asarray(labels)
     least, most = int(labels.min()) + amount, int(labels.max()) + amount
     if least < _LEAST or most > _MOST:
         raise UsageError(f"--label-offset {amount} makes labels from {least} to {most}: they do not fit an int64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+    Column = array[int] | Array
+
+
+def take(column: Column, indices: range | Array) -> Column:
+    """Returns the rows numbered `indices` of a column; those that follow one another without loading numpy."""
+    if isinstance(indices, range):
+        return column[indices.start : indices.stop]
+    import numpy as np
+
+    return np.asarray(column)[indices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,7 @@ class Listing:
         schema: the fields that the samples will have.
         keys: n keys, all different.
         num_bytes: int64 of shape (n,): how much is to be read for each; 0 where that is unknown.
-        columns: what is known of each sample before reading it, its label for instance; n rows each.
+        columns: what is known of each sample before reading it, its label for instance; a `Column` of n rows each.
         image_fields: the fields that hold encoded images, whose headers are checked when they are packed.
         bounds: where the shards of a packed data set begin, and its end, int64; None for anything else.
         versions: int64 of shape (n,): another number once the sample's input was changed, as far as that shows without
@@ -36,20 +47,20 @@ class Listing:
 
     schema: Schema
     keys: Keys
-    num_bytes: Array
-    columns: Mapping[str, Array]
+    num_bytes: Column
+    columns: Mapping[str, Any]
     image_fields: tuple[str, ...] = ("image",)
-    bounds: Array | None = None
-    versions: Array | None = None
+    bounds: Column | None = None
+    versions: Column | None = None
     refused: Sequence[tuple[str, str]] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, indices: Array) -> Listing:
+    def take(self, indices: range | Array) -> Listing:
         """Returns what is needed to read the samples numbered `indices`, whole numbers, in that order."""
-        columns = {name: values[indices] for name, values in self.columns.items()}
-        return Listing(self.schema, self.keys.take(indices), self.num_bytes[indices], columns, self.image_fields)
+        columns = {name: take(values, indices) for name, values in self.columns.items()}
+        return Listing(self.schema, self.keys.take(indices), take(self.num_bytes, indices), columns, self.image_fields)
 
     def check_whole(self) -> None:
         """Makes sure that no entry was refused.

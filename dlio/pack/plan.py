@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import UsageError
+from dlio.pack.listing import take
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from dlio.pack.listing import Column
 
     Array = np.ndarray[Any, Any]
 
@@ -18,10 +23,10 @@ DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """One shard to write: its name, the numbers of its samples in order (int64), and their size in bytes."""
+    """One shard to write: its name, the numbers of its samples in order, int64 if no range, and their size in bytes."""
 
     name: str
-    indices: Array
+    indices: range | Array
     num_bytes: int
 
 
@@ -39,11 +44,11 @@ def shard_number(file_name: str) -> int | None:
 
 
 def plan_shards(
-    num_bytes: Array,
+    num_bytes: Column,
     *,
     shard_bytes: int | None = None,
     num_shards: int | None = None,
-    bounds: Array | None = None,
+    bounds: Column | None = None,
     seed: int | None = None,
 ) -> list[ShardPlan]:
     """Returns the shards of samples of these sizes, each sample in exactly one, the shards about equally large.
@@ -58,18 +63,20 @@ def plan_shards(
     Raises:
         UsageError: there are fewer samples than shards, or a size or number is not positive.
     """
-    import numpy as np
-
     for value in (shard_bytes, num_shards):
         if value is not None and (not isinstance(value, int) or value <= 0):
             raise UsageError(f"the size of shards in bytes and their number are a whole number from 1, found {value!r}")
     count = len(num_bytes)
-    order = np.arange(count) if seed is None else shuffled(count, seed)
+    order = range(count) if seed is None else shuffled(count, seed)
+    sizes: Any = take(num_bytes, order)
+    ends = array("q", accumulate(memoryview(sizes), initial=0))
     if bounds is None or shard_bytes is not None or num_shards is not None:
-        bounds = _bounds(np.cumsum(num_bytes[order], dtype="int64"), shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
+        cuts = _bounds(ends, shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
+    else:
+        cuts = bounds.tolist()
     return [
-        ShardPlan(shard_name(number), order[start:stop], int(num_bytes[order[start:stop]].sum()))
-        for number, (start, stop) in enumerate(pairwise(bounds.tolist()))
+        ShardPlan(shard_name(number), order[start:stop], ends[stop] - ends[start])
+        for number, (start, stop) in enumerate(pairwise(cuts))
     ]
 
 
@@ -88,17 +95,17 @@ def shuffled(count: int, seed: int) -> Array:
     return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 
-def _bounds(ends: Array, shard_bytes: int, num_shards: int | None) -> Array:
-    """Returns where the shards begin, and the end, int64: cuts at equal parts of the total, no shard empty."""
-    import numpy as np
+def _bounds(ends: array[int], shard_bytes: int, num_shards: int | None) -> list[int]:
+    """Returns where the shards begin, and the end: cuts at equal parts of the total, no shard empty.
 
-    count = len(ends)
-    shards = num_shards or min(count, max(1, -(-int(ends[-1]) // shard_bytes)))
+    `ends` tells how many bytes the first 0, 1, ... samples have.
+    """
+    count, total = len(ends) - 1, ends[-1]
+    shards = num_shards or min(count, max(1, -(-total // shard_bytes)))
     if shards > count:
         raise UsageError(f"{shards} shards cannot be made of {count} samples: ask for {count} at most")
-    targets = ends[-1] * np.arange(1, shards, dtype="float64") / shards
-    cuts = np.searchsorted(ends, targets, side="left") + 1
-    least = np.arange(1, shards)
-    cuts = np.maximum.accumulate(np.maximum(cuts, least) - least) + least  # strictly rising
-    cuts = np.minimum(cuts, len(ends) - shards + least)
-    return np.concatenate([[0], cuts, [count]])
+    bounds = [0]
+    for number in range(1, shards):
+        cut = bisect_left(ends, -(-total * number // shards), bounds[-1] + 1)
+        bounds.append(min(cut, count - shards + number))
+    return [*bounds, count]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from dlio import files, formats, manifest
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.manifest import Manifest, Shard
-from dlio.pack.listing import Listing, Source
+from dlio.pack.listing import Listing, Source, take
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.recode import KEEP, Recode
@@ -111,7 +112,7 @@ def make_plan(
 def _inputs(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
     if listing.versions is None:
         return {}
-    return {shard.name: files.digest_bytes(listing.versions[shard.indices].tobytes()) for shard in shards}
+    return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
 
 
 def _offset_labels(listing: Listing, offset: int) -> Listing:
@@ -131,8 +132,11 @@ def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
     running = files.new_hash(files.DEFAULT_DIGEST)
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
     listing.keys.update(running)
-    for values in (listing.num_bytes, *listing.columns.values(), *(shard.indices for shard in shards)):
+    for values in (listing.num_bytes, *listing.columns.values()):
         running.update(values.tobytes())
+    for shard in shards:
+        numbers = array("q", shard.indices) if isinstance(shard.indices, range) else shard.indices
+        running.update(numbers.tobytes())
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
 

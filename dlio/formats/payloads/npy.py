@@ -26,9 +26,14 @@ _HEADER = re.compile(
 def encode(array: np.ndarray[Any, Any]) -> list[Part]:
     """Returns the file of an array of numbers, little-endian, row-major, in parts."""
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    literal = f"{{'descr': '{little.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}".encode()
-    header = literal + b" " * (-(len(literal) + 11) % 64) + b"\n"  # the array begins at a multiple of 64 bytes
-    return [MAGIC + b"\x01\x00" + len(header).to_bytes(2, "little") + header, little.tobytes()]
+    return [header(little.dtype.str, array.shape), little.tobytes()]
+
+
+def header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Returns what stands before the bytes of a row-major array, whose type numpy writes as `dtype`, such as `<i8`."""
+    literal = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    line = literal + b" " * (-(len(literal) + 11) % 64) + b"\n"  # the array begins at a multiple of 64 bytes
+    return MAGIC + b"\x01\x00" + len(line).to_bytes(2, "little") + line
 
 
 def decode(data: bytes | memoryview) -> np.ndarray[Any, Any]:

@@ -77,8 +77,9 @@ class Frames:
             sizes, versions = file_states(self.path, Keys.of(f"{sequence}/{name}" for name in found))
             for first in range(0, len(found) - span + 1, self.step):
                 keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
-                places.append(range(first, first + span, self.stride))
-                states.append((int(sizes[places[-1]].sum()), int(versions[places[-1]].sum())))
+                own = slice(first, first + span, self.stride)
+                places.append(range(own.start, own.stop, own.step))
+                states.append((sum(sizes[own]), sum(versions[own])))
         if not keys:
             raise SourceError(f"{self.path} has no sequence of {span} frames or more: check clip, targets and stride")
         distinct = Keys.of(keys)

@@ -35,17 +35,14 @@ class ImageFolder:
 
     def listing(self) -> Listing:
         """Returns all images, found with one look at every folder."""
-        import numpy as np
-
         folders = sorted(entry.name for entry in _scan(self.path) if _is_folder(entry))
         if not folders:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
         labels, classes, refused = array("q"), list[str](), list[tuple[str, str]]()
         keys = Keys.of(self._names(folders, labels, classes, refused))  # distinct, since paths are
-        columns = {"label": np.frombuffer(labels, dtype="int64")}
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
         sizes, versions = file_states(self.path, keys)
-        return Listing(schema, keys, sizes, columns, versions=versions, refused=refused)
+        return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
 
     def _names(
         self, folders: list[str], labels: array[int], classes: list[str], refused: list[tuple[str, str]]
