@@ -48,16 +48,26 @@ void sum_up(const std::int32_t* row, const Weights& columns, const std::int32_t*
   }
 }
 
+DLIO_FOR_AVX2_TOO
+void place(const std::uint8_t* pixels, const RowFormat& format, std::uint8_t* out) {
+  for (std::size_t c = 0; c < 3; ++c) {
+    std::uint8_t* const at = format.is_planar ? out + c * format.run_stride() : out + c;
+    const std::size_t step = format.is_planar ? 1 : 3;
+    for (std::size_t x = 0; x < format.width; ++x) at[x * step] = pixels[x * kPixelBytes + c];
+  }
+}
+
 }  // namespace
 
-void ColumnResizer::prepare(const Stretch& part, std::uint32_t input, std::uint32_t output, bool flip) {
-  weights_.compute(part, input, output);
+void PlainColumns::prepare(const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip) {
+  format_ = format;
+  weights_.compute(part, input, static_cast<std::uint32_t>(format.width));
   if (flip) weights_.reverse();
   input_ = input;
   spread_weights();
 }
 
-void ColumnResizer::spread_weights() {
+void PlainColumns::spread_weights() {
   num_pairs_ = (weights_.largest_count() + 1) / 2;
   const std::size_t num_samples = std::size_t{weights_.size()} * num_pairs_ * kPair;
   auto* at = reinterpret_cast<std::int32_t*>(spread_.at_least(num_samples * sizeof(std::int32_t)));
@@ -69,7 +79,7 @@ void ColumnResizer::spread_weights() {
   }
 }
 
-void ColumnResizer::resize(const std::uint8_t* row, std::uint8_t* out) {
+void PlainColumns::resize(const std::uint8_t* row, std::uint8_t* out) {
   // The pairs of a pixel at the right edge may reach behind the row, with a weight of 0.
   const std::size_t num_samples = input_ * kPixelBytes;
   const std::size_t num_sums = weights_.size() * kPixelBytes;
@@ -78,13 +88,16 @@ void ColumnResizer::resize(const std::uint8_t* row, std::uint8_t* out) {
   std::int32_t* const sums = numbers + num_numbers - num_sums;
   widen(row, num_samples, numbers);
   sum_up(numbers, weights_, reinterpret_cast<const std::int32_t*>(spread_.data()), num_pairs_, sums);
-  narrow(sums, num_sums, out);
+  std::uint8_t* const pixels = pixels_.at_least(num_sums);
+  narrow(sums, num_sums, pixels);
+  place(pixels, format_, out);
 }
 
-void ColumnResizer::trim() noexcept {
+void PlainColumns::trim() noexcept {
   weights_.trim();
   spread_.trim();
   numbers_.trim();
+  pixels_.trim();
 }
 
 }  // namespace dlio

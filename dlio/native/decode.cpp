@@ -59,7 +59,7 @@ Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch, Start sta
     if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
   });
   const std::size_t stride = info.output_width * kRgbxBytes;
-  std::uint8_t* const rows = scratch.at_least(stride * box.height);
+  std::uint8_t* const rows = scratch.at_least(stride * box.height + kPixelsReadAhead);
   jpeg.trap().run([&] {
     if (box.top > 0) skip_rows(info, rows, box.top, partial);
     read_rows(info, rows, stride, box.height);

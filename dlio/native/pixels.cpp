@@ -34,7 +34,7 @@ void resize_or_throw(const RgbPixels& pixels, const Request& request, const Targ
                               static_cast<std::uint32_t>(pixels.height));
   Kept<Workspace> work;
   const std::size_t stride = box.width * kPixelBytes;
-  std::uint8_t* const rows = work->pixels.at_least(stride * box.height);
+  std::uint8_t* const rows = work->pixels.at_least(stride * box.height + kPixelsReadAhead);
   const std::uint8_t* const first = pixels.data + (box.top * pixels.width + box.left) * kRgbBytes;
   for (std::size_t y = 0; y < box.height; ++y) {
     spread(first + y * pixels.width * kRgbBytes, box.width, rows + y * stride);

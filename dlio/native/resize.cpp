@@ -10,43 +10,35 @@
 namespace dlio {
 namespace {
 
-constexpr std::size_t kChannels = 3;
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
-constexpr std::size_t kLane = 32;  // samples of a row that are summed up together
+constexpr std::size_t kLane = 32;  // samples of a run that are summed up together
 
-// Sums up `count` rows of `row_bytes` samples, a multiple of kLane, each with its weight.
+// Sums up `size` samples of `count` rows, each row with its weight. Reads whole lanes.
 DLIO_FOR_AVX2_TOO
-void mix_rows(const std::uint8_t* rows, std::size_t row_bytes, const std::int32_t* weights, std::uint32_t count,
-              std::uint8_t* out) {
-  for (std::size_t at = 0; at < row_bytes; at += kLane) {
+void mix_rows(const std::uint8_t* rows, std::size_t stride, const std::int32_t* weights, std::uint32_t count,
+              std::size_t size, std::uint8_t* out) {
+  for (std::size_t at = 0; at < size; at += kLane) {
     std::int32_t sums[kLane];
     std::fill_n(sums, kLane, kHalf);
     const std::uint8_t* source = rows + at;
-    for (std::uint32_t i = 0; i < count; ++i, source += row_bytes) {
+    for (std::uint32_t i = 0; i < count; ++i, source += stride) {
       for (std::size_t j = 0; j < kLane; ++j) sums[j] += source[j] * weights[i];
     }
+    std::uint8_t mixed[kLane];
     for (std::size_t j = 0; j < kLane; ++j) {
-      out[at + j] = static_cast<std::uint8_t>(std::min(sums[j] >> kWeightBits, 255));
+      mixed[j] = static_cast<std::uint8_t>(std::min(sums[j] >> kWeightBits, 255));
+    }
+    if (size - at >= kLane) {
+      std::memcpy(out + at, mixed, kLane);
+    } else {
+      std::memcpy(out + at, mixed, size - at);
     }
   }
 }
 
-DLIO_FOR_AVX2_TOO
-void place_row(const std::uint8_t* pixels, std::uint32_t y, const Target& target) {
-  const std::size_t width = target.width;
-  if (target.layout == Layout::height_width_channels) {
-    std::uint8_t* out = target.data + y * width * kChannels;
-    for (std::size_t x = 0; x < width; ++x) std::memcpy(out + x * kChannels, pixels + x * kPixelBytes, kChannels);
-    return;
-  }
-  for (std::size_t c = 0; c < kChannels; ++c) {
-    std::uint8_t* out = target.data + (c * target.height + y) * width;
-    for (std::size_t x = 0; x < width; ++x) out[x] = pixels[x * kPixelBytes + c];
-  }
-}
-
+template <class Columns>
 struct Workspace {
-  ColumnResizer columns;
+  Columns columns;
   Weights rows;
   Scratch resized;  // the rows of the input at the width of the output
 
@@ -57,23 +49,38 @@ struct Workspace {
   }
 };
 
+template <class Columns>
+void resize_with(const Pixels& pixels, const Part& part, bool flip, const Target& target) {
+  Kept<Workspace<Columns>> work;
+  const RowFormat format{target.width, target.layout == Layout::channels_height_width};
+  work->columns.prepare(part.columns, pixels.width, format, flip);
+  work->rows.compute(part.rows, pixels.height, target.height);
+
+  std::uint8_t* const resized = work->resized.at_least(format.stride() * pixels.height);
+  for (std::size_t y = 0; y < pixels.height; ++y) {
+    work->columns.resize(pixels.data + y * pixels.stride, resized + y * format.stride());
+  }
+  for (std::uint32_t y = 0; y < target.height; ++y) {
+    const std::uint8_t* const rows = resized + work->rows.first(y) * format.stride();
+    for (std::size_t run = 0; run < format.num_runs(); ++run) {
+      mix_rows(rows + run * format.run_stride(), format.stride(), work->rows.of(y), work->rows.count(y),
+               format.run_bytes(), target.data + (run * target.height + y) * format.run_bytes());
+    }
+  }
+}
+
 }  // namespace
 
 void resize(const Pixels& pixels, const Part& part, bool flip, const Target& target) {
-  Kept<Workspace> work;
-  work->columns.prepare(part.columns, pixels.width, target.width, flip);
-  work->rows.compute(part.rows, pixels.height, target.height);
+#ifdef DLIO_HAS_AVX2_COLUMNS
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return resize_with<Avx2Columns>(pixels, part, flip, target);
+#endif
+  resize_on_any_processor(pixels, part, flip, target);
+}
 
-  const std::size_t row_bytes = (target.width * kPixelBytes + kLane - 1) / kLane * kLane;
-  std::uint8_t* const resized = work->resized.at_least(row_bytes * (std::size_t{pixels.height} + 1));
-  for (std::size_t y = 0; y < pixels.height; ++y) {
-    work->columns.resize(pixels.data + y * pixels.stride, resized + y * row_bytes);
-  }
-  std::uint8_t* const mixed = resized + row_bytes * pixels.height;
-  for (std::uint32_t y = 0; y < target.height; ++y) {
-    mix_rows(resized + work->rows.first(y) * row_bytes, row_bytes, work->rows.of(y), work->rows.count(y), mixed);
-    place_row(mixed, y, target);
-  }
+void resize_on_any_processor(const Pixels& pixels, const Part& part, bool flip, const Target& target) {
+  resize_with<PlainColumns>(pixels, part, flip, target);
 }
 
 }  // namespace dlio

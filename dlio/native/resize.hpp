@@ -8,6 +8,9 @@
 
 namespace dlio {
 
+// Bytes that must be readable behind the last row of pixels.
+constexpr std::size_t kPixelsReadAhead = 16;
+
 // Decoded pixels, 4 bytes each: red, green, blue, and one to ignore.
 struct Pixels {
   const std::uint8_t* data;
@@ -37,5 +40,8 @@ struct Target {
 // bits. Equal to Pillow bit for bit; 1 of 255 off where Pillow takes the rows first (very tall images). Throws
 // std::bad_alloc.
 void resize(const Pixels& pixels, const Part& part, bool flip, const Target& target);
+
+// The same to the same bytes, without AVX2.
+void resize_on_any_processor(const Pixels& pixels, const Part& part, bool flip, const Target& target);
 
 }  // namespace dlio

@@ -120,6 +120,25 @@ void check_rewritten(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::op
   check_box(ready, wishes, same);
 }
 
+// Takes the bytes for pixels, and resizes them both ways to the wished size.
+void check_resize(dlio::Bytes bytes, const std::uint8_t* wishes) {
+  const std::uint32_t input_width = 1 + static_cast<std::uint32_t>(wish(wishes, 0)) % 300;
+  const auto input_height = static_cast<std::uint32_t>(bytes.size / 4 / input_width);
+  if (input_height == 0) return;
+  const std::uint32_t height = 1 + static_cast<std::uint32_t>(wish(wishes, 4)) % 64;
+  const std::uint32_t width = 1 + static_cast<std::uint32_t>(wish(wishes, 5)) % 64;
+  const auto layout = wishes[12] % 2 ? dlio::Layout::height_width_channels : dlio::Layout::channels_height_width;
+  const std::size_t num_bytes = std::size_t{4} * input_width * input_height;
+  Exact readable(num_bytes + dlio::kPixelsReadAhead);
+  std::copy_n(bytes.data, num_bytes, readable.data.get());
+  const dlio::Pixels pixels{readable.data.get(), std::size_t{4} * input_width, input_width, input_height};
+  const dlio::Part part{{wishes[14] / 300.0 * input_width, input_width / 7.0}, {0, double(input_height)}};
+  Exact fast(std::size_t{3} * height * width), plain(std::size_t{3} * height * width);
+  dlio::resize(pixels, part, wishes[13] % 2 == 1, {fast.data.get(), height, width, layout});
+  dlio::resize_on_any_processor(pixels, part, wishes[13] % 2 == 1, {plain.data.get(), height, width, layout});
+  require(std::memcmp(fast.data.get(), plain.data.get(), fast.size) == 0, "a resize is the same on any processor");
+}
+
 void check_size(dlio::Bytes jpeg) {
   const dlio::Size size = dlio::measure(jpeg);
   try {
@@ -138,6 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Exact copy(data + kWishBytes, size - kWishBytes);
   const dlio::Bytes jpeg = copy.bytes();
   check_size(jpeg);
+  check_resize(jpeg, data);
   const std::optional<dlio::Image> whole = decode_or_nothing(jpeg);
   check_box(jpeg, data, whole);
   check_rewritten(jpeg, data, whole);
