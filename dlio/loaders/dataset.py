@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,14 +206,12 @@ class PackedSamples:
         numbers = self._numbers(indices)
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
-        offsets = self._offsets
-        begin = 0
-        while begin < len(numbers):
-            number = int(np.searchsorted(offsets, numbers[begin], side="right")) - 1
-            end = int(np.searchsorted(numbers, offsets[number + 1]))
-            with self._pool.shard(number) as shard:
-                yield shard, order[begin:end], numbers[begin:end] - offsets[number]
-            begin = end
+        shards = np.searchsorted(self._offsets, numbers, side="right") - 1
+        records = numbers - self._offsets[shards]
+        begins = np.flatnonzero(np.diff(shards, prepend=-1)).tolist()
+        for begin, end in pairwise([*begins, len(numbers)]):
+            with self._pool.shard(int(shards[begin])) as shard:
+                yield shard, order[begin:end], records[begin:end]
 
     def _numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
