@@ -41,7 +41,7 @@ class ShardReader:
         """
         self._schema = manifest.schema
         self.shard = shard
-        paths = [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
+        paths = checked_files(manifest, shard)
         tables = [path for path in paths if path.name.endswith(sample_table.SUFFIX)]
         self._table = SampleTable(tables[0], manifest.schema, shard.num_samples) if tables else None
         self._bulk: BulkValues | None = None
@@ -151,6 +151,16 @@ class ShardReader:
 
 def _viewed(value: Any) -> Any:
     return memoryview(value) if isinstance(value, bytes) else value
+
+
+def checked_files(manifest: Manifest, shard: Shard) -> list[Path]:
+    """Returns the files of `shard`, which are there and of the sizes that the manifest says.
+
+    Raises:
+        StorageError: a file is missing.
+        CorruptRecordError: a file has another size.
+    """
+    return [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
 
 
 def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:

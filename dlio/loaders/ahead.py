@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dlio.errors import TimedOutError
+from dlio.errors import TimedOutError, UsageError
 from dlio.loaders.threads import Threads
 
 T = TypeVar("T")
@@ -54,16 +55,18 @@ def ahead(
     Raises:
         Exception: whatever a part raised, when its item is asked for.
         TimedOutError: an item was waited for longer than `timeout`.
+        UsageError: there are threads, and this process was forked since: they are in the parent.
     """
     if num_threads == 0:
         yield from map(_finish, works)
         return
+    process = os.getpid()
     threads, announcer, patience = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-announcer"), timeout
     waiting: deque[_Begun[T]] = deque()
     try:
         for work in works:
             announced = announcer.submit(work.announce) if work.announce is not None else None
-            waiting.append(_Begun(work, [threads.submit(part) for part in work.parts], announced))
+            waiting.append(_Begun(work, [threads.submit(part) for part in work.parts], announced, process))
             if len(waiting) > prefetch:
                 yield waiting.popleft().wait(timeout)
         while waiting:
@@ -86,14 +89,20 @@ def _finish(work: Work[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Begun(Generic[T]):
-    """Work that was given to threads, and what becomes of its parts and its announcement."""
+    """Work that was given to the threads of a process, and what becomes of its parts and its announcement."""
 
     work: Work[T]
     parts: list[Future[None]]
     announced: Future[None] | None
+    process: int
 
     def wait(self, timeout: float | None) -> T:
         """Returns the item once all parts are done; raises as `ahead`."""
+        if os.getpid() != self.process:
+            raise UsageError(
+                f"this iteration began in process {self.process}, whose threads did not come along into its fork "
+                f"{os.getpid()}: iterate over the loader anew here"
+            )
         late = wait(self.parts, timeout).not_done
         for part in self.parts:
             if part not in late:

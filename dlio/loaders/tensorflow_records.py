@@ -30,6 +30,7 @@ from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
 from dlio.loaders.tensorflow_images import decode
 from dlio.sample import Field
+from dlio.shards import checked_files
 
 _SHUFFLE_BYTES = 64 << 20
 _INTERLEAVED = 16  # shards read in turn; each holds a buffer of _READ_BYTES
@@ -148,8 +149,9 @@ def _shard(plan: Plan, path: tf.Tensor, first: tf.Tensor, count: tf.Tensor) -> t
     """Returns (number, record) of each sample of a shard; records are empty where TensorFlow cannot read on."""
 
     def checked(path: Any, first: Any) -> Any:
-        plan.samples.key(int(first))  # opens the shard, so that a missing or a shortened one is named
-        return path
+        manifest = plan.samples.manifest
+        checked_files(manifest, manifest.shards[manifest.locate(int(first))[0]])
+        return path  # of a missing file `ignore_errors` would try to read the first record without end
 
     path = tf.numpy_function(checked, [path, first], tf.string)
     records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors()

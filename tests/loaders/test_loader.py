@@ -334,9 +334,27 @@ def test_a_forked_child_iterates_on_its_own(packed: Manifest) -> None:
     loader.close()
 
 
-def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) -> None:
+def test_an_iteration_that_began_before_a_fork_ends_in_the_child_with_a_reason(packed: Manifest) -> None:
+    loader = loader_of(packed, num_threads=2)
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(batches)
+        except UsageError as error:
+            os._exit(0 if "iterate over the loader anew" in str(error) and next(batches, None) is None else 2)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(numbers(batches)) == 36
+    loader.close()
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7])
+def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest, prefetch: int) -> None:
     samples = PackedSamples(packed, Resize(512))  # 8 images take 6 MB
-    loader = Loader(ArrayBatches(samples), 8, place=lambda: (0, 1), num_threads=2)
+    loader = Loader(ArrayBatches(samples), 8, place=lambda: (0, 1), num_threads=2, prefetch=prefetch)
     held = [batch["image"] for batch in loader]
     first = [image.copy() for image in held]
     for batch in loader:
@@ -344,7 +362,7 @@ def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest) 
     assert all((now == before).all() for now, before in zip(held, first, strict=True))
     del held, batch
     places = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
-    assert len(places) <= 4
+    assert len(places) <= prefetch + 2 and places <= {piece.ctypes.data for piece in samples.memory._kept}
     loader.close()
 
 

@@ -233,6 +233,15 @@ def test_what_tensorflow_cannot_read_is_named(
         list(dataset(folder, 4, transform=Resize(8), shuffle=shuffle, **PLACE))
 
 
+def test_a_shard_that_vanishes_between_epochs_is_named(packed: Manifest, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(packed.root, tmp_path / "copy"))
+    batches = dataset(folder, 4, transform=Resize(8), **PLACE)
+    assert sum(1 for _ in batches) == len(batches)
+    (folder / packed.shards[2].files[0].name).unlink()
+    with pytest.raises(tf.errors.OpError, match=r"cannot open .*shard-0*2\.tfrecord"):
+        list(batches)
+
+
 @pytest.mark.parametrize("name", ["tfrecord", "recordio"])
 def test_damaged_samples_are_replaced_up_to_a_number(tmp_path: Path, name: str) -> None:
     schema = Schema.of({"image": "bytes", "label": "int64"})
