@@ -126,7 +126,8 @@ def _advice(error: OSError) -> str:
 class DigestingFile:
     """A new binary file that keeps the digest of what is appended to it; not thread-safe.
 
-    Small pieces are collected; a large one is digested and written with them at once, without a copy.
+    Small pieces are collected, and must not change any more; a large one is digested and written with them at once,
+    without a copy.
     """
 
     def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST) -> None:
@@ -134,7 +135,8 @@ class DigestingFile:
         self._algorithm = algorithm
         self._hash = new_hash(algorithm)
         self._flushed = 0
-        self._pending = bytearray()
+        self._pending: list[bytes | bytearray | memoryview] = []
+        self._pending_bytes = 0
         with storage_errors("create", path):
             self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
@@ -151,14 +153,16 @@ class DigestingFile:
         """
         for part in parts:
             if len(part) < COPIED_BYTES:
-                self._pending += part
+                self._pending.append(part)
+                self._pending_bytes += len(part)
             else:
                 self._flush(part)
-        if len(self._pending) >= CACHED_BYTES:
+        if self._pending_bytes >= CACHED_BYTES:
             self._flush()
 
     def _flush(self, data: bytes | bytearray | memoryview = b"") -> None:
-        pending, self._pending = self._pending, bytearray()
+        pending = b"".join(self._pending)
+        self._pending, self._pending_bytes = [], 0
         self._hash.update(pending)
         self._hash.update(data)
         num_bytes = len(pending) + len(data)
@@ -173,7 +177,7 @@ class DigestingFile:
 
     def tell(self) -> int:
         """Returns the size so far, in bytes."""
-        return self._flushed + len(self._pending)
+        return self._flushed + self._pending_bytes
 
     def close(self) -> None:
         """Writes what is left and closes; may be called twice.

@@ -207,7 +207,8 @@ class Schema(Mapping[str, Field]):
         Raises:
             SchemaError: a field is missing, unknown, or holds another type.
         """
-        if sample.fields.keys() != dict(self.fields).keys():
+        fields = sample.fields
+        if len(fields) != len(self.fields) or any([name not in fields for name, _ in self.fields]):
             raise SchemaError(
                 f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
                 "pack it under the schema it follows"
@@ -215,10 +216,10 @@ class Schema(Mapping[str, Field]):
         values, same = {}, True
         for name, kind in self.fields:
             try:
-                values[name] = kind.convert(sample.fields[name])
+                values[name] = kind.convert(fields[name])
             except SchemaError as error:
                 raise SchemaError(f"sample {sample.key!r}, field {name!r}: {error}") from None
-            same = same and values[name] is sample.fields[name]
+            same = same and values[name] is fields[name]
         return sample if same else Sample(sample.key, values, sample.image_info)
 
 

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dlio.errors import CorruptRecordError
 from dlio.formats._positional import PositionalFile
@@ -36,10 +37,16 @@ _CONSTANT_SUM = sum(_BEFORE_SIZE + _TIME + b" " * 8 + _AFTER_CHECKSUM)
 
 def header(name: bytes, prefix: bytes, num_bytes: int) -> bytes:
     """Returns the ustar header, 512 bytes, of a file of `num_bytes`; `prefix/name` is its path."""
+    before, checksum, after = _around_checksum(prefix, num_bytes)
+    return b"%b%b%06o\0 %b" % (name.ljust(NAME_BYTES, b"\0"), before, checksum + _sum(name), after)
+
+
+@lru_cache(1 << 12)  # small images have few sizes
+def _around_checksum(prefix: bytes, num_bytes: int) -> tuple[bytes, int, bytes]:
+    """Returns what stands in a header between name and checksum and behind that, and the sum of all but the name."""
     size = b"%011o" % num_bytes
-    checksum = _CONSTANT_SUM + _sum(name) + _sum(size) + _sum(prefix)
-    start = name.ljust(NAME_BYTES, b"\0") + _BEFORE_SIZE + size + _TIME
-    return start + b"%06o\0 " % checksum + _AFTER_CHECKSUM + prefix.ljust(167, b"\0")
+    checksum = _CONSTANT_SUM + _sum(size) + _sum(prefix)
+    return _BEFORE_SIZE + size + _TIME, checksum, _AFTER_CHECKSUM + prefix.ljust(167, b"\0")
 
 
 def _sum(data: bytes) -> int:

@@ -88,24 +88,26 @@ class Writer:
         Raises:
             SchemaError: a field has 8 GiB or more.
         """
-        files = [(extension, parts, sum(map(len, parts))) for extension, parts in self._encode(sample)]
-        for extension, _, num_bytes in files:
-            if num_bytes > tar.MAX_MEMBER_BYTES:
-                problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
-                raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
-        prefix, key = self._name(legal_key(sample.key), max([len(extension) for extension, _, _ in files]))
+        files = self._encode(sample)
+        prefix, key = self._name(legal_key(sample.key), max([len(extension) for extension, _ in files]))
         path = prefix + b"/" + key if prefix else key
         pieces: list[Part] = []
         words = []
         offset = self._records.tell()
-        for extension, parts, num_bytes in files:
-            zeros = bytes(tar.padding(num_bytes))
-            pieces += [tar.header(key + b"." + extension, prefix, num_bytes), *parts, zeros]
+        for extension, parts in files:
+            num_bytes = sum(map(len, parts))
+            if num_bytes > tar.MAX_MEMBER_BYTES:
+                problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
+                raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
+            name = b".%b" % extension
+            padding = tar.padding(num_bytes)
             offset += tar.BLOCK_BYTES
-            words.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
-            offset += num_bytes + len(zeros)
+            pieces += [tar.header(key + name, prefix, num_bytes), *parts, bytes(padding)]
+            words.append(b"%b %d %d %b" % (extension, offset, num_bytes, path + name))
+            offset += num_bytes + padding
         self._records.writelines(pieces)
-        self._lines.append(b" ".join(words) + b"\n")
+        self._keys.add(path)
+        self._lines.append(b" ".join(words))
 
     def _name(self, key: bytes, extension_bytes: int) -> tuple[bytes, bytes]:
         """Returns prefix and name of a new key, short enough for an extension of `extension_bytes`."""
@@ -116,7 +118,6 @@ class Writer:
             tagged = (start + b"-%08d" % number for number in count(len(self._lines)))
             key = next(candidate for candidate in tagged if candidate not in self._keys)
             name = b"", key
-        self._keys.add(key)
         return name
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class Writer:
             if self._is_open:
                 self._is_open = False
                 self._records.write(tar.END)
-                self._index.write(b"v1.2 %d\n%b" % (len(self._lines), b"".join(self._lines)))
+                self._index.write(b"\n".join([b"v1.2 %d" % len(self._lines), *self._lines, b""]))
 
 
 def _fit(key: bytes, room: int) -> tuple[bytes, bytes] | None:

@@ -7,7 +7,6 @@ import stat
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +107,8 @@ def file_states(root: Path, keys: Keys) -> tuple[array[int], array[int]]:
     step = max(1, -(-len(keys) // EXACT_FILES))
     folder = str(root)
     sizes, versions = array("q"), array("q")
-    for key in islice(keys, 0, None, step):
-        num_bytes, version = file_state(path_below(folder, key))
+    for number in range(0, len(keys), step):
+        num_bytes, version = file_state(path_below(folder, keys[number]))
         sizes.extend([num_bytes] * step)
         versions.extend([version] * step)
     return sizes[: len(keys)], versions[: len(keys)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from dlio.formats.payloads import npy
@@ -61,9 +61,12 @@ def _field_encoder(name: str, kind: Field, schema: Schema) -> Callable[[Any], li
 
 def _text_files(name: str, bare: frozenset[str], value: bytes | str) -> list[File]:
     """Returns the file of a value, whose type stands alone as its extension where it is in `bare`."""
-    kind = _type(value)
-    extension = kind if kind in bare else f"{name}.{kind}"
-    return [(extension.encode(), [_bytes(value)])]
+    return [(_extension(name, bare, _type(value)), [_bytes(value)])]
+
+
+@cache
+def _extension(name: str, bare: frozenset[str], kind: str) -> bytes:
+    return (kind if kind in bare else f"{name}.{kind}").encode()
 
 
 def _list_files(name: str, values: Sequence[bytes | str]) -> list[File]:
