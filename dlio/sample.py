@@ -208,7 +208,7 @@ class Schema(Mapping[str, Field]):
             SchemaError: a field is missing, unknown, or holds another type.
         """
         fields = sample.fields
-        if len(fields) != len(self.fields) or any([name not in fields for name, _ in self.fields]):
+        if len(fields) != len(self.fields) or not all(map(fields.__contains__, dict(self.fields))):
             raise SchemaError(
                 f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
                 "pack it under the schema it follows"

@@ -27,7 +27,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     refuse_address("processes", address)
     workers = num_workers(workers)
     executor = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("fork"), initializer=_follow_parent, initargs=(os.getpid(),)
+        workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
     )
     try:
         yield Pool(executor, workers)
@@ -35,10 +35,11 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _follow_parent(parent: int) -> None:
+def _become_worker(parent: int) -> None:
     """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a broken pool ends its workers; the parent may handle it
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy, once it is loaded, would start a thread for each core
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(1)

@@ -93,9 +93,3 @@ def make_set(data: Path, name: str) -> Path:
             os.link(path, part)
     (root / "complete").touch()
     return root
-
-
-def images_below(root: Path) -> list[tuple[Path, int]]:
-    """Returns path and label of each image below a folder of classes, as the peers' own scripts list them."""
-    classes = sorted(root.iterdir())
-    return [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.iterdir())]

@@ -113,7 +113,8 @@ def rates(name: str, args: argparse.Namespace) -> None:
 
 def encode(args: argparse.Namespace) -> None:
     """Prints the table of images that are made smaller."""
-    ways = {"peer recordio": run_peer("im2rec")} if "im2rec" in installed() else {}
+    peers = {"peer recordio": "im2rec", "peer alone": "im2rec_alone"}
+    ways = {way: run_peer(name) for way, name in peers.items() if name in installed()}
     options = ("--resize", str(SHORTER_EDGE), "--quality", str(QUALITY))
     found = measure(ways | {"dlio recordio": run_dlio("recordio", *options)}, "big", args)
     print_rates(" ".join(["big", *options]), found, SETS["big"][0], "peer recordio")
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sync", action="store_true", help="wait for the disk")
     args = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the modules of an installed package are compiled
     for name in sorted(set(PEERS) - installed()):
         print(f"left out: {name}, which needs the package {PEERS[name][1]}")
     others = {"encode": encode, "start": start, "memory": memory}

@@ -1,9 +1,9 @@
 """The ecosystems' own packers, as their users call them: `python tools/bench/pack_peers.py NAME ROOT OUT`.
 
 ROOT holds a folder of images for each class. Each packer reads the files one after the other and hands them to its
-library's writer, in one process; `im2rec` has the processes that MXNet's script has. MXNet's last package (1.9.1) asks
-for numpy 1.23 and Python below 3.11, so loops that do what its code does stand for it; they need OpenCV
-(`pip install opencv-python-headless`).
+library's writer, in one process that imports nothing else; `im2rec` has the processes that MXNet's script has. MXNet's
+last package (1.9.1) asks for numpy 1.23 and Python below 3.11, so loops that do what its code does stand for it; they
+need OpenCV (`pip install opencv-python-headless`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from multiprocessing import Process, Queue
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from images import images_below
-
 QUEUED = 1024  # of im2rec
 SHORTER_EDGE, QUALITY = 256, 95
+
+def images_below(root: Path) -> list[tuple[Path, int]]:
+    """Returns path and label of each image below a folder of classes, as the peers' own scripts list them."""
+    classes = sorted(root.iterdir())
+    return [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.iterdir())]
 
 
 def tfrecord(root: Path, out: Path) -> None:
@@ -67,6 +69,14 @@ def recordio(root: Path, out: Path) -> None:
     writer.close()
 
 
+def im2rec_alone(root: Path, out: Path) -> None:
+    """Does what `im2rec.py --resize 256 --quality 95` does, in one process, which is its default."""
+    writer = IndexedRecordIO(out)
+    for number, (path, label) in enumerate(images_below(root)):
+        writer.write(number, label, _smaller(path))
+    writer.close()
+
+
 def im2rec(root: Path, out: Path) -> None:
     """Does what `im2rec.py --resize 256 --quality 95 --num-thread 2` does, with its processes and queues."""
     inputs: list[Queue[Any]] = [Queue(QUEUED) for _ in range(2)]
@@ -87,18 +97,22 @@ def im2rec(root: Path, out: Path) -> None:
 
 
 def _encode(queue: Queue[Any], encoded: Queue[Any]) -> None:
-    import cv2
-
     while (item := queue.get()) is not None:
         number, path, label = item
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-        height, width = image.shape[:2]
-        if height > width:
-            size = SHORTER_EDGE, height * SHORTER_EDGE // width
-        else:
-            size = width * SHORTER_EDGE // height, SHORTER_EDGE
-        data = cv2.imencode(".jpg", cv2.resize(image, size), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1]
-        encoded.put((number, label, data.tobytes()))
+        encoded.put((number, label, _smaller(path)))
+
+
+def _smaller(path: Path) -> bytes:
+    import cv2
+
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    height, width = image.shape[:2]
+    if height > width:
+        size = SHORTER_EDGE, height * SHORTER_EDGE // width
+    else:
+        size = width * SHORTER_EDGE // height, SHORTER_EDGE
+    data: bytes = cv2.imencode(".jpg", cv2.resize(image, size), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+    return data
 
 
 def _write(encoded: Queue[Any], out: Path) -> None:
@@ -140,6 +154,7 @@ def lmdb(root: Path, out: Path) -> None:
 def hdf5(root: Path, out: Path) -> None:
     """Assigns to a dataset of variable-length uint8, as users write it."""
     import h5py
+    import numpy as np
 
     images = images_below(root)
     with h5py.File(out, "w") as file:
@@ -157,6 +172,7 @@ PEERS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "lmdb": (lmdb, "lmdb"),
     "hdf5": (hdf5, "h5py"),
     "im2rec": (im2rec, "cv2"),
+    "im2rec_alone": (im2rec_alone, "cv2"),
 }
 
 

@@ -29,7 +29,8 @@ from typing import Any
 
 import lmdb
 from crc32c import crc32c
-from images import SETS, images_below, make_set
+from images import SETS, make_set
+from pack_peers import images_below
 
 import dlio
 from dlio import formats

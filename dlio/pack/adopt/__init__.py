@@ -124,11 +124,13 @@ def index(
             shards are read.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
-    from dlio.claim import alone
+    from dlio.claim import alone, forget
     from dlio.pack.adopt._find import find_shards
     from dlio.pack.adopt._scan import ShardTask
 
     root, layout = Path(path).absolute(), load(format)
+    if os.access(root / CLAIMS, os.W_OK):
+        forget(root / CLAIMS)  # of one that was killed
     _check_no_data_set(root, overwrite)
     found = find_shards(root, layout, match)
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)

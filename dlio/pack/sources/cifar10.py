@@ -1,7 +1,7 @@
 """CIFAR-10's Python batches: `data_batch_1` to `data_batch_5` for training, `test_batch`, and `batches.meta`.
 
 A batch is a pickled dictionary with `data`, uint8 of shape (n, 3072), each row the red, green and blue plane of 32 x 32
-pixels, and `labels`. A pickle is a program, so only what numpy's arrays consist of is let through.
+pixels, and `labels`. A pickle is a program, so only what numpy's arrays and numbers consist of is let through.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class _Batch:
             raise SourceError(f"{path} has no list 'labels' of {len(data)} whole numbers")
         offset = content.find(data.tobytes())
         if offset < 0:
-            raise SourceError(f"{path} does not keep its pixels in one piece: it is none of CIFAR-10's own batches")
+            problem = "does not keep its pixels in one piece: it is none of CIFAR-10's own batches"
+            raise SourceError(f"{path} {problem}, or was pickled anew by a protocol before 3: pickle it by 3 or later")
         return cls(path, np.array(labels, dtype="int64"), offset)
 
 
@@ -152,14 +153,16 @@ class _ArraysOnly(pickle.Unpickler):
 
         admitted = {
             ("numpy.core.multiarray", "_reconstruct"): _empty_array,
-            ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+            ("numpy.core.multiarray", "scalar"): _number,
+            ("numpy.core.numeric", "_frombuffer"): _array,
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
             ("_codecs", "encode"): _latin1,
         }
-        if (module, name) not in admitted:
+        wanted = module.replace("numpy._core", "numpy.core"), name  # as numpy 2 calls it
+        if wanted not in admitted:
             raise pickle.UnpicklingError(f"it would run {module}.{name}")
-        return admitted[module, name]
+        return admitted[wanted]
 
 
 def _empty_array(*_: object) -> Any:
@@ -167,6 +170,20 @@ def _empty_array(*_: object) -> Any:
     import numpy as np
 
     return np.empty(0, dtype="uint8")
+
+
+def _array(buffer: bytes, dtype: Any, shape: tuple[int, ...], order: str) -> Any:
+    """Stands for what protocol 5 has; numpy refuses sizes that are not the buffer's, and Python's objects."""
+    import numpy as np
+
+    return np.frombuffer(buffer, dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _number(dtype: Any, data: bytes) -> object:
+    """Stands for numpy's own numbers."""
+    import numpy as np
+
+    return np.frombuffer(data, dtype)[0].item()
 
 
 def _latin1(text: str, encoding: str) -> bytes:

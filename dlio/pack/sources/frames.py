@@ -1,7 +1,8 @@
 """Frame sequences: a folder for each sequence, in which sorted image files are its frames, as in KITTI (`%06d.png`).
 
 A sample is a clip: `clip` input frames, then `targets` frames to predict, `stride` frames apart; the next clip begins
-`step` frames later. A clip never crosses the end of its sequence; what remains there is left out.
+`step` frames later. A clip never crosses the end of its sequence; what remains there is left out, and a sequence
+that is shorter than a clip is refused.
 
     clip=3 targets=1 stride=2 step=1     0 . 2 . 4 . [6]     1 . 3 . 5 . [7]     ...
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
 from dlio.pack.image_files import file_states, read_file
-from dlio.pack.keys import Keys
+from dlio.pack.keys import Keys, printable
 from dlio.pack.listing import Listing
 from dlio.pack.sources.imagefolder import EXTENSIONS
 from dlio.sample import Sample, Schema
@@ -72,8 +73,12 @@ class Frames:
         keys: list[str] = []
         states: list[tuple[int, int]] = []
         places: list[range] = []
+        refused: list[tuple[str, str]] = []
         for sequence in self._sequences():
             found = _frames(self.path / sequence)
+            if len(found) < span:
+                problem = f"{len(found)} frames, a clip spans {span}: remove it, or ask for shorter clips"
+                refused.append((printable(sequence), f"{self.path / sequence} has {problem}"))
             sizes, versions = file_states(self.path, Keys.of(f"{sequence}/{name}" for name in found))
             for first in range(0, len(found) - span + 1, self.step):
                 keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
@@ -87,9 +92,8 @@ class Frames:
         types = {"frames": f"bytes[{self.clip}]"} | ({"targets": f"bytes[{self.targets}]"} if self.targets else {})
         columns = {"places": np.array(places, dtype="int64")}
         totals = np.array(states, dtype="int64")
-        return Listing(
-            Schema.of(types), distinct, totals[:, 0].copy(), columns, tuple(types), versions=totals[:, 1].copy()
-        )
+        sizes, versions = totals.T.copy()
+        return Listing(Schema.of(types), distinct, sizes, columns, tuple(types), versions=versions, refused=refused)
 
     def _sequences(self) -> list[str]:
         folders = [folder for folder, _, names in os.walk(self.path) if any(map(_is_frame, names))]

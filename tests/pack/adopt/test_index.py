@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import closing
 from itertools import pairwise
 
@@ -16,7 +18,7 @@ from dlio import formats
 from dlio.cli import main
 from dlio.errors import CorruptRecordError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME
-from dlio.pack.adopt import index, names
+from dlio.pack.adopt import CLAIMS, index, names
 from dlio.sample import Schema
 from dlio.sample_table import SUFFIX
 from dlio.sources import image_folder, packed
@@ -146,6 +148,19 @@ class TestDataSets:
         index(tmp_path, format="tfrecord", workers=1, started=index_too)
         assert sorted(path.name for path in tmp_path.iterdir()) == [".dlio-index", "a.tfrecord", NAME]
         assert main(["verify", str(tmp_path), "--quiet"]) == 0
+
+    @pytest.mark.parametrize("moment", ["started", "report"])
+    def test_what_a_killed_one_has_left_is_removed_by_the_next_even_one_that_is_refused(self, tmp_path, moment):
+        write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
+        code = "import os, sys; from dlio.pack.adopt import index; "
+        code += "index(sys.argv[1], format='tfrecord', workers=1, **{sys.argv[2]: lambda _: os.kill(os.getpid(), 9)})"
+        assert subprocess.run([sys.executable, "-c", code, tmp_path, moment], check=False).returncode == -9
+        assert (tmp_path / CLAIMS).is_dir()
+        with pytest.raises(SourceError, match="holds no shards"):
+            index(tmp_path, format="tfrecord", match="b*")
+        assert not (tmp_path / CLAIMS).exists()
+        index(tmp_path, format="tfrecord")
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".dlio-index", "a.tfrecord", NAME]
 
     def test_what_dlio_has_packed_needs_no_index(self, photos, tmp_path):
         dlio.pack(image_folder(photos), tmp_path / "out", engine="serial")
