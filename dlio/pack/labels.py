@@ -115,10 +115,10 @@ class LabelColumn:
         Refused is what is missing, what is no number where the others are, and a number where most others are names.
         """
         self._refuse_blanks()
-        numbers = [row for row, text in self._rows() if is_number(text)]
-        if 2 * len(numbers) >= len(self.texts) - len(self.refused):
+        num_numbers = sum(is_number(text) for _, text in self._rows())
+        if 2 * num_numbers >= len(self.texts) - len(self.refused):
             return self.numbers(), ()
-        for row in numbers:
+        for row in [row for row, text in self._rows() if num_numbers and is_number(text)]:
             self._refuse(row, "is a number, and most others are names")
         return self.classes()
 

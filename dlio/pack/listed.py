@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import SourceError, StorageError
+from dlio.errors import SourceError
+from dlio.files import storage_errors
 from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.labels import LabelColumn
+
+_MOST_KNOWN = 1 << 16  # labels of classes are fewer, measurements are hardly ever equal
 
 
 @dataclass(slots=True)
@@ -21,7 +24,7 @@ class Listed:
         path: the list.
         names: each file's path as written there.
         lines: the number of each one's line.
-        labels: the label or labels of each, as its source keeps them.
+        labels: the label or labels of each, as its source keeps them, hashable; equal ones are kept once.
         refused: the entries that cannot be packed, each with the reason; no others hold them.
     """
 
@@ -30,25 +33,30 @@ class Listed:
     lines: array[int] = field(default_factory=lambda: array("q"))
     labels: list[Any] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    _known: dict[object, object] = field(default_factory=dict)
 
     def add(self, line: int, name: str, label: object) -> None:
         """Adds an entry."""
         self.names.append(name)
         self.lines.append(line)
-        self.labels.append(label)
+        known = self._known.get(label)
+        if known is None and len(self._known) < _MOST_KNOWN:
+            self._known[label] = label
+        self.labels.append(label if known is None else known)
 
     def refuse_line(self, line: int, problem: str) -> None:
         """Notes that a line is no entry."""
         self.refused.append((f"line {line}", f"{self.path}, line {line}: {problem}"))
 
-    def refuse(self, reasons: Mapping[int, str]) -> list[int]:
-        """Takes out the entries numbered so, for these reasons, and returns the numbers of the others."""
+    def refuse(self, reasons: Mapping[int, str]) -> slice | list[int]:
+        """Takes out the entries numbered so, for these reasons, and returns the numbers of the others, or all."""
+        if not reasons:
+            return slice(None)
         kept = [row for row in range(len(self.names)) if row not in reasons]
         for row in sorted(reasons):
             self.refused.append((printable(self.names[row]) or f"line {self.lines[row]}", reasons[row]))
-        if reasons:
-            self.names, self.labels = [self.names[row] for row in kept], [self.labels[row] for row in kept]
-            self.lines = array("q", [self.lines[row] for row in kept])
+        self.names, self.labels = [self.names[row] for row in kept], [self.labels[row] for row in kept]
+        self.lines = array("q", [self.lines[row] for row in kept])
         return kept
 
     def refuse_names(self) -> None:
@@ -72,8 +80,8 @@ class Listed:
         ]
 
 
-def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a list in UTF-8, without their ends; only a newline ends a line.
+def read_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a list in UTF-8, without their ends; only a newline ends a line.
 
     Bytes that are no UTF-8 become surrogates, so that the names that hold them are refused one by one.
 
@@ -81,10 +89,9 @@ def read_lines(path: Path) -> list[str]:
         SourceError: it is empty.
         StorageError: it cannot be read.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
-    if not text:
+    line = None
+    with storage_errors("read", path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n").removesuffix("\r")
+    if line is None:
         raise SourceError(f"{path} is empty: expected a line for each image")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -78,11 +78,11 @@ class ChestXray14:
                 problem = f"{name!r} is in none of the folders images* of {self.root}: unpack all archives"
                 listed.refused.append((printable(name), problem))
             else:
-                listed.add(number, f"{folders[name]}/{name}", found)
+                listed.add(number, f"{folders[name]}/{name}", tuple(found))
         listed.refuse_names()
         labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
         for row, found in enumerate(listed.labels):
-            labels[row, found] = 1
+            labels[row, list(found)] = 1
         return image_file_listing(self.root, listed, labels, FINDINGS)
 
     def _findings(self) -> tuple[dict[str, list[int] | str], list[tuple[str, str]]]:

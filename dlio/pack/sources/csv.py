@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError, StorageError, UsageError
+from dlio.errors import SourceError, UsageError
+from dlio.files import storage_errors
 from dlio.pack.image_files import image_file_listing, image_file_reader, path_below
 from dlio.pack.keys import printable
 from dlio.pack.labels import stack
@@ -70,7 +71,8 @@ class CsvFile:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the file."""
-        header, rows = self._rows()
+        rows = self._rows()
+        header = self._header(next(rows, (1, []))[1])
         path_column = self.path_column or next((name for name in header if name.lower() in PATH_COLUMNS), header[0])
         named = tuple(name for name in header if name.lower() in LABEL_COLUMNS)[:1]
         label_columns = self.label_columns or named or tuple(name for name in header if name != path_column)
@@ -80,9 +82,11 @@ class CsvFile:
         listed = Listed(self.path)
         for line, row in rows:
             if len(row) == len(header):
-                listed.add(line, row[place], [row[number] for number in places])
+                listed.add(line, row[place], tuple(row[number] for number in places))
             else:
                 listed.refuse_line(line, f"{len(row)} columns, the header has {len(header)}")
+        if not listed.names and not listed.refused:
+            raise self._empty()
         listed.refuse_names()
         columns = listed.columns(label_columns)
         labels, class_names = columns[0].labels() if len(columns) == 1 else (stack(columns), label_columns)
@@ -93,23 +97,25 @@ class CsvFile:
             raise UsageError(f"{self.path} has no column {name!r}, only {', '.join(header)}")
         return header.index(name)
 
-    def _rows(self) -> tuple[list[str], list[tuple[int, list[str]]]]:
-        """Returns the header and the rows, each with the number of its line; what is no UTF-8 becomes surrogates."""
-        try:
-            with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-                reader = csv.reader(file)
-                header = next(reader, [])
-                rows = [(reader.line_num, row) for row in reader if row]
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
-        except csv.Error as error:
-            raise SourceError(f"{self.path}, line {reader.line_num}: it is no CSV file: {error}") from error
-        if not rows:
-            raise SourceError(f"{self.path} has no rows: expected a header and a line for each image")
-        self._check_header(header)
-        return [name.strip() for name in header], rows
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yields header and rows, each with the number of its line; what is no UTF-8 becomes surrogates."""
+        with (
+            storage_errors("read", self.path),
+            self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+        ):
+            reader = csv.reader(file)
+            try:
+                yield from ((reader.line_num, row) for row in reader if row)
+            except csv.Error as error:
+                raise SourceError(f"{self.path}, line {reader.line_num}: it is no CSV file: {error}") from error
 
-    def _check_header(self, header: list[str]) -> None:
+    def _empty(self) -> SourceError:
+        return SourceError(f"{self.path} has no rows: expected a header and a line for each image")
+
+    def _header(self, header: list[str]) -> list[str]:
+        """Returns the columns' names, without outer spaces."""
+        if not header:
+            raise self._empty()
         for number, name in enumerate(header):
             if printable(name) != name:
                 raise SourceError(f"{self.path}, line 1: the column's name {name!r} is no UTF-8: rename it")
@@ -118,6 +124,7 @@ class CsvFile:
             if os.path.isfile(path_below(str(self.root), name)):  # noqa: PTH113  a Path's raises on odd names
                 expected = "expected the columns' names, such as path,label: add them as the first line"
                 raise SourceError(f"{self.path}, line 1: {name!r} is a file: {expected}")
+        return [name.strip() for name in header]
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its label or labels."""

@@ -36,7 +36,7 @@ class LstFile:
         listed = Listed(self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
             cells = line.split("\t")
-            labels = cells[1:-1]
+            labels = tuple(cells[1:-1])
             if not labels:
                 problem = f"{len(cells)} columns, expected index, label and path with tabs between"
                 listed.refuse_line(number, problem)
