@@ -14,10 +14,11 @@ from contextlib import suppress
 
 from dlio.errors import DlioError, StorageError
 from dlio.manifest import File
-from dlio.stage.copy import Tally
+from dlio.stage.copy import BLOCK_BYTES, Tally
+from dlio.stage.new_file import page_buffer
 from dlio.stage.ring import Ring
 from dlio.stage.source import Source
-from dlio.stage.stream import BLOCK_BYTES, Block, OwnStream, Place, Sink
+from dlio.stage.stream import Block, OwnStream, Place, Sink
 
 _READERS = 4  # a source that answers late is asked for several blocks at once
 _READ_AHEAD = 4
@@ -55,7 +56,8 @@ class Passing:
         for _ in range(_POOL):
             self._pool.put(Block(self._pool))
         self._ahead: queue.Queue[Block] = queue.Queue(_READ_AHEAD)
-        self._sinks = [Sink(stream, place, tally) for stream in streams]
+        buffers = [page_buffer() for _ in range(_WRITERS)]
+        self._sinks = [Sink(stream, place, tally, buffers[node % _WRITERS]) for node, stream in enumerate(streams)]
         self._to_write: list[queue.Queue[tuple[int, Block] | None]] = [queue.Queue() for _ in range(_WRITERS)]
         self._over = threading.Event()
         self.problem: Exception | None = None

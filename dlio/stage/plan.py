@@ -21,13 +21,11 @@ def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[i
     Raises:
         UsageError: there are fewer nodes than copies.
     """
-    import numpy as np  # `stage` itself runs without it, and starts sooner
-
     check_copies(copies, num_nodes)
     held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
     placed: list[tuple[int, ...]] = [()] * len(sizes)
     rings = [tuple((node + step) % num_nodes for step in range(copies)) for node in range(num_nodes)]
-    for shard in np.argsort(np.negative(np.asarray(sizes, np.int64)), kind="stable").tolist():
+    for shard in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
         placed[shard] = rings[held[0] % num_nodes]
         heapq.heapreplace(held, held[0] + sizes[shard] * num_nodes)
     return placed

@@ -11,10 +11,10 @@ import json
 import os
 import sys
 import time
+from array import array
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
-
-import numpy as np
 
 from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage import ring
@@ -39,13 +39,12 @@ class MpiRing:
             LostError: a process did not come within ten minutes.
         """
         told = json.dumps(value).encode()
-        lengths = np.zeros(self.size, np.int32)
-        mine = np.array([len(told)], np.int32)
+        mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
         self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], ring.GATHER_SECONDS)
-        heard = bytearray(int(lengths.sum()))
-        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, lengths.tolist()])], ring.GATHER_SECONDS)
-        ends = np.cumsum(lengths).tolist()
-        return [json.loads(heard[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        ends = list(accumulate(lengths, initial=0))
+        heard = bytearray(ends[-1])
+        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], ring.GATHER_SECONDS)
+        return [json.loads(heard[start:end]) for start, end in pairwise(ends)]
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some; as `Ring` says."""

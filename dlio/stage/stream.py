@@ -6,7 +6,6 @@ the bytes that the node which read it still had to write, so that all nodes see 
 
 from __future__ import annotations
 
-import os
 import queue
 import struct
 import threading
@@ -15,20 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import IO
 
 from dlio import files
 from dlio.errors import DigestError
 from dlio.manifest import File
-from dlio.stage.copy import Tally, append_block
+from dlio.stage.copy import BLOCK_BYTES, Tally
 from dlio.stage.folder import StagedFolder
+from dlio.stage.new_file import NewFile
 from dlio.stage.source import Source
 
-BLOCK_BYTES = 4 << 20
 _HEADER = struct.Struct("=qqq")
 _LEFT_OFFSET = struct.calcsize("=qq")
 _REASON_BYTES = 4096
-_SYNC_BYTES = 256 << 20  # seconds even on a slow disk, and many times the blocks under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +122,12 @@ class OwnStream:
 class Sink:
     """Writes one stream's files, as far as this node lacks them; used by one thread at a time."""
 
-    def __init__(self, stream: Sequence[File], place: Place, tally: Tally) -> None:
+    def __init__(self, stream: Sequence[File], place: Place, tally: Tally, buffer: memoryview) -> None:
         self._files = iter(stream)
-        self._place, self._tally = place, tally
+        self._place, self._tally, self._buffer = place, tally, buffer
         self._file: File | None = None
-        self._left = self._unsynced = 0
-        self._target: IO[bytes] | None = None
+        self._left = 0
+        self._target: NewFile | None = None
         self._digest = files.new_hash(files.DEFAULT_DIGEST)
         self._next()
 
@@ -144,48 +141,33 @@ class Sink:
             piece, data = data[: self._left], data[self._left :]
             self._left -= len(piece)
             if self._target is not None and piece:
-                with files.storage_errors("write", Path(self._target.name)):
-                    append_block(self._target, piece)
-                    self._flush(self._target, self._file.num_bytes - self._left, len(piece))
+                with files.storage_errors("write", self._target.path):
+                    self._target.append(piece)
                 self._digest.update(piece)
                 self._tally.count(read=0, written=len(piece))
             if not self._left:
                 self._close(self._file)
                 self._next()
 
-    def _flush(self, target: IO[bytes], end: int, num_bytes: int) -> None:
-        """Has what was just written, up to `end`, brought to the disk, and waits for it now and then.
-
-        Else a large file's last fsync would take longer than a node may be silent. The advice starts the writing; what
-        is not on the disk yet stays in the page cache.
-        """
-        os.posix_fadvise(target.fileno(), end - num_bytes, num_bytes, os.POSIX_FADV_DONTNEED)
-        self._unsynced += num_bytes
-        if self._unsynced >= _SYNC_BYTES:
-            os.fdatasync(target.fileno())
-            self._unsynced = 0
-
     def _next(self) -> None:
         """Turns to the next file, and opens it if it is lacked here."""
         self._file = next(self._files, None)
         if self._file is None:
             return
-        self._left, self._unsynced = self._file.num_bytes, 0
+        self._left = self._file.num_bytes
         if self._place.aside is not None and self._file in self._place.missing:
             path = self._place.aside / self._file.name
             with files.storage_errors("create", path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)
-                self._target = path.open("ab", buffering=0)
+                self._target = NewFile(path, self._buffer)
             self._digest = files.new_hash(self._file.digest.partition(":")[0])
 
     def _close(self, file: File) -> None:
         """Verifies the file and gives it its name."""
         if self._target is None:
             return
-        path, final = Path(self._target.name), self._place.folder.path / file.name
-        with files.storage_errors("write", path), self._target as target:
-            os.fsync(target.fileno())
+        path, final = self._target.path, self._place.folder.path / file.name
+        with files.storage_errors("write", path):
+            self._target.close()
         self._target = None
         found = f"{file.digest.partition(':')[0]}:{self._digest.hexdigest()}"
         if found != file.digest:

@@ -8,9 +8,10 @@ import pytest
 
 from dlio.files import digest_file
 from dlio.manifest import File
-from dlio.stage import stream
+from dlio.stage import new_file
 from dlio.stage.copy import Tally
 from dlio.stage.folder import StagedFolder
+from dlio.stage.new_file import page_buffer
 from dlio.stage.stream import Place, Sink
 
 from .conftest import MiB
@@ -26,9 +27,9 @@ def test_files_with_holes_are_brought_to_the_disk_on_the_way(
     folder = StagedFolder(tmp_path / "local", "copy")
     folder.path.mkdir(parents=True)
     synced: list[int] = []
-    monkeypatch.setattr(stream, "_SYNC_BYTES", MiB)
-    monkeypatch.setattr(stream.os, "fdatasync", synced.append)
-    sink = Sink([file], Place(folder, frozenset([file]), tmp_path / "aside"), Tally())
+    monkeypatch.setattr(new_file, "_SYNC_BYTES", MiB)
+    monkeypatch.setattr(new_file.os, "fdatasync", synced.append)
+    sink = Sink([file], Place(folder, frozenset([file]), tmp_path / "aside"), Tally(), page_buffer())
     for block in blocks:
         sink.write(memoryview(block))
     assert len(synced) == 3

@@ -11,11 +11,11 @@ pool of blocks. Blocks of a file arrive in order, so it is digested as it arrive
 
 from __future__ import annotations
 
+import operator
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-
-import numpy as np
+from functools import reduce
 
 from dlio.claim import claimed
 from dlio.errors import DlioError, StorageError
@@ -147,10 +147,9 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
 def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]:
     """Returns the files that any node lacks, in the manifest's order."""
     wanted = set(missing)
-    mine = np.packbits(np.fromiter((file in wanted for file in files), np.bool_, len(files)))
-    told = [np.frombuffer(bytes.fromhex(bits), np.uint8) for bits in ring.gather(mine.tobytes().hex())]
-    lacked = np.unpackbits(np.bitwise_or.reduce(np.stack(told)), count=len(files))
-    return [file for file, flag in zip(files, lacked, strict=True) if flag]
+    mine = "0" + "".join("1" if file in wanted else "0" for file in files)
+    lacked = reduce(operator.or_, (int(bits, 16) for bits in ring.gather(f"{int(mine, 2):x}")))
+    return [file for file, flag in zip(files, f"{lacked:0{len(files)}b}", strict=False) if flag == "1"]
 
 
 def _raise_first(problems: Sequence[str], nodes: Sequence[str]) -> None:

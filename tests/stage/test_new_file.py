@@ -1,0 +1,45 @@
+"""Files that a broadcast writes past the page cache, piece by piece."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlio.stage.new_file import PAGE_BYTES, NewFile, page_buffer
+
+from .conftest import MiB
+
+BUFFER = page_buffer()
+sizes = st.lists(st.sampled_from([1, 7, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES + 1, 10_000, 4 * MiB]), max_size=5)
+
+
+@pytest.fixture(params=["direct", "refused"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a file system that takes O_DIRECT, and on one that does not."""
+    system_open = os.open
+
+    def refusing(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return system_open(path, flags, mode)
+
+    if request.param == "refused":
+        monkeypatch.setattr(os, "open", refusing)
+    return tmp_path
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes, st.booleans())
+def test_pieces_of_any_size_become_one_file(folder: Path, sizes: list[int], zeros: bool) -> None:
+    pieces = [bytes(size) if zeros and size % 2 == 0 else random.Random(size).randbytes(size) for size in sizes]
+    new = NewFile(folder / "below" / "file", BUFFER)
+    for piece in pieces:
+        new.append(memoryview(piece))
+    new.close()
+    assert new.path.read_bytes() == b"".join(pieces)
