@@ -39,8 +39,17 @@ class Progress:
         self._began = self._logged = time.monotonic()
 
     def start(self, total: int, num_shards: int = 0) -> None:
-        """Begins, with `total` units in `num_shards` to do; what was told before was done by an earlier run."""
-        self._total, self._num_shards = total, num_shards
+        """Begins, with `total` units in `num_shards` to do; what was told before was done by an earlier run.
+
+        Called once more it changes the total.
+        """
+        self._num_shards = num_shards
+        if self._total:
+            self._total = total
+            if self._bar is not None:
+                self._bar.total = total
+            return
+        self._total = total
         self._before, self._bytes = self._done, 0
         self._began = self._logged = time.monotonic()
         if not self._quiet and sys.stderr.isatty():

@@ -70,11 +70,13 @@ def stage(args: argparse.Namespace) -> int:
     A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
     With --json one process of each node prints an object: its first, and any other that had to copy in its place.
     """
+    from dlio.stage.ring import start_together
     from dlio.stage.run import run
     from dlio.stage.source import source_of
     from dlio.topology import Topology
 
     topology = Topology.from_env()
+    start_together(topology)
     source = source_of(args.dataset)
     manifest = source.manifest
     chosen = args.dest or _chosen_dest(args, manifest, topology)
@@ -82,7 +84,7 @@ def stage(args: argparse.Namespace) -> int:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
     with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
-        shown = _Shown(progress, manifest.num_bytes, topology)
+        shown = _Shown(progress, topology)
         staged, summary = run(
             source,
             args.dest,
@@ -91,6 +93,7 @@ def stage(args: argparse.Namespace) -> int:
             options=_options(args),
             allow_shared=args.allow_shared,
             report=shown.here,
+            expect=shown.expect,
             watch=shown.everywhere,
         )
     if args.json:
@@ -115,32 +118,40 @@ def _options(args: argparse.Namespace) -> Options:
 class _Shown:
     """What the progress shows: the bytes of all nodes where they are told, else those of this node, and says so."""
 
-    def __init__(self, progress: Progress, num_bytes: int, topology: Topology) -> None:
-        self._progress, self._num_bytes = progress, num_bytes
-        self._done: int | None = None  # of all nodes, once they have told
-        self._began = False
+    def __init__(self, progress: Progress, topology: Topology) -> None:
+        self._progress = progress
+        self._total = self._done = 0
+        self._tells_all = False
         if topology.num_nodes != 1:
             progress.note = "on this node"
 
+    def expect(self, num_bytes: int) -> None:
+        """Takes the bytes that this node lacks."""
+        if not self._tells_all:
+            self._begin(self._total + num_bytes)
+
     def here(self, num_bytes: int) -> None:
         """Takes the bytes written on this node."""
-        if self._done is not None:
-            return
-        if not self._began:
-            self._began = True
-            self._progress.start(self._num_bytes)
-        self._progress.advance(num_bytes, num_bytes)
+        if not self._tells_all:
+            self._go_on(self._done + num_bytes)
 
     def everywhere(self, nodes: Sequence[NodeProgress]) -> None:
         """Takes how far all nodes have come."""
+        self._tells_all = True
         total, left = sum(node.total_bytes for node in nodes), sum(node.left_bytes for node in nodes)
-        if self._done is None:
-            self._done = 0
-            self._progress.start(total)
         slowest = max(nodes, key=lambda node: node.left_bytes)
         self._progress.note = f"{len(nodes)} nodes, slowest {slowest.host} with {format_size(slowest.left_bytes)} left"
-        self._progress.advance(total - left - self._done, total - left - self._done)
-        self._done = total - left
+        self._begin(total)
+        self._go_on(total - left)
+
+    def _begin(self, total: int) -> None:
+        if total != self._total:
+            self._total = total
+            self._progress.start(total)
+
+    def _go_on(self, done: int) -> None:
+        self._progress.advance(done - self._done, done - self._done)
+        self._done = done
 
 
 @contextmanager

@@ -90,7 +90,10 @@ def fill(
         with files.storage_errors("look at", folder.path):
             missing = [file for file in wanted if not folder.has(file)]
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
-        make_room(folder, sum(file.num_bytes for file in missing) - begun, len(missing))
+        lacked = sum(file.num_bytes for file in missing) - begun
+        make_room(folder, lacked, len(missing))
+        if job.expect:
+            job.expect(lacked)
         copy_files(job.source, Copying(aside, folder.path, create), missing, tally)
 
 

@@ -34,7 +34,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """How far one of the nodes of a broadcast has come.
+    """How far one of several nodes has come.
 
     Attributes:
         host: its host name.
@@ -57,8 +57,9 @@ class Job:
         topology: this process among those of the job.
         options: what was asked of the strategy.
         report: called with the number of bytes written since the last call, from several threads, one at a time.
-        watch: called in every round of a broadcast with how far each node has come, before its first byte for the
-            first time.
+        expect: called with the number of bytes that this node lacks, before they are copied.
+        watch: called every now and then with how far each node has come, where the nodes can tell each other; in a
+            broadcast on all nodes, else on rank 0, from a thread of its own, instead of `expect` and `report`.
     """
 
     source: Source
@@ -66,6 +67,7 @@ class Job:
     topology: Topology
     options: Options = Options()
     report: Callable[[int], None] | None = None
+    expect: Callable[[int], None] | None = None
     watch: Callable[[Sequence[NodeProgress]], None] | None = None
 
     @property

@@ -6,6 +6,7 @@ by MASTER_ADDR and MASTER_PORT only, as those of torchrun do.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ def world(topology: Topology) -> AbstractContextManager[Ring]:
         LauncherError: the processes that the launcher started do not find each other.
         LostError: they do no more.
     """
-    if _meets_at_master(topology):
+    if meets_at_master(topology):
         from dlio.stage.ring_gloo import torch_world
 
         return torch_world(topology)
@@ -96,7 +97,14 @@ def can_exchange(topology: Topology) -> bool:
     return launched and importlib.util.find_spec("mpi4py") is not None
 
 
-def _meets_at_master(topology: Topology) -> bool:
+def start_together(topology: Topology) -> None:
+    """Starts MPI where `can_exchange`; to be called before any process may fail, since its start waits for all."""
+    if can_exchange(topology):
+        importlib.import_module("mpi4py.MPI")
+
+
+def meets_at_master(topology: Topology) -> bool:
+    """Returns whether the processes know each other by MASTER_ADDR and MASTER_PORT."""
     if not (os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT")):
         return False
     under_srun = topology.launcher == "slurm" and not any(name in os.environ for name in _PMI_VARIABLES)

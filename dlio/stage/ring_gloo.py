@@ -126,18 +126,21 @@ class GlooRing:
         """Returns the places that do not answer a roll call.
 
         Gloo tells the neighbours of a dead process at once and the others when their waiting is over, so all answer
-        within the same time after the block that did not come.
+        within the same time after the block that did not come. Who has passed on its last block already does not, but
+        has a heartbeat.
         """
         missing = set(range(self.size)) - {self.rank}
         here = f"{self._name}/here"
         try:
             self._live.call("set", f"{here}/{self.rank}", "")
+            beats = {place: self._live.beat(self._members[place]) for place in missing}
             while missing and time.monotonic() - started < ring.LOST_SECONDS + ring.ROLL_CALL_SECONDS:
                 missing -= {place for place in missing if self._live.call("check", [f"{here}/{place}"])}
                 time.sleep(_LAST_POLL_SECONDS)
+            silent = {place for place in missing if self._live.beat(self._members[place]) == beats[place]}
         except ring.LostError:
             return [0] if 0 in missing else sorted(missing)  # the store is on the node of place 0
-        return sorted(missing)
+        return sorted(silent or missing)
 
 
 @contextmanager
@@ -149,14 +152,25 @@ def torch_world(topology: Topology) -> Iterator[GlooRing]:
         LauncherError: there is no store at MASTER_ADDR.
         LostError: the store does not answer.
     """
-    serves = topology.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], serves, os.getpid())
-    prefix = f"dlio/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_worlds)}"
-    live = LiveStore(_distributed().PrefixStore(prefix, store), topology.rank, topology.world_size)
+    live = LiveStore(job_store(topology, str(next(_worlds))), topology.rank, topology.world_size)
     try:
         yield GlooRing(live, "all", range(topology.world_size))
     finally:
-        live.leave(serves)
+        live.leave(_serves(topology))
+
+
+def job_store(topology: Topology, name: str) -> Any:
+    """Returns the part called `name` of the store at MASTER_ADDR.
+
+    Raises:
+        MissingPackageError, LauncherError: as `torch_world` says.
+    """
+    store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], _serves(topology), os.getpid())
+    return _distributed().PrefixStore(f"dlio/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}", store)
+
+
+def _serves(topology: Topology) -> bool:
+    return topology.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
 @cache
@@ -199,7 +213,7 @@ def _distributed() -> Any:
     try:
         return importlib.import_module("torch.distributed")
     except ImportError as error:
-        raise missing_package("torch", "torch", "the strategy broadcast without MPI") from error
+        raise missing_package("torch", "torch", "talking to the other nodes without MPI") from error
 
 
 def _address_towards_master() -> str:

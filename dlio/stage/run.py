@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from dlio.errors import StorageError, UsageError
 from dlio.manifest import Manifest
 from dlio.stage import strategies
+from dlio.stage.board import seen_by_rank_0
 from dlio.stage.decide import check_local, decide
 from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
@@ -59,9 +61,10 @@ def run(
     options: Options = _NO_OPTIONS,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
+    expect: Callable[[int], None] | None = None,
     watch: Callable[[Sequence[NodeProgress]], None] | None = None,
 ) -> tuple[Manifest, Summary]:
-    """Returns the staged manifest and the summary; everything else is as in `dlio.stage`, `watch` as in `Job`.
+    """Returns the staged manifest and the summary; `expect` and `watch` are as in `Job`, the rest as in `dlio.stage`.
 
     A local folder that was chosen here and fills up meanwhile is given back, and the next one with room is taken,
     unless all nodes copy together.
@@ -75,15 +78,15 @@ def run(
     source = source_of(dataset)
     manifest = source.manifest
     topology = topology or Topology.from_env()
+    job = Job(source, Path(dest or "").absolute(), topology, options, report, expect, watch)
     if dest is not None:
-        job = Job(source, Path(dest).absolute(), topology, options, report, watch)
         return _carry_out(job, strategy, allow_shared, started)
     full: list[Path] = []
     while True:
         dest, system = choose_dest(manifest, topology, strategy=strategy, copies=options.copies, without=full)
         _log.log(logging.WARNING if full else logging.INFO, "staging to %s, on %s", dest, system)
         try:
-            return _carry_out(Job(source, dest, topology, options, report, watch), strategy, allow_shared, started)
+            return _carry_out(replace(job, dest=dest), strategy, allow_shared, started)
         except StorageError as error:
             together = strategy == "broadcast" or (strategy == "auto" and can_exchange(topology))
             if together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -101,7 +104,9 @@ def _carry_out(job: Job, strategy: str, allow_shared: bool, started: float) -> t
         decision = decide(manifest, dest, topology, options.epochs)
         strategy, job = decision.strategy, replace(job, options=replace(options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
-    outcome = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out(job)
+    carry_out = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out
+    with seen_by_rank_0(job) if strategy != "broadcast" else nullcontext(job) as seen:
+        outcome = carry_out(seen)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),
         content_id=manifest.content_id,

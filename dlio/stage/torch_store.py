@@ -78,6 +78,14 @@ class LiveStore:
             self._gone = ring.LostError([0], f"the store on its node does not answer: {error}")
             raise self._gone from error
 
+    def beat(self, rank: int) -> int:
+        """Returns how often the heart of a process has beaten.
+
+        Raises:
+            LostError: as `call` says.
+        """
+        return int(self.call("add", f"beat/{rank}", 0))
+
     def silent(self, ranks: Iterable[int]) -> list[int]:
         """Returns which processes have had no heartbeat for `LOST_SECONDS` while this one asked; one must have come.
 
@@ -86,7 +94,7 @@ class LiveStore:
         """
         found = []
         for rank in ranks:
-            beat, now = self.call("add", f"beat/{rank}", 0), time.monotonic()
+            beat, now = self.beat(rank), time.monotonic()
             last, since = self._seen.get(rank, (0, now))
             if beat != last:
                 self._seen[rank] = (beat, now)

@@ -1,5 +1,7 @@
 """One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [FAULT]`, started by mpiexec or gloo_ranks.py.
 
+STRATEGY in the environment names another strategy.
+
 FAULT is `hang` or `full`, on node1, or `stop first|last HOST`: that host falls silent in its first or last fsync.
 """
 
@@ -17,7 +19,7 @@ from pathlib import Path
 
 from dlio.errors import DlioError
 from dlio.manifest import Manifest
-from dlio.stage import ring
+from dlio.stage import board, ring
 from dlio.stage.job import NodeProgress
 from dlio.stage.run import run
 from dlio.topology import Topology
@@ -26,6 +28,7 @@ dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
 (Path(log) / f"{rank}.pid").write_text(str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
+board.FIRST_SECONDS, board.BEAT_SECONDS = 0.1, 0.05
 ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
 written, sync = 0, os.fsync
 
@@ -60,7 +63,10 @@ def watch(nodes: Sequence[NodeProgress]) -> None:
 
 
 try:
-    _, summary = run(dataset, Path(dest) / host, strategy="broadcast", report=report, watch=watch)
+    topology = Topology.from_env()
+    ring.start_together(topology)
+    strategy = os.environ.get("STRATEGY", "broadcast")
+    _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
     found: dict[str, object] = asdict(summary) | {"watched": watched}
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}

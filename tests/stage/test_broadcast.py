@@ -109,6 +109,30 @@ def test_every_node_sees_how_far_all_have_come(dataset: Manifest, any_cluster: C
     assert lefts == sorted(lefts, reverse=True)
 
 
+def test_rank_0_sees_how_far_all_have_come_that_copy_for_themselves(
+    dataset: Manifest, any_cluster: Cluster, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATEGY", "replicate")
+    reports = any_cluster.run(slow_source(dataset.root, "--bandwidth", "40"), 2)
+    watched = reports["node0.0"]["watched"]
+    assert sorted(watched[-1]) == [["node0", dataset.num_bytes, 0], ["node1", dataset.num_bytes, 0]]
+    assert reports["node1.1"]["watched"] == []
+
+
+def test_rank_0_waits_for_the_progress_of_a_lost_node_no_longer_than_for_a_block(
+    dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATEGY", "replicate")
+    monkeypatch.setenv("LOST_SECONDS", "1")
+    running = any_cluster.start(dataset.root, 2, fault="hang")
+    while "node0.0" not in any_cluster.reports():
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.02)
+    os.kill(int((any_cluster.log / "1.pid").read_text()), signal.SIGKILL)
+    running.communicate()
+    assert_staged(any_cluster.staged(dataset, 0), dataset)
+
+
 def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
     source = write_dataset(tmp_path / "many", [number % 7 * 1000 for number in range(300)])
     cluster.run(source.root, 3)
@@ -240,7 +264,8 @@ def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
     running.communicate()
     reports = cluster.reports()
     assert sorted(reports) == [f"node{rank}.{rank}" for rank in range(3) if rank != lost]
-    assert all(f"lost in the middle of the broadcast: node{lost} (" in report["error"] for report in reports.values())
+    errors = [report.get("error", "none") for report in reports.values()]
+    assert all(f"lost in the middle of the broadcast: node{lost} (" in error for error in errors), errors
 
 
 def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:

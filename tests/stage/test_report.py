@@ -31,7 +31,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFixture, logged: None) -> None:
     with Progress("stage", unit="bytes", quiet=False) as progress:
-        shown = _Shown(progress, 100, node(0, 2))
+        shown = _Shown(progress, node(0, 2))
         shown.everywhere([NodeProgress("node0", 100, 100), NodeProgress("node1", 100, 100)])
         shown.here(7)  # is among what the nodes tell
         shown.everywhere([NodeProgress("node0", 100, 40), NodeProgress("node1", 100, 90)])
@@ -41,7 +41,9 @@ def test_the_progress_of_all_nodes_names_the_slowest(caplog: pytest.LogCaptureFi
 
 def test_the_progress_of_one_of_several_nodes_says_so(caplog: pytest.LogCaptureFixture, logged: None) -> None:
     with Progress("stage", unit="bytes", quiet=False) as progress:
-        _Shown(progress, 100, node(0, 2)).here(30)
+        shown = _Shown(progress, node(0, 2))
+        shown.expect(100)
+        shown.here(30)
     assert "30.0 of 100B, on this node, " in caplog.messages[0]
 
 
