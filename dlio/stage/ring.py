@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from dlio.errors import StorageError
@@ -18,7 +18,8 @@ from dlio.topology import Topology
 
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a node that is silent for so long does not come back
 ROLL_CALL_SECONDS = 3.0
-GATHER_SECONDS = 600.0  # for nodes to come at all; what one does between two gatherings, such as fsync, takes seconds
+ARRIVAL_SECONDS = 180.0  # for nodes to come at all, with Python loaded from a file system that all ask at once
+GATHER_SECONDS = 600.0  # for nodes that live; what one does between two gatherings, such as fsync, takes seconds
 
 # Under srun, an MPI that does not understand srun's --mpi kills the job when it is imported, so there it is not tried
 # unless a broadcast is asked for.
@@ -42,7 +43,8 @@ class Ring(Protocol):
         """Returns the values of all processes, by place; every process calls it. Values are what JSON can say.
 
         Raises:
-            LostError: as `shift` says, where the transport can tell: MPI's launcher ends the job instead.
+            LostError: as `shift` says, or a process did not come within `ARRIVAL_SECONDS` (of MPI, which starts all
+                together, within `GATHER_SECONDS`).
         """
 
     def among(self, ranks: Sequence[int]) -> Ring | None:
@@ -85,7 +87,7 @@ def world(topology: Topology) -> AbstractContextManager[Ring]:
         return torch_world(topology)
     from dlio.stage.ring_mpi import mpi_world
 
-    return nullcontext(mpi_world(topology))
+    return mpi_world(topology)
 
 
 def can_exchange(topology: Topology) -> bool:

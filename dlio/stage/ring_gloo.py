@@ -53,7 +53,7 @@ class GlooRing:
         """Returns the values of all; as `Ring` says. A process without heartbeat is waited for no longer than a block.
 
         Raises:
-            LostError: a process is lost, or did not come within ten minutes.
+            LostError: a process is lost, or did not come in time.
         """
         number, pause = next(self._gatherings), _FIRST_POLL_SECONDS
         keys = [f"{self._name}/{number}/{place}" for place in range(self.size)]
@@ -82,6 +82,10 @@ class GlooRing:
         if places:
             self._live.call("set", verdict, json.dumps(places))
             raise self._lost(places, f"no heartbeat for {ring.LOST_SECONDS:.0f} s")
+        absent = [place for place in missing if not self._live.beat(self._members[place])]
+        if absent and seconds > ring.ARRIVAL_SECONDS:
+            problem = f"did not come within {ring.ARRIVAL_SECONDS:.0f} s; start dlio stage in every process"
+            raise self._lost(absent, problem)
         if seconds > ring.GATHER_SECONDS:
             raise self._lost(missing, f"no word for {ring.GATHER_SECONDS:.0f} s")
 

@@ -12,16 +12,18 @@ import os
 import sys
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import Any
 
 from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage import ring
+from dlio.stage.mpi_heart import MpiHeart
 from dlio.topology import Topology
 
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
-_BLOCK_TAG, _ROLL_CALL_TAG = 1, 2
+_BLOCK_TAG = 1
 
 
 class MpiRing:
@@ -31,13 +33,11 @@ class MpiRing:
         self._communicator = communicator
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
+        self._heart = MpiHeart(communicator)
+        self._rings: list[MpiRing] = []
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all; as `Ring` says.
-
-        Raises:
-            LostError: a process did not come within ten minutes.
-        """
+        """Returns the values of all; as `Ring` says."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
         self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], ring.GATHER_SECONDS)
@@ -52,7 +52,8 @@ class MpiRing:
 
         inside = self.rank in ranks
         communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
-        return MpiRing(communicator) if inside else None
+        self._rings += [MpiRing(communicator)] if inside else []
+        return self._rings[-1] if inside else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
         """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
@@ -66,51 +67,42 @@ class MpiRing:
         """Waits until all requests that `begin` makes are done.
 
         Raises:
-            LostError: they are not done after so many seconds, or a process is gone.
+            LostError: a process is gone, or they are not done after so many seconds though all others live.
         """
         from mpi4py import MPI
 
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
+        looked = started
         try:
             requests = begin()
-            while not MPI.Request.Testall(requests):
-                if time.monotonic() - started > seconds:
-                    raise TimeoutError(f"no word for {seconds:.0f} s")
+            while not MPI.Request.Testall(requests) and not self._heart.lost:
+                now = time.monotonic()
+                if now - looked >= ring.LOST_SECONDS:
+                    if self._heart.find_lost() or now - started >= seconds:
+                        raise TimeoutError(f"no word for {now - started:.0f} s")
+                    looked = now
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
+            if self._heart.lost:
+                raise TimeoutError("as another node found")
         except (TimeoutError, MPI.Exception) as error:
             self.leave()
-            raise ring.LostError(self._missing(), str(error)) from error
+            raise ring.LostError(self._heart.lost or self._heart.find_lost(), str(error)) from error
 
     def leave(self, exit_code: int = StorageError.exit_code) -> None:
         """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
         atexit.register(_leave, exit_code)
 
-    def _missing(self) -> list[int]:
-        """Returns the places that do not answer a roll call; every survivor calls it at about the same time."""
-        from mpi4py import MPI
-
-        missing = set(range(self.size)) - {self.rank}
-        sent, buffers = [], {rank: bytearray(1) for rank in missing}
-        for rank in tuple(missing):
-            try:
-                sent.append(self._communicator.Isend(b"h", rank, _ROLL_CALL_TAG))
-            except MPI.Exception:
-                continue
-        heard = {rank: self._communicator.Irecv(buffers[rank], rank, _ROLL_CALL_TAG) for rank in missing}
-        started = time.monotonic()
-        while missing and time.monotonic() - started < ring.ROLL_CALL_SECONDS:
-            for rank in tuple(missing):
-                try:
-                    missing -= {rank} if heard[rank].Test() else set()
-                except MPI.Exception:
-                    continue
-            time.sleep(_LAST_POLL_SECONDS)
-        return sorted(missing)
+    def close(self) -> None:
+        """Ends the threads of this ring and of those made of it."""
+        for inner in self._rings:
+            inner.close()
+        self._heart.stop()
 
 
-def mpi_world(topology: Topology) -> MpiRing:
-    """Returns all processes of the MPI job.
+@contextmanager
+def mpi_world(topology: Topology) -> Iterator[MpiRing]:
+    """Yields all processes of the MPI job.
 
     Raises:
         MissingPackageError: mpi4py is not installed.
@@ -120,14 +112,18 @@ def mpi_world(topology: Topology) -> MpiRing:
         from mpi4py import MPI
     except ImportError as error:
         raise missing_package("mpi4py", "mpi", "the strategy broadcast") from error
-    everyone = MpiRing(MPI.COMM_WORLD)
-    if (everyone.rank, everyone.size) != (topology.rank, topology.world_size):
+    world = MPI.COMM_WORLD
+    if (world.rank, world.size) != (topology.rank, topology.world_size):
         raise LauncherError(
-            f"MPI sees process {everyone.rank} of {everyone.size}, the launcher {topology.launcher} says "
+            f"MPI sees process {world.rank} of {world.size}, the launcher {topology.launcher} says "
             f"{topology.rank} of {topology.world_size}: start with mpiexec, or with an srun --mpi that this MPI "
             "understands"
         )
-    return everyone
+    everyone = MpiRing(world)
+    try:
+        yield everyone
+    finally:
+        everyone.close()
 
 
 def _leave(exit_code: int) -> None:

@@ -2,7 +2,8 @@
 
 STRATEGY in the environment names another strategy.
 
-FAULT is `hang` or `full`, on node1, or `stop first|last HOST`: that host falls silent in its first or last fsync.
+FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last HOST`: that host falls silent in its first or last
+fsync.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ host, rank = socket.gethostname(), Topology.from_env().rank
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 board.FIRST_SECONDS, board.BEAT_SECONDS = 0.1, 0.05
 ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+ring.ARRIVAL_SECONDS = ring.LOST_SECONDS
+if host == "node1" and fault == ["absent"]:
+    sys.exit()
 written, sync = 0, os.fsync
 
 

@@ -250,13 +250,12 @@ def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
 
 @pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("last", 1), ("last", 0)])
 def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
-    tmp_path: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
+    dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
     """Before the first block and after the last one; node 0 takes the store with it."""
-    pytest.importorskip("torch")
     monkeypatch.setenv("LOST_SECONDS", "4")
-    cluster = Cluster(tmp_path, "gloo")
-    running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}")
+    cluster = any_cluster
+    running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}", options=("-disable-auto-cleanup",))
     while len(cluster.reports()) < 2:
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
@@ -266,6 +265,19 @@ def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
     assert sorted(reports) == [f"node{rank}.{rank}" for rank in range(3) if rank != lost]
     errors = [report.get("error", "none") for report in reports.values()]
     assert all(f"lost in the middle of the broadcast: node{lost} (" in error for error in errors), errors
+
+
+def test_a_process_that_never_comes_is_named(
+    tmp_path: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("LOST_SECONDS", "2")
+    cluster = Cluster(tmp_path, "gloo")
+    cluster.start(dataset.root, 3, fault="absent").communicate()
+    errors = [report["error"] for report in cluster.reports().values()]
+    assert len(errors) == 2
+    assert all("places [1] in the ring are lost" in error for error in errors), errors
+    assert any("did not come within 2 s; start dlio stage in every process" in error for error in errors), errors
 
 
 def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:
