@@ -39,9 +39,9 @@ def stage(
 
     Args:
         dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
-        dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`, or beside another
-            user's copy of that name: only copies of this user and whole ones of root are used. By default the first
-            of the node's local folders that has it or has room for it (dlio/stage/destination.py).
+        dest: a folder on node-local storage; the data set comes to lie in `dest/dlio/<content id>`, or below
+            `dest/dlio-u<uid>` where that folder or copy is another user's: only root's are relied on. By default the
+            first of the node's local folders that has it or has room for it (dlio/stage/destination.py).
         strategy: the name of a module of `dlio.stage.strategies`, or "auto" (dlio/stage/decide.py).
         topology: this process's place in the job; by default what its launcher tells.
         copies: how many nodes hold each shard, for the strategy partition.

@@ -17,7 +17,7 @@ from dlio.claim import forget, is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME
-from dlio.stage.folder import StagedFolder
+from dlio.stage.folder import OWN, StagedFolder, is_safe, own_dest
 from dlio.stage.lease import drop, job_name, leases, take
 from dlio.stage.source import is_url, source_of
 
@@ -125,7 +125,8 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
         StorageError: a copy cannot be removed.
     """
     removed = []
-    for folder in [Path(dest).absolute()] if dest is not None else _places():
+    places = [Path(dest).absolute()] if dest is not None else _places()
+    for folder in (each for place in places for each in _with_own(place)):
         if not keep:
             _give_back(folder / "dlio")
         for copy in copies(folder):
@@ -157,7 +158,8 @@ def _sweep(dest: Path) -> None:
         if leftover.lstat().st_uid == os.geteuid():
             _discard(StagedFolder(dest, leftover.name))
     below = (folder for pattern in (".claims/*/*", ".claims/*", ".leases/*") for folder in cache.glob(pattern))
-    for folder in (*below, cache / ".claims", cache / ".leases", cache):
+    own = [dest] if dest.name.startswith(OWN) else []
+    for folder in (*below, cache / ".claims", cache / ".leases", cache, *own):
         try:
             folder.rmdir()
         except OSError:
@@ -196,10 +198,11 @@ def _candidates(dest: Path, content_id: str) -> tuple[list[StagedFolder], list[S
     """
     trusted: list[StagedFolder] = []
     others: list[StagedFolder] = []
-    for path in sorted((dest / "dlio").glob(f"{content_id}*")):
-        if (path / NAME).exists():
-            ours = path.lstat().st_uid in (os.geteuid(), 0)
-            (trusted if ours else others).append(StagedFolder(dest, path.name))
+    for place in (dest, own_dest(dest)):
+        for path in sorted((place / "dlio").glob(f"{content_id}*")):
+            folder = StagedFolder(place, path.name)
+            if folder.has_manifest():
+                (trusted if is_safe(folder, os.geteuid()) else others).append(folder)
     return trusted, others
 
 
@@ -209,3 +212,8 @@ def _named_places() -> Sequence[Path]:
 
 def _places() -> list[Path]:
     return [*_named_places(), *(folder.absolute() for _, folder in local_folders())]
+
+
+def _with_own(dest: Path) -> list[Path]:
+    """Returns `dest` and what users have in its place: this user, or all of them for root."""
+    return [dest, *sorted(dest.glob(f"{OWN}*" if os.geteuid() == 0 else own_dest(dest).name))]

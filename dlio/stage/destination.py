@@ -12,6 +12,7 @@ from dlio.sizes import format_size
 from dlio.stage import model
 from dlio.stage.cache import copies as copies_at
 from dlio.stage.decide import machine_of
+from dlio.stage.folder import own_dest
 from dlio.topology import Topology
 
 
@@ -31,7 +32,8 @@ def choose_dest(
         raise UsageError("the strategy stripe needs DEST: name a folder on the shared file system")
     folders = [path for path in (folder.absolute() for _, folder in local_folders()) if path not in without]
     for folder in folders:
-        if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in copies_at(folder)):
+        found = [*copies_at(folder), *copies_at(own_dest(folder))]
+        if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in found):
             return folder, filesystem_of(folder)
     rooms = {folder: machine_of(manifest, folder, topology).free_bytes for folder in folders}
     needed = _bytes_per_node(manifest, topology, strategy, copies)

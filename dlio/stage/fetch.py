@@ -38,8 +38,8 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         StorageError: no room, no permission, an input/output error, or the copier of this node failed.
     """
     check_names(manifest)
-    open_up(job.dest)
     folder = folder_for_us(job.dest, copy, wanted)
+    open_up(folder.dest)
     staged = replace(manifest, root=folder.path)
     lease.take(folder)
     if folder.holds(wanted):

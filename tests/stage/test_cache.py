@@ -22,7 +22,7 @@ from dlio.owner import Owner
 from dlio.stage.cache import clean, copies, is_in_use, resolve
 from dlio.stage.decide import preview
 from dlio.stage.fetch import residue_removed
-from dlio.stage.folder import StagedFolder
+from dlio.stage.folder import StagedFolder, open_up
 from dlio.stage.lease import Lease, job_name, leases, take
 
 from .conftest import Forked, MiB, assert_staged, write_dataset
@@ -236,7 +236,8 @@ def as_user(uid: int, function: Callable[[], object]) -> int:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
-def test_what_another_user_made_is_not_relied_on(dataset: Manifest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("the_folder_is", ["root's", "another user's"])
+def test_what_another_user_made_is_not_relied_on(dataset: Manifest, tmp_path: Path, the_folder_is: str) -> None:
     open_to_all(tmp_path)
     dest = tmp_path / "tmp"
 
@@ -247,7 +248,7 @@ def test_what_another_user_made_is_not_relied_on(dataset: Manifest, tmp_path: Pa
 
     def careful() -> None:
         staged = dlio.stage(dataset, dest)
-        assert staged.root.name == f"{dataset.content_id}-u2002"
+        assert staged.root == dest / "dlio-u2002" / "dlio" / dataset.content_id
         assert_staged(staged, dataset)
         assert dlio.stage(dataset, dest).root == staged.root
         assert preview(dataset, dest, strategy="auto").path == str(staged.root)
@@ -255,9 +256,13 @@ def test_what_another_user_made_is_not_relied_on(dataset: Manifest, tmp_path: Pa
             os.environ[name] = str(dest)
             assert resolve(dataset.root) == staged.root
 
+    if the_folder_is == "root's":
+        open_up(dest)
     assert as_user(2001, hostile) == 0
     assert as_user(2002, careful) == 0
-    assert dlio.stage(dataset, dest).root.name == f"{dataset.content_id}-u0"
+    assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0"
+    clean(dest)
+    assert not list(dest.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
@@ -298,10 +303,10 @@ def test_both_names_taken_by_another_user(dataset: Manifest, tmp_path: Path) -> 
 
     def squat() -> None:
         dlio.stage(dataset, tmp_path / "tmp")
-        (tmp_path / "tmp" / "dlio" / f"{dataset.content_id}-u2002").mkdir()
+        (tmp_path / "tmp" / "dlio-u2002").mkdir()
 
     def careful() -> None:
-        with pytest.raises(StorageError, match="-u2002 is another user's"):
+        with pytest.raises(StorageError, match="dlio-u2002 is another user's"):
             dlio.stage(dataset, tmp_path / "tmp")
 
     assert as_user(2001, squat) == 0

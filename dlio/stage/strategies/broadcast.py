@@ -96,8 +96,8 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
     """Returns what this node lacks, claimed for this process, and why that failed: others must not wait for it."""
     files = all_files(job.manifest)
     try:
-        open_up(job.dest)
         folder = folder_for_us(job.dest, folder.copy, files)
+        open_up(folder.dest)
         lease.take(folder)
         claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
         if claim is None:

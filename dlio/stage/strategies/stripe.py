@@ -39,7 +39,7 @@ def carry_out(job: Job) -> Outcome:
     staged = replace(job.manifest, root=whole.path)
     if whole.holds(all_files(job.manifest)):
         return Outcome(staged)
-    open_up(job.dest)
+    open_up(whole.dest)
     laid_out = layouts(job)
     create = _creator(job, laid_out)
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
