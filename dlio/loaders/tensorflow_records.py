@@ -28,7 +28,7 @@ from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
-from dlio.loaders.tensorflow_images import decode
+from dlio.loaders.tensorflow_images import decode_batch
 from dlio.sample import Field
 from dlio.shards import checked_files
 
@@ -109,12 +109,18 @@ def batches(plan: Plan, epoch: int = 0) -> tf.data.Dataset:
         lambda *columns: _parse(plan, *columns), num_parallel_calls=tf.data.AUTOTUNE
     )
     if plan.samples.transform is None:
-        return parsed.map(lambda image, window, flip, *rest: (image, *rest))
-    decoded = parsed.unbatch().map(
-        lambda image, window, flip, *rest: (decode(image, window, flip, plan.samples.transform.output_size), *rest),
-        num_parallel_calls=tf.data.AUTOTUNE,
+        return parsed.map(lambda encoded, numbers, *rest: (encoded[0], *rest))
+    pixels = plan.samples.transform.output_size
+    decoded = parsed.interleave(
+        lambda encoded, numbers, *rest: decode_batch(encoded, numbers, pixels, plan.samples.damage).map(
+            lambda images: (images, *rest)
+        ),
+        cycle_length=2,
+        num_parallel_calls=2,
+        deterministic=True,
     )
-    return decoded.batch(plan.batch_size, drop_remainder=drops)
+    size = plan.batch_size if drops else None
+    return decoded.map(lambda *columns: tuple(tf.ensure_shape(each, (size, *each.shape[1:])) for each in columns))
 
 
 def _next_epoch(plan: Plan, counter: Iterator[int]) -> Iterator[Any]:
@@ -173,7 +179,7 @@ def _refuse_empty(plan: Plan, numbers: tf.Tensor, records: tf.Tensor) -> tf.Tens
 
 
 def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor) -> Any:
-    """Returns images, windows, flips, labels, and, where the epoch ends by masking, weights, of a batch."""
+    """Returns (images, windows, flips), numbers, labels, and, where the epoch ends by masking, weights, of a batch."""
     schema = plan.samples.schema
     names = _feature_names(plan.samples)
     label = schema[LABEL]
@@ -190,7 +196,7 @@ def _parse(plan: Plan, positions: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tens
     if schema.label_offset:
         labels -= tf.cast(schema.label_offset, label.dtype)
     valid = positions < int(plan.steps(0).order.lane_sizes[plan.steps(0).share.lanes[0]])
-    return images, windows, flips, labels, *((tf.cast(valid, tf.float32),) if plan.end is End.MASK else ())
+    return (images, windows, flips), numbers, labels, *((tf.cast(valid, tf.float32),) if plan.end is End.MASK else ())
 
 
 def _feature_names(samples: PackedSamples) -> dict[str, str]:

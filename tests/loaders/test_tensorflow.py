@@ -208,6 +208,21 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
             list(dataset(manifest, 2, transform=Resize(8), **PLACE))
 
 
+def test_a_jpeg_whose_body_tensorflow_cannot_decode_is_named(tmp_path: Path) -> None:
+    """Its record is sound, its header too; in its middle begins a table that is none."""
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    jpeg = tf.io.encode_jpeg(pixels).numpy()
+    middle = len(jpeg) // 2
+    broken = jpeg[:middle] + b"\xff\xc4" + jpeg[middle + 2 :]
+    schema = Schema.of({"image": "bytes", "label": "int64"})
+    samples = [Sample(f"s{i}", {"image": broken if i == 5 else jpeg, "label": i}) for i in range(8)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=2)
+    batches = iter(dataset(manifest, 4, transform=Resize(8), **PLACE))
+    assert next(batches)[1].numpy().tolist() == [0, 1, 2, 3]
+    with pytest.raises(tf.errors.OpError, match=r"shard-00001.tfrecord, record 1, offset \d+: sample 's5': TensorFlow"):
+        next(batches)
+
+
 def flip_a_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
