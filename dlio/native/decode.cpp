@@ -90,7 +90,7 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
 void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {
   Kept<Workspace> work;
   const std::optional<Frame> frame = parse_frame(jpeg);
-  if (libjpeg_takes_our_decoder() && is_crop_ready(jpeg, frame, work->begins)) {
+  if (libjpeg_takes_our_decoder() && frame && find_intervals(jpeg, *frame, work->begins)) {
     decode_window(jpeg, *frame, request, target, *work);
   } else {
     decode_whole(jpeg, request, target, *work);

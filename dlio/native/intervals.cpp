@@ -1,6 +1,7 @@
 #include "intervals.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include <jerror.h>
 
@@ -72,7 +73,8 @@ void start_decompress(jpeg_decompress_struct& jpeg, const Window& window) {
   decoder.bytes = window.bytes.data();
   decoder.begin = window.begins.data();
   decoder.last = decoder.begin + window.begins.size() - 1;
-  decoder.mcus_per_interval = jpeg.restart_interval;
+  constexpr std::uint32_t kAll = std::numeric_limits<std::uint32_t>::max();
+  decoder.mcus_per_interval = jpeg.restart_interval > 0 ? jpeg.restart_interval : kAll;
   decoder.mcus_left = 0;
   reinterpret_cast<EntropyDecoder*>(jpeg.entropy)->decode_mcu = decode_mcu;
 }

@@ -93,8 +93,9 @@ std::optional<Frame> parse_frame(Bytes jpeg) noexcept {
 }
 
 bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& begins) {
-  const std::size_t expected = std::size_t{frame.intervals_per_row()} * frame.mcu_rows();
   begins.clear();
+  if (!frame.tiles()) return false;
+  const std::size_t expected = std::size_t{frame.tile_columns()} * frame.tile_rows();
   if (expected > jpeg.size / 2) return false;  // every interval has a marker
   begins.reserve(expected + 1);
   begins.push_back(frame.scan);
@@ -113,13 +114,9 @@ bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& be
   return false;
 }
 
-bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame, std::vector<std::size_t>& begins) {
-  return frame && frame->tiles() && find_intervals(jpeg, *frame, begins);
-}
-
 bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame) {
   Kept<Begins> begins;
-  return is_crop_ready(jpeg, frame, begins->offsets);
+  return frame && frame->restart_interval > 0 && find_intervals(jpeg, *frame, begins->offsets);
 }
 
 }  // namespace dlio

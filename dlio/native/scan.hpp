@@ -1,4 +1,4 @@
-// The structure of a baseline JPEG's scan: where each restart interval begins.
+// The structure of a baseline JPEG's scan: where each restart interval begins. Without restarts all of it is one.
 //
 // Of ITU-T T.81 this needs little: segments are FF xx followed by a 16 bit length (B.1.1.4), the frame header holds
 // size and sampling factors (B.2.2), DRI the restart interval in MCUs (B.2.4.4), and in the entropy-coded data FF 00
@@ -31,27 +31,29 @@ struct Frame {
   std::uint32_t height;
   std::uint32_t mcu_width;  // pixels
   std::uint32_t mcu_height;
-  std::uint32_t restart_interval;  // MCUs; 0 where there are no intervals
+  std::uint32_t restart_interval;  // MCUs; 0 where there are no restarts
   std::size_t header;              // offset of the SOF segment
   std::size_t scan;                // offset of the first entropy-coded byte
 
   std::uint32_t mcus_per_row() const noexcept { return (width + mcu_width - 1) / mcu_width; }
-  std::uint32_t mcu_rows() const noexcept { return (height + mcu_height - 1) / mcu_height; }
-  std::uint32_t intervals_per_row() const noexcept { return mcus_per_row() / restart_interval; }
-  // Whether restart intervals, where present, tile the image: each row of MCUs is a whole number of them.
-  bool tiles() const noexcept { return restart_interval > 0 && mcus_per_row() % restart_interval == 0; }
+  // Whether the intervals tile the image: each row of MCUs is a whole number of them, or there is just one.
+  bool tiles() const noexcept { return restart_interval == 0 || mcus_per_row() % restart_interval == 0; }
+  // What an interval of such a frame covers, in pixels.
+  std::uint32_t tile_width() const noexcept { return restart_interval > 0 ? restart_interval * mcu_width : width; }
+  std::uint32_t tile_height() const noexcept { return restart_interval > 0 ? mcu_height : height; }
+  std::uint32_t tile_columns() const noexcept { return (width + tile_width() - 1) / tile_width(); }
+  std::uint32_t tile_rows() const noexcept { return (height + tile_height() - 1) / tile_height(); }
 };
 
 // Returns the frame, or nothing for any other kind of JPEG and for bytes that are none.
 std::optional<Frame> parse_frame(Bytes jpeg) noexcept;
 
-// Finds the restart intervals of a frame that tiles. On success interval i of n is the bytes from `begins[i]` to
+// Finds the restart intervals of a frame, which has to tile. On success interval i of n is the bytes from `begins[i]` to
 // `begins[i + 1] - 2`, and n is what the frame promises. Returns false where the scan does not keep that promise:
 // a marker missing, out of turn or too many, other markers, no end.
 bool find_intervals(Bytes jpeg, const Frame& frame, std::vector<std::size_t>& begins);
 
-// Whether windows can be cut out of this JPEG. `begins` is as for find_intervals.
-bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame, std::vector<std::size_t>& begins);
+// Whether windows can be cut out of this JPEG that are smaller than all of it.
 bool is_crop_ready(Bytes jpeg, const std::optional<Frame>& frame);
 
 }  // namespace dlio

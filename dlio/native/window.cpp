@@ -74,9 +74,10 @@ Range with_margin(std::uint32_t begin, std::uint32_t size, std::uint32_t limit) 
 }
 
 Box covering_intervals(const Frame& frame, const Box& box) noexcept {
-  const std::uint32_t tile_width = frame.restart_interval * frame.mcu_width;
-  const Range columns = covering_tiles(with_margin(box.left, box.width, frame.width), tile_width, frame.width);
-  const Range rows = covering_tiles(with_margin(box.top, box.height, frame.height), frame.mcu_height, frame.height);
+  const Range wide = with_margin(box.left, box.width, frame.width);
+  const Range high = with_margin(box.top, box.height, frame.height);
+  const Range columns = covering_tiles(wide, frame.tile_width(), frame.width);
+  const Range rows = covering_tiles(high, frame.tile_height(), frame.height);
   return {columns.begin, rows.begin, columns.end - columns.begin, rows.end - rows.begin};
 }
 
@@ -86,11 +87,11 @@ void cut_window(Bytes jpeg, const Frame& frame, const std::vector<std::size_t>& 
   std::uint8_t* const bytes = window.bytes.at_least(jpeg.size + kReadAhead);
   std::uint8_t* out = append_header(jpeg, frame, region, bytes);
   window.begins.clear();
-  const std::uint32_t tile_width = frame.restart_interval * frame.mcu_width;
-  const std::uint32_t columns = (region.width + tile_width - 1) / tile_width;
-  const std::uint32_t rows = (region.height + frame.mcu_height - 1) / frame.mcu_height;
-  std::size_t first = std::size_t{region.top / frame.mcu_height} * frame.intervals_per_row() + region.left / tile_width;
-  for (std::uint32_t row = 0; row < rows; ++row, first += frame.intervals_per_row()) {
+  const std::uint32_t columns = (region.width + frame.tile_width() - 1) / frame.tile_width();
+  const std::uint32_t rows = (region.height + frame.tile_height() - 1) / frame.tile_height();
+  std::size_t first = std::size_t{region.top / frame.tile_height()} * frame.tile_columns();
+  first += region.left / frame.tile_width();
+  for (std::uint32_t row = 0; row < rows; ++row, first += frame.tile_columns()) {
     for (std::size_t i = first; i < first + columns; ++i) {
       window.begins.push_back(static_cast<std::size_t>(out - bytes));
       out = append_unstuffed(jpeg.data + begins[i], jpeg.data + begins[i + 1] - kMarkerBytes, out);

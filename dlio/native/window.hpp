@@ -1,4 +1,4 @@
-// Cutting the JPEG of a window out of a crop-ready JPEG, without decoding.
+// Cutting the JPEG of a window out of a crop-ready JPEG, without decoding. Of any other the window is all of it.
 #pragma once
 
 #include <cstddef>
