@@ -83,7 +83,9 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
   OpenJpeg open(work.window.jpeg());
   open.require_rgb_or_grey();
   const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
-  const auto start = [&work](jpeg_decompress_struct& info) { start_decompress(info, work.window); };
+  const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
+  const std::uint32_t num_columns = (end + frame.mcu_width - 1) / frame.mcu_width;
+  const auto start = [&](jpeg_decompress_struct& info) { start_decompress(info, work.window, num_columns); };
   resize(decode_pixels(open, inside, work.pixels, start), part_of(request), request.flip, target);
 }
 

@@ -22,6 +22,9 @@ struct IntervalDecoder {
   const std::size_t* last;   // where the last interval ends
   std::uint32_t mcus_per_interval;
   std::uint32_t mcus_left;
+  std::uint32_t mcus_per_row;
+  std::uint32_t num_columns;  // MCUs of a row to decode
+  std::uint32_t column;
   BitReader reader;
   std::uint32_t last_dc[MAX_COMPS_IN_SCAN];
 
@@ -44,6 +47,9 @@ boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* blocks) {
   IntervalDecoder& decoder = IntervalDecoder::of_this_thread();
   if (decoder.mcus_left == 0) decoder.start_interval(jpeg);
   --decoder.mcus_left;
+  const std::uint32_t column = decoder.column++;
+  if (decoder.column == decoder.mcus_per_row) decoder.column = 0;
+  if (column >= decoder.num_columns) return TRUE;
   BitReader reader = decoder.reader;
   JBLOCK skipped;
   for (int i = 0; i < jpeg->blocks_in_MCU; ++i) {
@@ -62,7 +68,7 @@ boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* blocks) {
 
 }  // namespace
 
-void start_decompress(jpeg_decompress_struct& jpeg, const Window& window) {
+void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns) {
   jpeg_start_decompress(&jpeg);
   IntervalDecoder& decoder = IntervalDecoder::of_this_thread();
   for (int i = 0; i < jpeg.comps_in_scan; ++i) {
@@ -76,6 +82,9 @@ void start_decompress(jpeg_decompress_struct& jpeg, const Window& window) {
   constexpr std::uint32_t kAll = std::numeric_limits<std::uint32_t>::max();
   decoder.mcus_per_interval = jpeg.restart_interval > 0 ? jpeg.restart_interval : kAll;
   decoder.mcus_left = 0;
+  decoder.mcus_per_row = jpeg.MCUs_per_row;
+  decoder.num_columns = jpeg.restart_interval > 0 ? num_columns : kAll;
+  decoder.column = 0;
   reinterpret_cast<EntropyDecoder*>(jpeg.entropy)->decode_mcu = decode_mcu;
 }
 

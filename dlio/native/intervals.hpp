@@ -1,6 +1,8 @@
 // libjpeg's entropy decoder, replaced by ours for a window of restart intervals.
 #pragma once
 
+#include <cstdint>
+
 #include "huffman.hpp"
 #include "window.hpp"
 
@@ -14,7 +16,8 @@ namespace dlio {
 // one interval, which is copied without its stuffing first.
 // libjpeg does the rest: it calls one function for each MCU, which is exchanged here. Damage ends the decode as with
 // libjpeg, by its own warnings. The window must live as long as the JPEG is open.
-void start_decompress(jpeg_decompress_struct& jpeg, const Window& window);
+// Of the MCUs of a row only the first `num_columns` are decoded, where the others' interval ends with the row.
+void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns);
 
 // Whether the libjpeg that is loaded calls the function that start_decompress exchanges: a small JPEG is written and
 // read both ways, once for the process. Where it does not, windows are decoded like any JPEG. To be called while no

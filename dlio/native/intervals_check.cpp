@@ -65,7 +65,7 @@ bool reads_the_same() {
   if (!frame || !find_intervals(jpeg, *frame, begins)) return false;
   Window window;
   cut_window(jpeg, *frame, begins, {0, 0, kSide, kSide}, window);
-  const Picture ours = read(window.jpeg(), [&](jpeg_decompress_struct& info) { start_decompress(info, window); });
+  const Picture ours = read(window.jpeg(), [&](jpeg_decompress_struct& info) { start_decompress(info, window, kSide / 8); });
   return ours == read(jpeg, [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); });
 }
 
