@@ -18,6 +18,7 @@ import pytest
 from dlio.files import digest_file
 from dlio.manifest import NAME, File, Manifest, Shard
 from dlio.sample import Schema
+from dlio.stage.folder import StagedFolder
 from dlio.topology import Topology
 
 MiB = 1 << 20
@@ -65,6 +66,17 @@ def dataset(tmp_path: Path) -> Manifest:
 @pytest.fixture(autouse=True)
 def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "single")
+
+
+@pytest.fixture
+def job_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler's job that everything is staged in."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+
+
+def folder_of(staged: Manifest) -> StagedFolder:
+    """Returns the folder that a staged manifest lies in."""
+    return StagedFolder(staged.root.parent.parent, staged.root.name)
 
 
 class Forked:

@@ -1,0 +1,120 @@
+"""Leases: a job has what it staged until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.manifest import Manifest
+from dlio.stage.cache import clean, copies, is_in_use
+from dlio.stage.lease import Lease, job_name, leases, take
+
+from .conftest import Forked, assert_staged, folder_of
+
+pytestmark = pytest.mark.usefixtures("job_7")
+
+
+def test_a_job_leases_what_it_stages_until_its_epilogue(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert [lease.job for _, lease in leases(folder_of(staged))] == ["7"]
+    assert clean(tmp_path / "local", job="8") == []
+    assert_staged(staged, dataset)
+    assert clean(tmp_path / "local", job="7") == [staged.root]
+    assert not list((tmp_path / "local").iterdir())
+
+
+def test_an_epilogue_may_keep_the_copies_for_the_next_job(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert clean(tmp_path / "local", keep=True) == []
+    assert not is_in_use(folder_of(staged))
+    assert_staged(staged, dataset)
+
+
+def test_two_jobs_share_a_copy(dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    dlio.stage(dataset, tmp_path / "local")
+    assert clean(tmp_path / "local", job="7") == []
+    assert clean(tmp_path / "local") == [staged.root]
+
+
+def test_a_requeued_job_finds_its_lease(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    dlio.stage(dataset, tmp_path / "local")
+    assert len(list(leases(folder_of(staged)))) == 1
+
+
+def test_outside_a_scheduler_the_lease_ends_with_the_session(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID")
+
+    def session() -> None:
+        os.setsid()
+        staged = dlio.stage(dataset, tmp_path / "local")
+        assert is_in_use(folder_of(staged))
+
+    assert Forked(session).wait() == 0
+    assert len(clean(tmp_path / "local")) == 1
+
+
+def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    ((path, lease),) = leases(folder_of(staged))
+    record = json.loads(path.read_text())
+    record["holder"]["node"] = lease.holder.node.replace("/", "/not")
+    path.write_text(json.dumps(record))
+    assert not is_in_use(folder_of(staged))
+
+
+def test_a_lease_that_nobody_can_look_up_is_over_after_a_week(dataset: Manifest, tmp_path: Path) -> None:
+    ((_, lease),) = leases(folder_of(dlio.stage(dataset, tmp_path / "local")))
+    assert not Lease("7", lease.holder, time.time() - 6 * 86400).is_over()
+    assert Lease("7", lease.holder, time.time() - 8 * 86400).is_over()
+
+
+def test_a_link_in_place_of_a_folder_of_leases_opens_no_other_folder(dataset: Manifest, tmp_path: Path) -> None:
+    private = tmp_path / "home"
+    private.mkdir(mode=0o700)
+    (tmp_path / "local" / "dlio" / ".leases").mkdir(parents=True)
+    (tmp_path / "local").chmod(0o1777)
+    (tmp_path / "local" / "dlio" / ".leases" / dataset.content_id).symlink_to(private)
+    dlio.stage(dataset, tmp_path / "local")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_a_lease_that_cannot_be_taken_leaves_nothing_behind(
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    folder = folder_of(staged)
+    (folder.leases / "7").unlink()
+    (folder.leases / "7").mkdir()
+    take(folder)
+    assert "without a lease" in caplog.text
+    assert [path.name for path in folder.leases.iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
+def test_job_names(name: str) -> None:
+    assert job_name({name: "12/3.pbs"}) == "12_3.pbs"
+    assert job_name({}) == ""
+
+
+def test_session_leases_of_a_dead_shell_do_not_block(dataset: Manifest, tmp_path: Path) -> None:
+    code = "import dlio, sys; dlio.stage(sys.argv[1], sys.argv[2])"
+    environ = {name: value for name, value in os.environ.items() if name != "SLURM_JOB_ID"}
+    command = [sys.executable, "-c", code, str(dataset.root), str(tmp_path / "local")]
+    subprocess.run(command, check=True, start_new_session=True, env=environ)
+    (copy,) = copies(tmp_path / "local")
+    assert not is_in_use(copy)

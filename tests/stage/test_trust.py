@@ -1,0 +1,166 @@
+"""Copies of other users: root's are used, nobody else's."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import StorageError
+from dlio.manifest import Manifest
+from dlio.stage.cache import clean, resolve
+from dlio.stage.decide import preview
+from dlio.stage.folder import open_up
+from dlio.stage.lease import leases
+
+from .conftest import Forked, assert_staged, folder_of
+
+pytestmark = [
+    pytest.mark.usefixtures("job_7"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users"),
+]
+
+
+def open_to_all(tmp_path: Path) -> None:
+    """Makes the folder `tmp` as /tmp is, and lets every user reach it."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+
+
+def as_user(uid: int, function: Callable[[], object]) -> int:
+    """Returns the exit code of a process of the user `uid` that calls the function."""
+
+    def child() -> None:
+        os.setgid(uid)
+        os.setuid(uid)
+        function()
+
+    return Forked(child).wait()
+
+
+@pytest.mark.parametrize("the_folder_is", ["root's", "another user's"])
+def test_what_another_user_made_is_not_relied_on(dataset: Manifest, tmp_path: Path, the_folder_is: str) -> None:
+    open_to_all(tmp_path)
+    dest = tmp_path / "tmp"
+
+    def hostile() -> None:
+        forged = dlio.stage(dataset, dest).root
+        for shard in dataset.shards:
+            (forged / shard.files[0].name).write_bytes(bytes(shard.num_bytes))
+
+    def careful() -> None:
+        staged = dlio.stage(dataset, dest)
+        assert staged.root == dest / "dlio-u2002" / "dlio" / dataset.content_id
+        assert_staged(staged, dataset)
+        assert dlio.stage(dataset, dest).root == staged.root
+        assert preview(dataset, dest, strategy="auto").path == str(staged.root)
+        for name in ("LOCAL_SCRATCH", "DLIO_STAGED"):
+            os.environ[name] = str(dest)
+            assert resolve(dataset.root) == staged.root
+
+    if the_folder_is == "root's":
+        open_up(dest)
+    assert as_user(2001, hostile) == 0
+    assert as_user(2002, careful) == 0
+    assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0"
+    clean(dest)
+    assert not list(dest.iterdir())
+
+
+def test_a_dead_copier_of_another_user_blocks_nobody(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+
+    def die(_: int) -> None:
+        os._exit(9)
+
+    def careful() -> None:
+        assert_staged(dlio.stage(dataset, tmp_path / "tmp"), dataset)
+
+    assert as_user(2001, lambda: dlio.stage(dataset, tmp_path / "tmp", report=die)) == 9
+    assert as_user(2002, careful) == 0
+    assert as_user(2001, careful) == 0
+
+
+def test_a_half_copy_of_root_blocks_nobody_and_its_whole_copy_serves_all(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+
+    def die(_: int) -> None:
+        os._exit(9)
+
+    assert Forked(lambda: dlio.stage(dataset, tmp_path / "tmp", report=die)).wait() == 9
+    assert as_user(2001, lambda: assert_staged(dlio.stage(dataset, tmp_path / "tmp"), dataset)) == 0
+    whole = dlio.stage(dataset, tmp_path / "tmp").root
+
+    def other_user() -> None:
+        assert dlio.stage(dataset, tmp_path / "tmp").root == whole
+
+    assert as_user(2002, other_user) == 0
+
+
+def test_both_names_taken_by_another_user(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+
+    def squat() -> None:
+        dlio.stage(dataset, tmp_path / "tmp")
+        (tmp_path / "tmp" / "dlio-u2002").mkdir()
+
+    def careful() -> None:
+        with pytest.raises(StorageError, match="dlio-u2002 is another user's"):
+            dlio.stage(dataset, tmp_path / "tmp")
+
+    assert as_user(2001, squat) == 0
+    assert as_user(2002, careful) == 0
+
+
+def test_a_lease_that_cannot_be_ended_is_a_storage_error(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    dlio.stage(dataset, tmp_path / "tmp")
+
+    def other_user() -> None:
+        with pytest.raises(StorageError, match=r"cannot end the lease .*/7: Operation not permitted"):
+            clean(tmp_path / "tmp", job="7")
+
+    assert as_user(2001, other_user) == 0
+
+
+def test_roots_copy_is_used_and_not_removed(
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_to_all(tmp_path)
+    staged = dlio.stage(dataset, tmp_path / "tmp")
+
+    def other_user() -> None:
+        os.setuid(65534)
+        os.environ["SLURM_JOB_ID"] = "9"
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+        assert clean(tmp_path / "tmp") == []
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+
+    assert Forked(other_user).wait() == 0
+    assert sorted(lease.job for _, lease in leases(folder_of(staged))) == ["7", "9"]
+    (tmp_path / "tmp" / "dlio" / ".leases" / dataset.content_id).chmod(0o755)
+
+    def without_lease() -> None:
+        os.setuid(65534)
+        logging.getLogger("dlio").addHandler(logging.FileHandler("/dev/null"))
+        assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
+
+    assert Forked(without_lease).wait() == 0
+
+
+def test_resolve_does_not_trust_anybodys_copy(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    os.chown(staged.root, 65534, 65534)
+    monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "local"))
+    assert resolve(dataset.root) == dataset.root
+    monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
+    assert resolve(dataset.root) == staged.root
