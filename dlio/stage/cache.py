@@ -17,9 +17,10 @@ from dlio.claim import forget, is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME
-from dlio.stage.folder import OWN, StagedFolder, is_safe, own_dest
+from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import drop, job_name, leases, take
 from dlio.stage.source import is_url, source_of
+from dlio.stage.trust import OWN, is_safe, own_dest
 
 STAGED_VARIABLE = "DLIO_STAGED"
 # What goes is renamed twice: to the first name while its leases are read again, to the second once it is certain.

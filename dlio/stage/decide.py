@@ -14,13 +14,14 @@ from dlio.owner import node_id
 from dlio.sizes import format_size
 from dlio.stage import model, striping
 from dlio.stage.cache import room
-from dlio.stage.folder import check_dest, folder_for_us
+from dlio.stage.folder import check_dest
 from dlio.stage.job import Job, Options, all_files
 from dlio.stage.model import Decision, Machine
 from dlio.stage.plan import numbered, part
 from dlio.stage.ring import can_exchange, world
 from dlio.stage.source import Source, source_of
 from dlio.stage.strategies.stripe import layouts
+from dlio.stage.trust import folder_for_us
 from dlio.topology import Topology
 
 _NO_OPTIONS = Options()

@@ -12,7 +12,7 @@ from dlio.sizes import format_size
 from dlio.stage import model
 from dlio.stage.cache import copies as copies_at
 from dlio.stage.decide import machine_of
-from dlio.stage.folder import own_dest
+from dlio.stage.trust import own_dest
 from dlio.topology import Topology
 
 

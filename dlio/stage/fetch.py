@@ -11,14 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlio import files
-from dlio.claim import Claim, claimed, is_in_progress
+from dlio.claim import claimed, is_in_progress
+from dlio.claim_file import Claim
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
 from dlio.stage import lease
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Copying, Tally, copy_files
-from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
+from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome
+from dlio.stage.trust import folder_for_us
 
 _HEAD_START_SECONDS = 2.0
 

@@ -8,10 +8,8 @@
     DEST/dlio/<copy>/...              the data set's files, each verified before it got its name
     DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
 
-`<copy>` is the data set's content id, followed by the part it holds where that is not the whole. What another user made
-is never relied on, since its owner can change it after any check, nor what lies in another user's folder, which its
-owner can replace; only root's is, once it is complete. Where such a folder, copy or claim is in the way,
-DEST/dlio-u<uid> takes the place of DEST.
+`<copy>` is the data set's content id, followed by the part it holds where that is not the whole. Where another user's
+folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST (trust.py).
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -27,13 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio import files
-from dlio.claim import Claim
+from dlio.claim_file import Claim
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, File, Manifest
 
 CONTROL = ".dlio"
 MARKER = "copy.json"
-OWN = "dlio-u"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +60,6 @@ class StagedFolder:
     def leases(self) -> Path:
         """The folder of the leases on this copy."""
         return self.dest / "dlio" / ".leases" / self.copy
-
-    @property
-    def owners(self) -> set[int]:
-        """The users who made the copy, and the claims on it, as far as these are there."""
-        return _owners(self.path, self.dest / "dlio" / ".claims" / self.copy)
 
     @property
     def marker(self) -> Path:
@@ -219,60 +210,6 @@ def make_open(folder: Path, mode: int) -> None:
             os.fchmod(made, mode)
     finally:
         os.close(made)
-
-
-def own_dest(dest: Path, user: int | None = None) -> Path:
-    """Returns the folder that a user, by default this one, has in place of DEST where that is not to be relied on."""
-    return dest / f"{OWN}{os.geteuid() if user is None else user}"
-
-
-def is_safe(folder: StagedFolder, user: int) -> bool:
-    """Returns whether none but root and the user can put another copy in the place of this one.
-
-    Raises:
-        StorageError: it cannot be looked at.
-    """
-    return _owners(folder.dest / "dlio") <= {user, 0} and folder.owners <= {user, 0}
-
-
-def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder:
-    """Returns the folder in which this user has the copy, or is to make it; or root's, if it holds the files `wanted`.
-
-    Raises:
-        StorageError: the folders of both names are other users', or cannot be looked at.
-    """
-
-    def serves(folder: StagedFolder, user: int) -> bool:
-        return is_safe(folder, user) and (folder.owners <= {user} or folder.holds(wanted))
-
-    shared = StagedFolder(dest, copy)
-    if serves(shared, os.geteuid()):
-        return shared
-    us = _uid_on(dest / "dlio")
-    if serves(shared, us):
-        return shared
-    own = StagedFolder(own_dest(dest, us), copy)
-    if _owners(own.dest) <= {us} and serves(own, us):
-        return own
-    raise StorageError(f"{own.dest} is another user's, who took this user's name for it: stage to another folder")
-
-
-def _owners(*paths: Path) -> set[int]:
-    """Returns the owners of the paths that are there."""
-    found = set()
-    for path in paths:
-        with files.storage_errors("look at", path), suppress(FileNotFoundError):
-            found.add(path.lstat().st_uid)
-    return found
-
-
-def _uid_on(folder: Path) -> int:
-    """Returns the user that owns what this process makes in `folder`: on a squashed NFS not the one it runs as."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            return os.fstat(probe.fileno()).st_uid
-    except OSError:
-        return os.geteuid()
 
 
 def check_dest(manifest: Manifest, dest: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.claim import Claim, claimed, is_in_progress
+from dlio.claim import claimed, is_in_progress
+from dlio.claim_file import Claim
 from dlio.errors import StorageError
 from dlio.manifest import Manifest
 from dlio.owner import Owner

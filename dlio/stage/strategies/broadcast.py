@@ -26,12 +26,13 @@ from dlio.stage import lease
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
-from dlio.stage.folder import StagedFolder, check_names, folder_for_us, open_up
+from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files
 from dlio.stage.passing import Passing
 from dlio.stage.plan import place
 from dlio.stage.ring import LostError, Ring, world
 from dlio.stage.stream import Place
+from dlio.stage.trust import folder_for_us
 
 _LOST = "lost in the middle of the broadcast"
 
