@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.bench.images import images_below
 from tools.bench.loaders.tasks import BATCH_SIZE, NUM_WORKERS, Task
+from tools.bench.pack_peers import images_below
 
 NAME = "LitData"
 PACKAGES = {"litdata": "litdata", "tools.bench.loaders.decode": "simplejpeg"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.bench.images import images_below
 from tools.bench.loaders.tasks import Task
 from tools.bench.loaders.ways.torch_simplejpeg import load
+from tools.bench.pack_peers import images_below
 
 NAME = "LMDB, torch DataLoader"
 PACKAGES = {"lmdb": "lmdb", "torch.utils.data": "torch", "tools.bench.loaders.decode": "simplejpeg"}

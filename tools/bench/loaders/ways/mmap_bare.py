@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tools.bench.images import images_below
 from tools.bench.loaders.tasks import BATCH_SIZE, Task
+from tools.bench.pack_peers import images_below
 
 NAME = "bare mmap copy loop"
 PACKAGES = {"numpy": "numpy"}

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.bench.images import images_below
 from tools.bench.loaders.tasks import BATCH_SIZE, NUM_WORKERS, Task
 from tools.bench.loaders.ways.torch_simplejpeg import prepare
+from tools.bench.pack_peers import images_below
 
 __all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
 
