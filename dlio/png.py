@@ -9,12 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Container
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
 _START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
 _HEAD = struct.Struct(">16xIIBBxxB")  # width, height, bit depth, colour type, interlace
@@ -76,8 +75,6 @@ def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
     opencv = _opencv()
     if opencv is None:
         return None
-    import numpy as np
-
     try:
         flags = opencv.IMREAD_COLOR_RGB | opencv.IMREAD_IGNORE_ORIENTATION
         pixels: npt.NDArray[np.uint8] | None = opencv.imdecode(np.frombuffer(data, np.uint8), flags)
