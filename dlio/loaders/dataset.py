@@ -20,7 +20,8 @@ from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
-from dlio.shards import ShardPool, ShardReader
+from dlio.shard_pool import ShardPool
+from dlio.shards import ShardReader
 from dlio.stage.cache import resolve
 from dlio.topology import Topology
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlio.manifest import Manifest, Shard
-from dlio.shards import ShardPool
+from dlio.shard_pool import ShardPool
 from tests.images import make_image_folder
 
 NOBODY = 65534

@@ -15,7 +15,7 @@ from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.sample import Schema
 from dlio.sample_crc import crc32c
-from dlio.shards import ShardPool
+from dlio.shard_pool import ShardPool
 from dlio.sources import image_folder, open_source, packed
 from tests.formats.conftest import SCHEMAS
 from tests.formats.conftest import samples as make_samples

@@ -11,7 +11,7 @@ import dlio
 from dlio import formats
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.manifest import NAME, PARTIAL_NAME, Manifest
-from dlio.shards import ShardPool
+from dlio.shard_pool import ShardPool
 from dlio.sources import csv_file, image_folder
 from tests.images import image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples, stop_after

@@ -17,7 +17,7 @@ from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 from dlio.sample_table import SampleTable
-from dlio.shards import ShardPool
+from dlio.shard_pool import ShardPool
 
 
 def packed(path: str | Path) -> Packed:
