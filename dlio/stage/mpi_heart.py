@@ -15,7 +15,7 @@ from typing import Any
 from dlio.stage import ring
 
 _WORD_TAG = 2
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.25  # each look has MPI look at all that is under way
 _ASK, _HERE = b"?", b"!"  # any other word is a list of places
 
 
