@@ -83,8 +83,7 @@ def pack(
         with open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine) as pool:
             if pool is None:  # this rank has worked for the first, which is done
                 return Manifest.load(out)
-            if out.resolve() == source.path.resolve():
-                raise UsageError(f"{out} is the input too: give another folder to write")
+            _check_apart(out.resolve(), source)
             plan = make_plan(source, format=format, **plans)
             if on_error == "raise":
                 plan.listing.check_whole()
@@ -97,3 +96,14 @@ def pack(
                 return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
     finally:
         clear_aside(out)
+
+
+def _check_apart(out: Path, source: Source) -> None:
+    """Makes sure that the output is neither the input nor a class of it, which the next run would find empty."""
+    from dlio.errors import UsageError
+
+    path = source.path.resolve()
+    if out == path:
+        raise UsageError(f"{out} is the input too: give another folder to write")
+    if out.parent == path and source.name == "imagefolder":
+        raise UsageError(f"{out} would be a class folder of the input: give a folder outside of {path}")

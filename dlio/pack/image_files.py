@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXACT_FILES = 8192  # a mean over as many is within 2% of the true one where sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
+_INT64 = (1 << 63) - 1
 
 
 @contextmanager
@@ -89,16 +90,21 @@ def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: t
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """Returns a file's size in bytes and time of change in ns, 0 for one that is not there: reading it will say so."""
+    """Returns a file's size in bytes and a version, 0 for one that is not there: reading it will say so."""
     try:
         status = os.stat(path)  # noqa: PTH116  Path.stat takes four times as long
     except OSError:
         return 0, 0
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, version_of(status.st_mtime_ns)
+
+
+def version_of(*times: int) -> int:
+    """Returns the version of an input whose files were changed at these times, in ns: their sum, cut to an int64."""
+    return sum(times) & _INT64
 
 
 def file_states(root: Path, keys: Keys) -> tuple[array[int], array[int]]:
-    """Returns sizes in bytes and times of change in ns of the files `root / key`, int64, exact for `EXACT_FILES` files.
+    """Returns sizes in bytes and versions of the files `root / key`, int64, exact for `EXACT_FILES` files.
 
     Of more files, every second, third and so on is looked at, and those after it are taken for the same: looking costs
     as much as reading a small file, and a round trip to the server where the file system is shared. So among more files

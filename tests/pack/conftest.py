@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlio.manifest import Manifest, Shard
+from dlio.pack.listing import Source
 from dlio.shard_pool import ShardPool
 from tests.images import make_image_folder
 
@@ -41,6 +42,13 @@ def samples(root: Path) -> list[tuple[str, dict]]:
     finally:
         pool.close()
     return [(sample.key, sample.fields) for sample in read]
+
+
+def read_all(source: Source) -> list[dict]:
+    """Returns the fields of every sample of a source, in order."""
+    listing = source.listing()
+    with source.reader(listing) as read:
+        return [read(index).fields for index in range(len(listing))]
 
 
 def stop_after(count: int) -> Callable[[Shard], None]:

@@ -1,30 +1,19 @@
-"""Caffe lists, ChestX-ray14, CIFAR-10, frame sequences and archives, made here as their owners publish them."""
+"""Caffe lists, ChestX-ray14 and frame sequences, made here as their owners publish them."""
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import dlio
 from dlio.errors import SourceError, UsageError
 from dlio.pack.sources.chestxray14 import FINDINGS
-from dlio.sources import archive, caffe_list, chestxray14, cifar10, frames, image_folder, names, open_source
+from dlio.sources import caffe_list, chestxray14, frames, open_source
 from tests.images import image, make_image_folder
-from tests.pack.conftest import samples
-
-
-def read_all(source) -> list[dict]:
-    listing = source.listing()
-    with source.reader(listing) as read:
-        return [read(index).fields for index in range(len(listing))]
+from tests.pack.conftest import read_all, samples
 
 
 class TestCaffeList:
@@ -115,102 +104,6 @@ class TestChestXray14:
             chestxray14(xrays).listing().check_whole()
 
 
-def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
-    """Returns a batch as Python 2 and numpy 1 have pickled the published ones."""
-    shape = b"K\x01" + b"".join(b"M" + size.to_bytes(2, "little") for size in data.shape) + b"\x86"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(" + shape + dtype
-    array += b"\x89T" + data.nbytes.to_bytes(4, "little") + data.tobytes() + b"tb"
-    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return b"\x80\x02}(U\x04data" + array + b"U\x06labels" + numbers + b"u."
-
-
-def write_batch(path: Path, data: np.ndarray, labels: list[int], protocol: int = 3) -> None:
-    path.write_bytes(pickle.dumps({b"data": data, b"labels": labels}, protocol=protocol))
-
-
-class TestCifar10:
-    @pytest.fixture
-    def batches(self, tmp_path) -> Path:
-        random = np.random.default_rng(0)
-        for name in [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]:
-            data = random.integers(0, 256, (7, 3072), dtype="uint8")
-            (tmp_path / name).write_bytes(python2_batch(data, random.integers(0, 10, 7).tolist()))
-        meta = {b"label_names": [f"class {number}".encode() for number in range(10)]}
-        (tmp_path / "batches.meta").write_bytes(pickle.dumps(meta, protocol=2))
-        return tmp_path
-
-    @pytest.mark.parametrize("split", ["train", "test"])
-    def test_images_are_the_planes_of_the_rows(self, batches, split):
-        names = ["test_batch"] if split == "test" else [f"data_batch_{number}" for number in range(1, 6)]
-        loaded = [pickle.loads((batches / name).read_bytes(), encoding="bytes") for name in names]
-        expected = np.concatenate([batch[b"data"] for batch in loaded]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        labels = [label for batch in loaded for label in batch[b"labels"]]
-        for form in ("png", "raw"):
-            fields = read_all(open_source(batches, split=split, form=form))
-            found = [np.asarray(Image.open(io.BytesIO(f["image"]))) if form == "png" else f["image"] for f in fields]
-            np.testing.assert_array_equal(np.stack(found), expected)
-            assert [f["label"] for f in fields] == labels
-
-    @pytest.mark.parametrize("form", ["png", "raw"])
-    def test_is_packed_shuffled(self, batches, tmp_path, form):
-        source = cifar10(batches, form=form)
-        manifest = dlio.pack(source, tmp_path / "out", shuffle=1, num_shards=3, workers=2)
-        assert manifest.num_samples == 35
-        assert manifest.class_names[3] == "class 3"
-        assert source.listing().keys[8] == "data_batch_2/00001"
-
-    @pytest.mark.parametrize("protocol", [3, 4, 5])
-    @pytest.mark.parametrize("number", [int, np.int64])
-    def test_batches_that_were_pickled_anew_are_read(self, batches, protocol, number):
-        data = np.arange(2 * 3072).astype("uint8").reshape(2, 3072)
-        write_batch(batches / "test_batch", data, [number(1), number(2)], protocol)
-        fields = read_all(cifar10(batches, split="test", form="raw"))
-        assert fields[1]["image"][0, 0].tolist() == data[1, [0, 1024, 2048]].tolist()
-        assert [found["label"] for found in fields] == [1, 2]
-
-    @pytest.mark.parametrize("protocol", [0, 1, 2])
-    def test_pixels_that_are_in_pieces_are_refused_with_advice(self, batches, protocol):
-        write_batch(batches / "test_batch", np.arange(2 * 3072).astype("uint8").reshape(2, 3072), [1, 2], protocol)
-        with pytest.raises(SourceError, match=r"test_batch does not keep its pixels .* pickle it by 3 or later"):
-            cifar10(batches, split="test").listing()
-
-    def test_a_pickle_that_runs_something_is_refused(self, batches, tmp_path):
-        class Evil:
-            def __reduce__(self):
-                return os.mkdir, (str(tmp_path / "owned"),)
-
-        (batches / "data_batch_3").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
-        with pytest.raises(SourceError, match=r"data_batch_3 is no batch of CIFAR-10: it would run posix\.mkdir"):
-            cifar10(batches).listing().check_whole()
-        assert not (tmp_path / "owned").exists()
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            b"",
-            b"no pickle",
-            pickle.dumps([1]),
-            pickle.dumps({b"data": 5, b"labels": [1]}),
-            pickle.dumps({b"data": np.zeros((2, 3), "uint8"), b"labels": [1, 2]}),
-            pickle.dumps({b"data": np.zeros((2, 3072), "uint8"), b"labels": [1]}),
-            pickle.dumps({b"data": np.zeros((2, 3072), "uint8"), b"labels": [1, "x"]}),
-            pickle.dumps({b"data": np.zeros((2, 3072), "uint8"), b"labels": [1, 10]}),
-            b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I1000000000000\ntS'b'\ntR.",
-        ],
-    )
-    def test_anything_else_is_refused_by_name(self, batches, content):
-        (batches / "data_batch_1").write_bytes(content)
-        with pytest.raises(SourceError, match=str(batches)):
-            cifar10(batches).listing().check_whole()
-
-    def test_unknown_options_are_refused(self, batches):
-        with pytest.raises(UsageError, match="split=train or test"):
-            open_source(batches, split="validation")
-        with pytest.raises(UsageError, match="no option 'shape', only split, form"):
-            open_source(batches, shape="3")
-
-
 class TestFrames:
     @pytest.fixture
     def sequences(self, tmp_path) -> Path:
@@ -233,6 +126,18 @@ class TestFrames:
             dlio.pack(frames(sequences, clip=4), tmp_path / "out", engine="serial")
         manifest = dlio.pack(frames(sequences, clip=4), tmp_path / "out", on_error="skip", engine="serial")
         assert [key for key, _ in manifest.skipped] == ["01/image_2"]
+
+    @pytest.mark.parametrize("year", [2026, 2500])
+    def test_long_clips_and_files_of_later_centuries_are_found_again(self, sequences, tmp_path, year):
+        for path in sequences.rglob("*.png"):
+            os.utime(path, (0, (year - 1970) * 365 * 86400))
+        source = frames(sequences / "00", clip=8, targets=2)
+        first = dlio.pack(source, tmp_path / "out", engine="serial")
+        assert first.num_samples == 1
+        assert dlio.pack(source, tmp_path / "out", engine="serial") == first
+        os.utime(sequences / "00/image_2/000003.png", (0, 0))
+        with pytest.raises(UsageError, match="before that was changed"):
+            dlio.pack(source, tmp_path / "out", engine="serial")
 
     def test_stride_and_step(self, sequences):
         clips = read_all(frames(sequences, clip=2, targets=1, stride=3, step=2))
@@ -264,120 +169,3 @@ class TestFrames:
         (tmp_path / "empty").mkdir()
         with pytest.raises(SourceError, match="no folders of frames"):
             frames(tmp_path / "empty").listing().check_whole()
-
-
-def make_tar(path: Path, content: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in content.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return path
-
-
-def make_zip(path: Path, content: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as file:
-        for name, data in content.items():
-            file.writestr(name, data)
-    return path
-
-
-MAKERS = [
-    pytest.param(lambda folder, content: make_tar(folder / "x.tar", content), id="tar"),
-    pytest.param(lambda folder, content: make_zip(folder / "x.zip", content), id="deflated"),
-    pytest.param(lambda folder, content: make_zip(folder / "x.zip", content, zipfile.ZIP_STORED), id="stored"),
-]
-
-
-@pytest.mark.parametrize("make", MAKERS)
-class TestArchive:
-    @pytest.mark.parametrize("prefix", ["", "photos/", "deep/down/photos/", "./"])
-    def test_equals_the_unpacked_folder(self, photos, tmp_path, make, prefix):
-        (photos / "cat/sub-1").mkdir()
-        (photos / "cat/sub-1/x\n'☃.PNG").write_bytes(image(50))
-        paths = sorted((path for path in photos.rglob("*") if path.is_file()), key=lambda path: path.name)
-        content = {f"{prefix}{path.relative_to(photos)}": path.read_bytes() for path in paths}
-        content[f"{prefix}cat/notes.txt"] = b"no image"
-        packed, folder = open_source(make(tmp_path, content)), image_folder(photos)
-        assert packed.name == "archive"
-        assert packed.listing().keys == folder.listing().keys
-        assert packed.listing().schema == folder.listing().schema
-        assert packed.listing().num_bytes.tolist() == folder.listing().num_bytes.tolist()
-        assert read_all(packed) == read_all(folder)
-
-    def test_a_root_within_the_archive(self, tmp_path, make):
-        path = make(tmp_path, {f"{split}/{name}/1.png": image(1) for split in ("train", "val") for name in "ab"})
-        assert archive(path).listing().schema.class_names == ("train", "val")
-        assert archive(path, root="val").listing().keys[:] == ["a/1.png", "b/1.png"]
-
-    def test_one_class_is_a_class(self, tmp_path, make):
-        path = make(tmp_path, {"photos/cat/1.png": image(1), "photos/cat/2.png": image(2)})
-        assert archive(path).listing().keys[:] == ["cat/1.png", "cat/2.png"]
-
-    @pytest.mark.parametrize("name", ["../evil.png", "a/../../evil.png", "/etc/evil.png"])
-    def test_a_name_that_leads_outside_is_refused(self, tmp_path, make, name):
-        path = make(tmp_path, {"a/1.png": image(1), name: image(2)})
-        with pytest.raises(SourceError, match=r"evil\.png' leads outside the archive"):
-            archive(path).listing().check_whole()
-
-    def test_an_image_outside_the_class_folders_is_named(self, tmp_path, make):
-        path = make(tmp_path, {"a/1.png": image(1), "b/1.png": image(1), "2.png": image(2)})
-        with pytest.raises(SourceError, match=r"'2\.png' is in no class folder"):
-            archive(path).listing().check_whole()
-
-    def test_no_images(self, tmp_path, make):
-        with pytest.raises(SourceError, match="has no images"):
-            archive(make(tmp_path, {"a/b.txt": b"text"})).listing().check_whole()
-
-    @pytest.mark.parametrize("keep", [0, 0.01, 0.3, 0.5])
-    def test_a_cut_archive_is_named(self, tmp_path, make, keep):
-        path = make(tmp_path, {f"a/{number}.png": image(number) for number in range(9)})
-        path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
-        with pytest.raises(SourceError, match=r"x\.(tar|zip)"):
-            read_all(archive(path))
-
-    def test_is_packed_by_workers(self, tmp_path, make):
-        content = {f"{name}/{number}.png": image(number) for name in "ab" for number in range(9)}
-        dlio.pack(archive(make(tmp_path, content)), tmp_path / "out", num_shards=4, workers=2, shuffle=2)
-        assert {key: fields["image"] for key, fields in samples(tmp_path / "out")} == content
-
-
-def test_tars_within_a_tar_are_class_folders(tmp_path):
-    """As in ImageNet's ILSVRC2012_img_train.tar."""
-    content = {}
-    for name in ("n02", "n01"):
-        images = {f"{name}_{number}.JPEG": image(number, "JPEG") for number in range(3)}
-        inner = make_tar(tmp_path / f"{name}.tar", images)
-        content[f"{name}.tar"] = inner.read_bytes()
-    source = archive(make_tar(tmp_path / "train.tar", content))
-    assert source.listing().keys[:] == [f"{name}/{name}_{i}.JPEG" for name in ("n01", "n02") for i in range(3)]
-    assert [fields["image"] for fields in read_all(source)] == [image(i, "JPEG") for i in (0, 1, 2, 0, 1, 2)]
-
-
-def test_links_and_compressed_tars_are_refused(tmp_path):
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        link = tarfile.TarInfo("a/1.png")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-    with pytest.raises(SourceError, match=r"'a/1\.png' is a link"):
-        archive(tmp_path / "x.tar").listing().check_whole()
-    with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("a"))
-    (tmp_path / "z.tar.gz").write_bytes((tmp_path / "z.tar").read_bytes())
-    with pytest.raises(SourceError, match=r"z\.tar\.gz is compressed as a whole.*decompress it to a \.tar"):
-        open_source(tmp_path / "z.tar.gz").listing().check_whole()
-    with pytest.raises(SourceError, match="no tar without compression"):
-        archive(tmp_path / "z.tar").listing().check_whole()
-
-
-def test_a_zip_that_holds_more_than_it_says_is_refused(tmp_path):
-    path = make_zip(tmp_path / "x.zip", {"a/1.png": bytes(1 << 20)})
-    data = path.read_bytes()
-    path.write_bytes(data.replace((1 << 20).to_bytes(4, "little"), (100).to_bytes(4, "little")))
-    with pytest.raises(SourceError, match=r"cannot read 'a/1\.png': expected 100 bytes, found more"):
-        read_all(archive(path))
-
-
-def test_every_source_has_a_name_for_the_command_line():
-    expected = "archive caffe-list chestxray14 cifar10 csv frames imagefolder lst"
-    assert set(expected.split()) <= set(names())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.sources import csv_file, image_folder, lst_file, open_source
+from dlio.sources import csv_file, image_folder, lst_file
 from tests.images import image, make_image_folder
 
 TORCHVISION_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -277,21 +277,3 @@ class TestLst:
     def test_names_what_is_wrong_and_its_line(self, tmp_path, text, problem):
         with pytest.raises(SourceError, match=problem):
             lst_file(self.write(tmp_path, text)).listing().check_whole()
-
-
-class TestOpenSource:
-    def test_recognises_each_kind(self, tmp_path):
-        make_image_folder(tmp_path / "tree", {"a": 1})
-        write_csv(tmp_path, "path,label\na,1\n")
-        (tmp_path / "x.lst").write_text("0\t1\ta\n")
-        names = [open_source(tmp_path / name).name for name in ("tree", "labels.csv", "x.lst")]
-        assert names == ["imagefolder", "csv", "lst"]
-
-    def test_says_what_it_cannot_open(self, tmp_path):
-        (tmp_path / "x.doc").write_text("?")
-        with pytest.raises(UsageError, match="not recognised"):
-            open_source(tmp_path / "x.doc")
-        with pytest.raises(UsageError, match="does not exist"):
-            open_source(tmp_path / "absent")
-        with pytest.raises(UsageError, match="'floppy' is no source"):
-            open_source(tmp_path, name="floppy")

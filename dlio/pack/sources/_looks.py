@@ -1,4 +1,4 @@
-"""What each kind of input looks like: told by names and a first line, without loading what reads it."""
+"""What each kind of input that dlio brings looks like: told by names and a first line, without loading its module."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from dlio.pack.keys import odd, printable
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
 Refused = list[tuple[str, str]]  # names, each with the reason
 
 
@@ -68,11 +69,16 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
 
 def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
     with zipfile.ZipFile(path) as archive:
+        end = path.stat().st_size
         for entry in archive.infolist():
             if entry.is_dir():
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
                 problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew"
+                refused.append((printable(entry.filename), problem))
+            elif entry.compress_size > end or entry.file_size > _DEFLATED * (entry.compress_size + 1):
+                told = f"{entry.file_size:,} bytes, deflated to {entry.compress_size:,}, of {end:,} of the archive"
+                problem = f"{path}: {entry.filename!r} cannot have {told}: make the archive anew"
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size

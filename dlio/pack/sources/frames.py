@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
-from dlio.pack.image_files import file_states, read_file
+from dlio.pack.image_files import file_states, read_file, version_of
 from dlio.pack.keys import Keys, printable
 from dlio.pack.listing import Listing
 from dlio.pack.sources.imagefolder import EXTENSIONS
@@ -84,7 +84,7 @@ class Frames:
                 keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
                 own = slice(first, first + span, self.stride)
                 places.append(range(own.start, own.stop, own.step))
-                states.append((sum(sizes[own]), sum(versions[own])))
+                states.append((sum(sizes[own]), version_of(*versions[own])))
         if not keys:
             raise SourceError(f"{self.path} has no sequence of {span} frames or more: check clip, targets and stride")
         distinct = Keys.of(keys)

@@ -82,7 +82,6 @@ class ImageFolder:
         """Gives what reads one image with its class index."""
         return image_file_reader(self.path, listing)
 
-
     def _keys(self, paths: list[str], refused: list[tuple[str, str]]) -> list[str]:
         """Returns those of the paths that are keys, having noted the others."""
         try:

@@ -1,0 +1,143 @@
+"""Tar and zip archives, read in place: whole, cut off, and hostile."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.errors import SourceError
+from dlio.sources import archive, image_folder, open_source
+from tests.images import image
+from tests.pack.conftest import read_all, samples
+
+
+def make_tar(path: Path, content: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, data in content.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def make_zip(path: Path, content: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    return path
+
+
+MAKERS = [
+    pytest.param(lambda folder, content: make_tar(folder / "x.tar", content), id="tar"),
+    pytest.param(lambda folder, content: make_zip(folder / "x.zip", content), id="deflated"),
+    pytest.param(lambda folder, content: make_zip(folder / "x.zip", content, zipfile.ZIP_STORED), id="stored"),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+class TestArchive:
+    @pytest.mark.parametrize("prefix", ["", "photos/", "deep/down/photos/", "./"])
+    def test_equals_the_unpacked_folder(self, photos, tmp_path, make, prefix):
+        (photos / "cat/sub-1").mkdir()
+        (photos / "cat/sub-1/x\n'☃.PNG").write_bytes(image(50))
+        paths = sorted((path for path in photos.rglob("*") if path.is_file()), key=lambda path: path.name)
+        content = {f"{prefix}{path.relative_to(photos)}": path.read_bytes() for path in paths}
+        content[f"{prefix}cat/notes.txt"] = b"no image"
+        packed, folder = open_source(make(tmp_path, content)), image_folder(photos)
+        assert packed.name == "archive"
+        assert packed.listing().keys == folder.listing().keys
+        assert packed.listing().schema == folder.listing().schema
+        assert packed.listing().num_bytes.tolist() == folder.listing().num_bytes.tolist()
+        assert read_all(packed) == read_all(folder)
+
+    def test_a_root_within_the_archive(self, tmp_path, make):
+        path = make(tmp_path, {f"{split}/{name}/1.png": image(1) for split in ("train", "val") for name in "ab"})
+        assert archive(path).listing().schema.class_names == ("train", "val")
+        assert archive(path, root="val").listing().keys[:] == ["a/1.png", "b/1.png"]
+
+    def test_one_class_is_a_class(self, tmp_path, make):
+        path = make(tmp_path, {"photos/cat/1.png": image(1), "photos/cat/2.png": image(2)})
+        assert archive(path).listing().keys[:] == ["cat/1.png", "cat/2.png"]
+
+    @pytest.mark.parametrize("name", ["../evil.png", "a/../../evil.png", "/etc/evil.png"])
+    def test_a_name_that_leads_outside_is_refused(self, tmp_path, make, name):
+        path = make(tmp_path, {"a/1.png": image(1), name: image(2)})
+        with pytest.raises(SourceError, match=r"evil\.png' leads outside the archive"):
+            archive(path).listing().check_whole()
+
+    def test_an_image_outside_the_class_folders_is_named(self, tmp_path, make):
+        path = make(tmp_path, {"a/1.png": image(1), "b/1.png": image(1), "2.png": image(2)})
+        with pytest.raises(SourceError, match=r"'2\.png' is in no class folder"):
+            archive(path).listing().check_whole()
+
+    def test_no_images(self, tmp_path, make):
+        with pytest.raises(SourceError, match="has no images"):
+            archive(make(tmp_path, {"a/b.txt": b"text"})).listing().check_whole()
+
+    @pytest.mark.parametrize("keep", [0, 0.01, 0.3, 0.5])
+    def test_a_cut_archive_is_named(self, tmp_path, make, keep):
+        path = make(tmp_path, {f"a/{number}.png": image(number) for number in range(9)})
+        path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
+        with pytest.raises(SourceError, match=r"x\.(tar|zip)"):
+            read_all(archive(path))
+
+    def test_is_packed_by_workers(self, tmp_path, make):
+        content = {f"{name}/{number}.png": image(number) for name in "ab" for number in range(9)}
+        dlio.pack(archive(make(tmp_path, content)), tmp_path / "out", num_shards=4, workers=2, shuffle=2)
+        assert {key: fields["image"] for key, fields in samples(tmp_path / "out")} == content
+
+
+def test_tars_within_a_tar_are_class_folders(tmp_path):
+    """As in ImageNet's ILSVRC2012_img_train.tar."""
+    content = {}
+    for name in ("n02", "n01"):
+        images = {f"{name}_{number}.JPEG": image(number, "JPEG") for number in range(3)}
+        inner = make_tar(tmp_path / f"{name}.tar", images)
+        content[f"{name}.tar"] = inner.read_bytes()
+    source = archive(make_tar(tmp_path / "train.tar", content))
+    assert source.listing().keys[:] == [f"{name}/{name}_{i}.JPEG" for name in ("n01", "n02") for i in range(3)]
+    assert [fields["image"] for fields in read_all(source)] == [image(i, "JPEG") for i in (0, 1, 2, 0, 1, 2)]
+
+
+def test_links_and_compressed_tars_are_refused(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        link = tarfile.TarInfo("a/1.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(SourceError, match=r"'a/1\.png' is a link"):
+        archive(tmp_path / "x.tar").listing().check_whole()
+    with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+    (tmp_path / "z.tar.gz").write_bytes((tmp_path / "z.tar").read_bytes())
+    with pytest.raises(SourceError, match=r"z\.tar\.gz is compressed as a whole.*decompress it to a \.tar"):
+        open_source(tmp_path / "z.tar.gz").listing().check_whole()
+    with pytest.raises(SourceError, match="no tar without compression"):
+        archive(tmp_path / "z.tar").listing().check_whole()
+
+
+def test_a_zip_that_holds_more_than_it_says_is_refused(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"a/1.png": bytes(1 << 20)})
+    data = path.read_bytes()
+    path.write_bytes(data.replace((1 << 20).to_bytes(4, "little"), (100).to_bytes(4, "little")))
+    with pytest.raises(SourceError, match=r"cannot read 'a/1\.png': expected 100 bytes, found more"):
+        read_all(archive(path))
+
+
+@pytest.mark.parametrize("told", [(1 << 63, 10), (1 << 62, 10), (100, 1 << 63)], ids=str)
+def test_a_zip_whose_directory_tells_impossible_sizes_is_refused(tmp_path, told):
+    path = make_zip(tmp_path / "x.zip", {"a/1.png": image(1)})
+    with zipfile.ZipFile(path) as file:
+        entry, start = file.infolist()[0], file.start_dir
+    before = path.read_bytes()[:start]
+    entry.file_size, entry.compress_size = told
+    with path.open("wb") as raw, zipfile.ZipFile(raw, "w") as file:
+        raw.write(before)
+        file.filelist.append(entry)
+        file.start_dir, file._didModify = start, True
+    with pytest.raises(SourceError, match=r"'a/1\.png' cannot have [0-9,]+ bytes, deflated to [0-9,]+, of [0-9,]+"):
+        archive(path).listing().check_whole()

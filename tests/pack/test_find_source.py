@@ -1,0 +1,78 @@
+"""Sources are found by their names, and told by what their inputs look like."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import dlio
+from dlio.errors import StorageError, UsageError
+from dlio.sources import names, open_source
+from tests.images import image, make_image_folder
+from tests.pack.conftest import samples, unprivileged
+
+#: A whole source, as somebody adds it: one image in a file.
+FLOPPY = """
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from dlio.pack.image_files import image_file_reader
+from dlio.pack.keys import Keys
+from dlio.pack.listing import Listing
+from dlio.sample import Sample, Schema
+def recognises(path):
+    return path.suffix == ".floppy"
+def open_source(path, kind="soft"):
+    return Floppy(path, kind)
+@dataclass(frozen=True)
+class Floppy:
+    path: Path
+    kind: str
+    name: str = "floppy-disk"
+    def listing(self):
+        return Listing(Schema.of({"image": "bytes"}), Keys.of([self.kind]), memoryview(bytes(8)).cast("q"), {})
+    def reader(self, listing):
+        return nullcontext(lambda index: Sample(listing.keys[index], {"image": self.path.read_bytes()}))
+"""
+
+
+def test_recognises_each_kind(tmp_path):
+    make_image_folder(tmp_path / "tree", {"a": 1})
+    (tmp_path / "labels.csv").write_text("path,label\na,1\n")
+    (tmp_path / "x.lst").write_text("0\t1\ta\n")
+    names = [open_source(tmp_path / name).name for name in ("tree", "labels.csv", "x.lst")]
+    assert names == ["imagefolder", "csv", "lst"]
+
+
+def test_says_what_it_cannot_open(tmp_path):
+    (tmp_path / "x.doc").write_text("?")
+    with pytest.raises(UsageError, match="not recognised"):
+        open_source(tmp_path / "x.doc")
+    with pytest.raises(UsageError, match="does not exist"):
+        open_source(tmp_path / "absent")
+    with pytest.raises(UsageError, match="'floppy' is no source"):
+        open_source(tmp_path, name="floppy")
+
+
+def test_a_path_that_may_not_be_looked_at_is_named(open_tmp):
+    (open_tmp / "in").mkdir(mode=0o700)
+    with unprivileged(), pytest.raises(StorageError, match=r"cannot read .*in/tree: Permission denied"):
+        open_source(open_tmp / "in/tree")
+
+
+def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/floppy_disk.py").write_text(FLOPPY)
+    package = importlib.import_module("dlio.pack.sources")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / "more")])
+    (tmp_path / "x.floppy").write_bytes(image(1))
+    assert "floppy-disk" in names()
+    for source in (open_source(tmp_path / "x.floppy"), open_source(tmp_path / "x.floppy", name="floppy-disk")):
+        dlio.pack(source, tmp_path / "out", engine="serial")
+        assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
+
+
+def test_every_source_has_a_name_for_the_command_line():
+    expected = "archive caffe-list chestxray14 cifar10 csv frames imagefolder lst"
+    assert set(expected.split()) <= set(names())
