@@ -18,7 +18,7 @@ HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed",
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
 BASE = {"errors", "sizes"}
-DATA = {"sample", "sample_table", "shards", "manifest", "formats", "files"}
+DATA = {"sample", "sample_table", "shards", "shard_pool", "manifest", "formats", "files"}
 
 #: What each part may import of dlio; a part is a folder or a module. From ARCHITECTURE: cli -> pack, stage, loaders;
 #: pack -> formats, manifest, sample, files, images; formats -> sample, errors; manifest -> files -> errors.
@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "jpeg": BASE | {"native"},
     "images": BASE | {"keyed"},
     "shards": BASE | {"formats", "manifest", "sample", "sample_crc", "sample_table", "bulk"},
+    "shard_pool": {"manifest", "sample", "shards"},
     "bulk": {"checksums", "formats", "sample", "sample_table"},
     "sample_table": BASE | {"formats", "sample", "sample_crc"},
     "sample_crc": {"sample"},
