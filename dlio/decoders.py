@@ -8,8 +8,6 @@ core, or no OpenCV, Pillow stands in.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ from PIL import Image
 
 from dlio import jpeg, native, pictures, pillow
 from dlio.errors import DataError, UsageError
+from dlio.fork_lock import ForkLock
 from dlio.images import Sizes, Transform, Windows
 from dlio.keyed import Keys
 from dlio.pictures import Picture, Readable
@@ -101,14 +100,7 @@ def _turn(pictures: Sequence[Readable], rows: list[int]) -> AbstractContextManag
     return _small_images if sum(sizes) < _SMALL_BYTES * len(rows) else nullcontext()
 
 
-def _renew_turn() -> None:
-    """Gives a forked child a lock that no thread of its parent holds."""
-    global _small_images
-    _small_images = threading.Lock()
-
-
-_small_images = threading.Lock()
-os.register_at_fork(after_in_child=_renew_turn)
+_small_images = ForkLock()
 
 
 def measure(images: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:

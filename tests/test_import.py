@@ -29,8 +29,8 @@ MAY_IMPORT = {
     "pack": BASE | DATA | {"images", "jpeg", "native", "pillow", "executors", "filesystems", "claim", "cores", "owner"},
     "sources": {"pack"},
     "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "owner"},
-    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "stage"},
-    "decoders": BASE | {"images", "jpeg", "keyed", "native", "pictures", "pillow"},
+    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage"},
+    "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
     "png": set(),
     "jpeg": BASE | {"native"},
@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "keyed": set(),
     "cores": set(),
     "checksums": set(),
+    "fork_lock": set(),
     "pillow": set(),
     "errors": set(),
 }

@@ -3,10 +3,12 @@
 image, where there is a transform   uint8 (n, 3, H, W), or (n, H, W, 3)
 number, or array of fixed shape     an array of the field's dtype, (n, *shape); `label` less the label offset
 array whose shape varies            a list of arrays
-bytes                               a list of memoryviews that cannot be written to; `bytes(view)` copies
+bytes                               a list of memoryviews that cannot be written to
 str, lists of bytes or str          a list
 
-Memory is a batch's own for as long as any array or view of it lives, and is used again by later batches.
+Memory is a batch's own for as long as any array or view of it lives, and is used again by later batches. A view is as
+good as bytes to read, to compare, as a key of a dict; it does not pickle, and one that is kept keeps up to 4 MB, what
+was read with it: keep `bytes(view)`, and send that to other processes.
 """
 
 from __future__ import annotations
@@ -124,6 +126,15 @@ def paired(batch: Batch, schema: Schema) -> Any:
     if not is_pair(schema):
         return batch
     return batch[IMAGE], batch[LABEL], *(value for name, value in batch.items() if name not in schema)
+
+
+def with_bytes(batch: Batch) -> Batch:
+    """Returns the batch with bytes of their own in the place of views."""
+    return {name: list(map(_bytes, value)) if isinstance(value, list) else value for name, value in batch.items()}
+
+
+def _bytes(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _replace(batch: Batch, rows: slice, damaged: Mapping[int, CorruptRecordError]) -> list[int]:

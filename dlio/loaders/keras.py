@@ -27,7 +27,7 @@ import numpy as np
 
 from dlio.images import Transform
 from dlio.loaders.ahead import ahead
-from dlio.loaders.batches import paired
+from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle
@@ -100,8 +100,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._asked.add(index)
         work = self._source.work(self._loader.steps(self.epoch)[index], self._loader.key(self.epoch))
         [batch] = ahead([work], num_threads=0, prefetch=1)  # in this thread, one of Keras's
-        weighted = {name: value.astype(np.float32) if name == "valid" else value for name, value in batch.items()}
-        return paired(weighted, self._source.manifest.schema)
+        if self._source.mask:
+            batch["valid"] = batch["valid"].astype(np.float32)
+        return paired(with_bytes(batch), self._source.manifest.schema)
 
     @property
     def epoch(self) -> int:

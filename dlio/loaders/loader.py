@@ -27,7 +27,7 @@ _AUGMENTATION = 1  # tells the keys of random boxes from those of the order
 
 
 class Loader:
-    """Iterates over the batches of one rank; each iteration is the next epoch.
+    """Iterates over the batches of one rank (`dlio.loaders.batches`); each iteration is the next epoch.
 
     Used by one thread; pickles, and survives fork, between iterations.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Literal
 
 from dlio.errors import CorruptRecordError
+from dlio.fork_lock import ForkLock
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class Skips:
     def __init__(self, limit: int) -> None:
         """Allows `limit` damaged samples; 0 raises at the first."""
         self.limit = limit
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._found: dict[tuple[str, int | None], CorruptRecordError] = {}
 
     def __reduce__(self) -> tuple[type[Skips], tuple[int]]:

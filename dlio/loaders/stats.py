@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from dlio.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # a trainer that waits less than this share of an epoch gains nothing worth a change
 _STAGES = ("read", "decode", "collate")
@@ -19,12 +20,13 @@ class Clock:
     """
 
     def __init__(self) -> None:
+        self._lock = ForkLock()
         self.clear()
 
     def clear(self) -> None:
         """Sets everything to zero."""
-        self._lock = threading.Lock()
-        self._sums: dict[str, float] = {}
+        with self._lock:
+            self._sums: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[type[Clock], tuple[()]]:
         return Clock, ()

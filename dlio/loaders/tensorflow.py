@@ -35,7 +35,7 @@ import numpy as np
 
 from dlio.images import Transform
 from dlio.loaders import tensorflow_records
-from dlio.loaders.batches import paired
+from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, check_shuffle
@@ -125,7 +125,7 @@ def _from_loader(loader: Loader) -> tf.data.Dataset:
 
     def generate() -> Generator[Any, None, None]:
         for batch in loader:
-            yield paired({name: _tensor(value, spec[name]) for name, value in batch.items()}, schema)
+            yield paired({name: _tensor(value, spec[name]) for name, value in with_bytes(batch).items()}, schema)
 
     return tf.data.Dataset.from_generator(generate, output_signature=paired(spec, schema))
 
@@ -143,11 +143,7 @@ def _spec(name: str, kind: Field, size: int | None, transform: Transform | None)
 
 def _tensor(value: Any, spec: tf.TypeSpec) -> Any:
     if not isinstance(spec, tf.RaggedTensorSpec):
-        return list(map(_string, value)) if isinstance(value, list) else value
+        return value
     lengths = np.array([len(row) for row in value], dtype=np.int64)
     flat = [item for row in value for item in row]
     return tf.RaggedTensor.from_row_lengths(tf.constant(flat, dtype=spec.dtype), lengths)
-
-
-def _string(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview) else value

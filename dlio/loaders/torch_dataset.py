@@ -185,14 +185,12 @@ class PackedDataset(Dataset[Any]):
 
 def tensors(batch: Batch) -> Batch:
     """Returns the batch with tensors, over the same memory, in the place of arrays, and bytes in that of views."""
-    return {name: _tensor(value) for name, value in batch.items()}
+    return {name: _tensor(value) for name, value in batches.with_bytes(batch).items()}
 
 
 def _tensor(value: Any) -> Any:
     if isinstance(value, list):
         return [_tensor(item) for item in value]
-    if isinstance(value, memoryview):
-        return bytes(value)
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 

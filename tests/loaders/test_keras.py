@@ -30,6 +30,10 @@ def test_every_photo_is_seen_once_in_every_epoch(fitted: Any, case: str) -> None
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+def test_without_a_transform_images_are_bytes(fitted: Any) -> None:
+    assert fitted["encoded"] == ["bytes"] * 4
+
+
 def test_threads_change_no_batch(fitted: Any) -> None:
     alone, threads = (fitted[case]["seen"] for case in CASES)
     assert all(alone[name] == threads[name] for name in alone)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlio.loaders.memory import BatchMemory, Strip
+from dlio.loaders.memory import PIECE_BYTES, BatchMemory, Strip
 
 SHAPE = (4, 1024, 1024)
 
@@ -62,6 +62,15 @@ def test_no_more_is_kept_than_allowed() -> None:
     assert address(memory.empty((2, *SHAPE), np.uint8)) not in addresses
 
 
+@pytest.mark.parametrize("limit", [0, 1])
+def test_at_least_one_piece_is_kept_and_no_more_where_the_limit_is_one(limit: int) -> None:
+    memory = BatchMemory(limit)
+    where = [address(array) for array in [memory.empty(SHAPE, np.uint8) for _ in range(3)]]
+    assert [address(memory.empty(SHAPE, np.uint8)) for _ in range(2)] == where[-1:] * 2
+    held = [memory.empty(SHAPE, np.uint8) for _ in range(2)]
+    assert address(held[0]) == where[-1] and len(memory._kept) == 1
+
+
 def test_copies_start_without_memory() -> None:
     memory = BatchMemory()
     held = memory.empty(SHAPE, np.uint8)
@@ -79,6 +88,14 @@ def test_memory_for_reading_is_used_again_when_no_view_of_it_is_left() -> None:
     assert not np.shares_memory(np.asarray(kept), np.asarray(other))
     del kept
     assert address(np.asarray(Strip(memory).take(50))) == address_of_first
+
+
+@pytest.mark.parametrize("size", [3, PIECE_BYTES + 1])
+def test_what_was_read_is_hashed_and_compared_as_bytes_are(size: int) -> None:
+    memory = Strip(BatchMemory()).take(size)
+    memory[:] = bytes(size - 1) + b"!"
+    view = memory.toreadonly()
+    assert {bytes(view): "found"}[view] == "found" and {view[1:]: 1} == {bytes(view[1:]): 1}
 
 
 def test_memory_for_reading_comes_one_behind_the_other() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from dlio import formats
 from dlio.errors import CorruptRecordError
 from dlio.loaders import torch
+from dlio.loaders.batches import make
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sources import ArrayBatches
@@ -120,6 +122,17 @@ def test_a_forked_child_reads_into_memory_of_its_own(tmp_path: Path) -> None:
     assert all(map(is_true, loader)) and is_true(kept)
     assert os.waitpid(child, 0)[1] == 0
     loader.close()
+
+
+def test_a_fork_while_threads_hold_the_locks_does_not_hang(tmp_path: Path) -> None:
+    samples = PackedSamples(pack(tmp_path), max_skipped=1)
+    with samples.clock._lock, samples.skips._lock, samples.memory._lock, samples.read_memory._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if is_true(make(samples, range(COUNT), key=0)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    samples.close()
 
 
 def test_torch_gets_bytes(tmp_path: Path) -> None:

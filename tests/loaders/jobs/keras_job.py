@@ -40,4 +40,5 @@ def fit(workers: int) -> dict[str, Any]:
 
 
 assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
-report(0, {"alone": fit(1), "threads": fit(3)})
+encoded, _ = PackedPyDataset(DATA, 4)[0]
+report(0, {"alone": fit(1), "threads": fit(3), "encoded": [type(image).__name__ for image in encoded]})

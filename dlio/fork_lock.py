@@ -1,0 +1,39 @@
+"""A lock that is free in a forked child, whichever thread of the parent held it: that thread did not come along."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+
+class ForkLock:
+    """A lock for `with`. What it guards has to make sense in the middle of a body, too: that is where a fork may come.
+
+    Not picklable.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+        _locks.add(self)
+
+    def renew(self) -> None:
+        """Frees the lock, in a process that has no other thread."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for lock in list(_locks):
+        lock.renew()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
