@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'dlio' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Returns the names that completion offers, those not loaded yet too."""
+    return sorted({*globals(), *__all__})

@@ -109,6 +109,12 @@ def test_a_fresh_interpreter_loads_no_heavy_package(module):
     assert found.split() == []
 
 
+def test_completion_offers_every_public_name_before_it_is_loaded():
+    code = "import dlio; names = dir(dlio); print(*(name in names and hasattr(dlio, name) for name in dlio.__all__))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["True"] * len(dlio.__all__)
+
+
 def test_import_takes_less_than_a_seventh_of_a_second():
     code = "import time; began = time.perf_counter(); import dlio; print(time.perf_counter() - began)"
 

@@ -47,7 +47,7 @@ def info(args: argparse.Namespace) -> int:
         shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names")]
         words = [name if number is None else f"{name}: {number}" for name, number in shown]
         hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
-        report["samples_a_class"] = ", ".join(words[:SHOWN_CLASSES] + hidden)
+        report |= {"samples_a_class": ", ".join(words[:SHOWN_CLASSES] + hidden)} if words else {}
     return print_report(args, report)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 QUEUED = 1024  # of im2rec
 SHORTER_EDGE, QUALITY = 256, 95
 
+
 def images_below(root: Path) -> list[tuple[Path, int]]:
     """Returns path and label of each image below a folder of classes, as the peers' own scripts list them."""
     classes = sorted(root.iterdir())
