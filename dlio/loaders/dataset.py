@@ -27,6 +27,7 @@ from dlio.topology import Topology
 
 IMAGE = "image"
 LABEL = "label"
+VALID = "valid"  # added to batches where an epoch ends by masking
 
 _READ_PIECES = 16  # 64 MB, where samples are read by no loader, which knows how much is needed
 

@@ -28,7 +28,7 @@ import numpy as np
 from dlio.images import Transform
 from dlio.loaders.ahead import ahead
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.dataset import VALID, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle
 from dlio.loaders.place import place_from_env
@@ -101,7 +101,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         work = self._source.work(self._loader.steps(self.epoch)[index], self._loader.key(self.epoch))
         [batch] = ahead([work], num_threads=0, prefetch=1)  # in this thread, one of Keras's
         if self._source.mask:
-            batch["valid"] = batch["valid"].astype(np.float32)
+            batch[VALID] = batch[VALID].astype(np.float32)
         return paired(with_bytes(batch), self._source.manifest.schema)
 
     @property

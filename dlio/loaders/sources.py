@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from dlio.errors import UsageError
 from dlio.loaders import batches
 from dlio.loaders.ahead import Work
-from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.dataset import VALID, PackedSamples
 from dlio.loaders.order import Indices
 from dlio.loaders.share import Step
 from dlio.manifest import Manifest
@@ -52,6 +53,12 @@ class ArrayBatches:
     channels_last: bool = False
     mask: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises UsageError where the samples have a field `valid` of their own and there is a mask."""
+        if self.mask and VALID in self.samples.schema:
+            problem = f"{self.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
+            raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
+
     @property
     def manifest(self) -> Manifest:
         """The data set."""
@@ -66,7 +73,7 @@ class ArrayBatches:
             step.valid[replaced] = False
 
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.manifest)
-        return divided(self.samples, step, batch | {"valid": step.valid} if self.mask else batch, fill, size)
+        return divided(self.samples, step, batch | {VALID: step.valid} if self.mask else batch, fill, size)
 
     def close(self) -> None:
         """Closes all files."""

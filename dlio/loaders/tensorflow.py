@@ -36,7 +36,7 @@ import numpy as np
 from dlio.images import Transform
 from dlio.loaders import tensorflow_records
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import IMAGE, Batch, PackedSamples
+from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, check_shuffle
 from dlio.loaders.place import place_from_env
@@ -121,7 +121,7 @@ def _from_loader(loader: Loader) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
     spec: Batch = {name: _spec(name, kind, size, source.samples.transform) for name, kind in schema.fields}
     if loader.end is End.MASK:
-        spec["valid"] = tf.TensorSpec((size,), tf.float32)
+        spec[VALID] = tf.TensorSpec((size,), tf.float32)
 
     def generate() -> Generator[Any, None, None]:
         for batch in loader:

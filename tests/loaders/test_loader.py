@@ -22,7 +22,8 @@ from dlio.loaders.order import Shuffle, Window
 from dlio.loaders.share import End
 from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
-from tests.loaders.packing import damage
+from dlio.sample import Sample, Schema
+from tests.loaders.packing import damage, pack_samples
 
 NUM_PHOTOS = 41
 
@@ -59,6 +60,16 @@ def test_ranks_see_every_sample_once_in_equal_steps(packed_anyhow: Manifest, end
         assert set(seen) == set(range(NUM_PHOTOS)) and len(seen) == NUM_PHOTOS + 1
     else:
         assert len(set(seen)) == len(seen) == 36
+
+
+def test_a_field_that_is_called_as_the_mask_is_not_hidden_by_it(tmp_path: Path) -> None:
+    samples = [Sample(str(i), {"valid": i}) for i in range(6)]
+    packed = PackedSamples(pack_samples(tmp_path, Schema.of({"valid": "int64"}), samples, num_shards=1))
+    with pytest.raises(UsageError, match="has a field 'valid'"):
+        ArrayBatches(packed, mask=True)
+    loader = Loader(ArrayBatches(packed), 4, end=End.PAD, place=lambda: (0, 1), num_threads=0)
+    assert [batch["valid"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
+    loader.close()
 
 
 def test_the_order_is_the_same_in_every_format_and_for_any_number_of_threads(packed_anyhow: Manifest) -> None:
