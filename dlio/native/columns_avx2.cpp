@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-#define DLIO_AVX2 __attribute__((target("avx2")))
+#include "dispatch.hpp"
 
 namespace dlio {
 namespace {
@@ -17,9 +17,18 @@ namespace {
 constexpr std::size_t kTaps = 4;  // input pixels that are weighted together
 constexpr int kLowBits = kWeightBits / 2;
 
+// The weights of four pixels as they meet their samples: one lane for two pixels, each channel a pair.
 struct Weights4 {
-  std::int16_t high[kTaps];
-  std::int16_t low[kTaps];
+  std::int16_t high[kTaps * kPixelBytes];
+  std::int16_t low[kTaps * kPixelBytes];
+
+  void set(std::size_t tap, std::int32_t weight) noexcept {
+    for (std::size_t c = 0; c < kPixelBytes; ++c) {
+      const std::size_t at = tap / 2 * 2 * kPixelBytes + 2 * c + tap % 2;
+      high[at] = static_cast<std::int16_t>(weight >> kLowBits);
+      low[at] = static_cast<std::int16_t>(weight & ((1 << kLowBits) - 1));
+    }
+  }
 };
 
 struct Row {
@@ -29,18 +38,16 @@ struct Row {
   std::size_t num_fours;
 };
 
-DLIO_AVX2 inline __m256i times(__m256i samples, const std::int16_t (&weights)[kTaps]) {
-  std::int64_t four;
-  std::memcpy(&four, weights, sizeof four);
-  return _mm256_madd_epi16(samples, _mm256_set1_epi64x(four));
+DLIO_AVX2 inline __m256i times(__m256i samples, const std::int16_t (&weights)[kTaps * kPixelBytes]) {
+  return _mm256_madd_epi16(samples, _mm256_load_si256(reinterpret_cast<const __m256i*>(weights)));
 }
 
-// Returns the sums of output pixel `x`, those of two input pixels and of the two others apart: red, red, green, green
-// in one lane, blue, blue and two to ignore in the other. `kFours` is num_fours where that is known, or 0.
+// Returns the sums of output pixel `x`, those of two input pixels in one lane and of the two others in the other.
+// `kFours` is num_fours where that is known, or 0.
 template <std::size_t kFours>
 DLIO_AVX2 inline __m256i sum_up(const Row& row, std::size_t x) {
-  const __m256i by_channel = _mm256_setr_epi8(0, -1, 4, -1, 8, -1, 12, -1, 1, -1, 5, -1, 9, -1, 13, -1,  //
-                                              2, -1, 6, -1, 10, -1, 14, -1, 3, -1, 7, -1, 11, -1, 15, -1);
+  const __m256i by_channel = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,  //
+                                              8, -1, 12, -1, 9, -1, 13, -1, 10, -1, 14, -1, 11, -1, 15, -1);
   const std::size_t num_fours = kFours > 0 ? kFours : row.num_fours;
   const std::uint8_t* at = row.pixels + row.firsts[x];
   const Weights4* weights = row.weights + x * num_fours;
@@ -54,39 +61,55 @@ DLIO_AVX2 inline __m256i sum_up(const Row& row, std::size_t x) {
   return _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
 }
 
-// Returns two output pixels from their sums, as numbers: both red and green in one lane, both blue in the other.
-DLIO_AVX2 inline __m256i round_off(__m256i first, __m256i second) {
+// Returns output pixels `x` and `x + 4`, a lane each, as numbers.
+template <std::size_t kFours>
+DLIO_AVX2 inline __m256i resize_two(const Row& row, std::size_t x) {
   const __m256i half = _mm256_set1_epi32(1 << (kWeightBits - 1));
-  return _mm256_srai_epi32(_mm256_add_epi32(_mm256_hadd_epi32(first, second), half), kWeightBits);
+  const __m256i first = sum_up<kFours>(row, x), second = sum_up<kFours>(row, x + 4);
+  const __m256i outer = _mm256_blend_epi32(first, second, 0xF0);
+  const __m256i inner = _mm256_permute2x128_si256(first, second, 0x21);
+  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(outer, inner), half), kWeightBits);
 }
 
-// Returns four output pixels from `x` on: red and green of each, then blue and one to ignore of each.
+// Returns eight output pixels from `x` on: red, green, blue, and one to ignore of each.
 template <std::size_t kFours>
-DLIO_AVX2 inline __m128i resize_four(const Row& row, std::size_t x) {
-  const __m256i first = round_off(sum_up<kFours>(row, x), sum_up<kFours>(row, x + 1));
-  const __m256i second = round_off(sum_up<kFours>(row, x + 2), sum_up<kFours>(row, x + 3));
-  const __m256i words = _mm256_packs_epi32(first, second);
-  return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+DLIO_AVX2 inline __m256i resize_eight(const Row& row, std::size_t x) {
+  const __m256i even = _mm256_packus_epi32(resize_two<kFours>(row, x), resize_two<kFours>(row, x + 1));
+  const __m256i odd = _mm256_packus_epi32(resize_two<kFours>(row, x + 2), resize_two<kFours>(row, x + 3));
+  return _mm256_packus_epi16(even, odd);
+}
+
+DLIO_AVX2 inline void store_interleaved(__m256i pixels, std::uint8_t* out) {
+  const __m256i without_gaps = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,  //
+                                                0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+  const __m256i fours = _mm256_shuffle_epi8(pixels, without_gaps);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(fours));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 12), _mm256_extracti128_si256(fours, 1));
+}
+
+DLIO_AVX2 inline void store_planar(__m256i pixels, std::uint8_t* const (&planes)[3], std::size_t x) {
+  const __m256i by_channel = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                              0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m256i fours = _mm256_shuffle_epi8(pixels, by_channel);
+  const __m256i eights = _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  const __m128i red_green = _mm256_castsi256_si128(eights);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[0] + x), red_green);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[1] + x), _mm_unpackhi_epi64(red_green, red_green));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[2] + x), _mm256_extracti128_si256(eights, 1));
 }
 
 // Bytes may alias everything: what the loops need is copied beforehand.
 template <std::size_t kFours>
 DLIO_AVX2 void resize_row(const Row row, const RowFormat format, std::uint8_t* out) {
-  const __m128i by_pixel = _mm_setr_epi8(0, 1, 8, 2, 3, 10, 4, 5, 12, 6, 7, 14, -1, -1, -1, -1);
-  const __m128i by_channel = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, -1, -1, -1, -1);
   if (!format.is_planar) {
     for (std::size_t x = 0; x < format.width; x += kPixelsAtOnce) {
-      const __m128i pixels = _mm_shuffle_epi8(resize_four<kFours>(row, x), by_pixel);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * x), pixels);
+      store_interleaved(resize_eight<kFours>(row, x), out + 3 * x);
     }
     return;
   }
   std::uint8_t* const planes[] = {out, out + format.run_stride(), out + 2 * format.run_stride()};
   for (std::size_t x = 0; x < format.width; x += kPixelsAtOnce) {
-    const __m128i channels = _mm_shuffle_epi8(resize_four<kFours>(row, x), by_channel);
-    _mm_storeu_si32(planes[0] + x, channels);
-    _mm_storeu_si32(planes[1] + x, _mm_srli_si128(channels, 4));
-    _mm_storeu_si32(planes[2] + x, _mm_srli_si128(channels, 8));
+    store_planar(resize_eight<kFours>(row, x), planes, x);
   }
 }
 
@@ -108,9 +131,7 @@ void Avx2Columns::prepare(const Stretch& part, std::uint32_t input, const RowFor
     firsts[x] = static_cast<std::uint32_t>(first * kPixelBytes);
     std::size_t tap = weights_.first(x) - first;
     for (std::uint32_t i = 0; i < weights_.count(x); ++i, ++tap) {
-      Weights4& four = spread[x * num_fours_ + tap / kTaps];
-      four.high[tap % kTaps] = static_cast<std::int16_t>(weights_.of(x)[i] >> kLowBits);
-      four.low[tap % kTaps] = static_cast<std::int16_t>(weights_.of(x)[i] & ((1 << kLowBits) - 1));
+      spread[x * num_fours_ + tap / kTaps].set(tap % kTaps, weights_.of(x)[i]);
     }
   }
 }

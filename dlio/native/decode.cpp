@@ -12,15 +12,19 @@ namespace {
 
 constexpr std::size_t kRgbxBytes = 4;
 
+// libjpeg-turbo writes rows that begin at a multiple of 32 past the cache; the resize, which reads each row at once, would
+// wait for the memory, 300 us for an image of 500 x 375.
+constexpr std::size_t kMisalignment = 16;
+
 struct Workspace {
   std::vector<std::size_t> begins;
   Window window;
-  Scratch pixels;
+  Scratch row;
 
   void trim() noexcept {
     trim_kept(begins);
     window.trim();
-    pixels.trim();
+    row.trim();
   }
 };
 
@@ -46,10 +50,28 @@ std::uint32_t narrow_columns(jpeg_decompress_struct& jpeg, const Box& box) {
   return first;
 }
 
-// Decodes the box, which lies in the image, to memory of this thread. A progressive image is decoded whole: its
-// decoder may smooth over block borders, and its time goes into the scans anyway.
+class DecodedRows final : public PixelRows {
+ public:
+  // The pixels of the box begin `offset` bytes from the beginning of the rows that are decoded into `row`.
+  DecodedRows(OpenJpeg& jpeg, const Box& box, std::uint8_t* row, std::size_t offset) noexcept
+      : PixelRows(box.width, box.height), jpeg_(jpeg), row_(row), offset_(offset) {}
+
+  const std::uint8_t* next() override {
+    jpeg_.trap().run([&] { read_rows(jpeg_.info(), row_, 0, 1); });
+    return row_ + offset_;
+  }
+
+ private:
+  OpenJpeg& jpeg_;
+  std::uint8_t* const row_;
+  const std::size_t offset_;
+};
+
+// Decodes the box, which lies in the image, and resizes it. A progressive image is decoded whole: its decoder may
+// smooth over block borders, and its time goes into the scans anyway.
 template <class Start>
-Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch, Start start) {
+void resize_decoded(OpenJpeg& jpeg, const Box& box, Start start, Scratch& scratch, const Request& request,
+                    const Target& target) {
   jpeg_decompress_struct& info = jpeg.info();
   const bool partial = !info.progressive_mode && !info.arith_code;
   std::uint32_t first_column = 0;
@@ -58,13 +80,13 @@ Pixels decode_pixels(OpenJpeg& jpeg, const Box& box, Scratch& scratch, Start sta
     start(info);
     if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
   });
-  const std::size_t stride = info.output_width * kRgbxBytes;
-  std::uint8_t* const rows = scratch.at_least(stride * box.height + kPixelsReadAhead);
+  const std::size_t row_bytes = info.output_width * kRgbxBytes;
+  std::uint8_t* const row = scratch.at_least(kMisalignment + row_bytes + kPixelsReadAhead) + kMisalignment;
   jpeg.trap().run([&] {
-    if (box.top > 0) skip_rows(info, rows, box.top, partial);
-    read_rows(info, rows, stride, box.height);
+    if (box.top > 0) skip_rows(info, row, box.top, partial);
   });
-  return {rows + (box.left - first_column) * kRgbxBytes, stride, box.width, box.height};
+  DecodedRows rows(jpeg, box, row, (box.left - first_column) * kRgbxBytes);
+  resize(rows, part_of(request), request.flip, target);
 }
 
 void decode_whole(Bytes jpeg, const Request& request, const Target& target, Workspace& work) {
@@ -72,7 +94,7 @@ void decode_whole(Bytes jpeg, const Request& request, const Target& target, Work
   const Box box = checked_box(request, open.info().image_width, open.info().image_height);
   open.require_rgb_or_grey();
   const auto start = [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); };
-  resize(decode_pixels(open, box, work.pixels, start), part_of(request), request.flip, target);
+  resize_decoded(open, box, start, work.row, request, target);
 }
 
 void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const Target& target, Workspace& work) {
@@ -86,7 +108,7 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
   const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
   const std::uint32_t num_columns = (end + frame.mcu_width - 1) / frame.mcu_width;
   const auto start = [&](jpeg_decompress_struct& info) { start_decompress(info, work.window, num_columns); };
-  resize(decode_pixels(open, inside, work.pixels, start), part_of(request), request.flip, target);
+  resize_decoded(open, inside, start, work.row, request, target);
 }
 
 void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {

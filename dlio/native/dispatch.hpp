@@ -1,12 +1,18 @@
-// Inner loops compiled twice.
+// Inner loops compiled twice, and those written for AVX2.
 #pragma once
 
 #include <cstddef>  // defines __GLIBC__, where it is the C library
 
-// The copy is chosen when the module is loaded: AVX2 multiplies 32 bit integers in one instruction, SSE2 does not.
+// The copy is chosen when the module is loaded: AVX2 multiplies 32 bit integers in one instruction, SSE2 does not;
+// BMI2 shifts by any register.
 // Needs glibc's indirect functions, which the sanitizers do not get along with.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(DLIO_SANITIZED)
 #define DLIO_FOR_AVX2_TOO __attribute__((target_clones("avx2", "default")))
+#define DLIO_FOR_BMI2_TOO __attribute__((target_clones("bmi2", "default")))
 #else
 #define DLIO_FOR_AVX2_TOO
+#define DLIO_FOR_BMI2_TOO
 #endif
+
+// Of functions that run only where the processor has AVX2.
+#define DLIO_AVX2 __attribute__((target("avx2")))

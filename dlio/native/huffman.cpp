@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "dispatch.hpp"
+
 namespace dlio {
 namespace {
 
@@ -15,9 +17,38 @@ constexpr std::uint8_t kNaturalOrder[DCTSIZE2 + 15] = {
 constexpr int kZeroRun = 15;  // without a value: 16 zeros; any shorter run without a value ends the block
 
 Code code_of(std::uint8_t symbol, unsigned code_bits) noexcept {
-  const unsigned value_bits = symbol & 15u;
-  return {static_cast<std::uint8_t>(code_bits), static_cast<std::uint8_t>(value_bits),
-          static_cast<std::uint8_t>(code_bits + value_bits), static_cast<std::uint8_t>(symbol >> 4)};
+  return {static_cast<std::uint16_t>(symbol << 8 | (code_bits + (symbol & 15u)))};
+}
+
+// Decodes a block into `block`. Returns whether all codes were good.
+inline bool decode_block(BitReader& reader, const BlockTables& tables, JCOEF* block) noexcept {
+  reader.refill();
+  const Code code = tables.dc->next(reader);
+  if (code.packed == 0) return false;
+  if (code.value_bits() > 0) *tables.last_dc += static_cast<std::uint32_t>(reader.value(code));
+  reader.drop(code);
+  block[0] = static_cast<JCOEF>(*tables.last_dc);
+  const HuffmanTable& ac = *tables.ac;
+  bool good = true;
+  const auto decode_ac = [&](int k) {
+    const Code ac_code = ac.next(reader);
+    k += ac_code.run();
+    if (ac_code.value_bits() > 0) {
+      block[kNaturalOrder[k]] = static_cast<JCOEF>(reader.value(ac_code));
+    } else if (ac_code.run() < kZeroRun) {
+      good = ac_code.packed != 0;
+      k = DCTSIZE2;
+    }
+    reader.drop(ac_code);
+    return k + 1;
+  };
+  for (int k = 1; k < DCTSIZE2;) {
+    reader.refill();
+    k = decode_ac(k);
+    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
+    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
+  }
+  return good;
 }
 
 }  // namespace
@@ -46,35 +77,13 @@ Code HuffmanTable::long_code(std::uint32_t bits) const noexcept {
   return {};
 }
 
-bool decode_block(BitReader& shared_reader, const HuffmanTable& dc, const HuffmanTable& ac, std::uint32_t& last_dc,
-                  JCOEF* block) noexcept {
+DLIO_FOR_BMI2_TOO
+bool decode_blocks(BitReader& shared_reader, const BlockTables* tables, int num_blocks, JBLOCKROW* blocks) noexcept {
   BitReader reader = shared_reader;  // a copy stays in registers
-  reader.refill();
-  Code code = dc.next(reader);
-  if (code.code_bits == 0) return false;
-  if (code.value_bits > 0) last_dc += static_cast<std::uint32_t>(reader.value(code));
-  reader.drop(code);
-  block[0] = static_cast<JCOEF>(last_dc);
-  bool good = true;
-  const auto decode_ac = [&](int k) {
-    const Code ac_code = ac.next(reader);
-    k += ac_code.run;
-    if (ac_code.value_bits > 0) {
-      block[kNaturalOrder[k]] = static_cast<JCOEF>(reader.value(ac_code));
-    } else if (ac_code.run < kZeroRun) {
-      good = ac_code.code_bits > 0;
-      k = DCTSIZE2;
-    }
-    reader.drop(ac_code);
-    return k + 1;
-  };
-  for (int k = 1; k < DCTSIZE2;) {
-    reader.refill();
-    k = decode_ac(k);
-    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
-    if (k < DCTSIZE2 && reader.has_code()) k = decode_ac(k);
+  JBLOCK unwanted;
+  for (int i = 0; i < num_blocks; ++i) {
+    if (!decode_block(reader, tables[i], blocks == nullptr ? unwanted : *blocks[i])) return false;
   }
-  if (!good) return false;
   shared_reader = reader;
   return true;
 }

@@ -16,12 +16,13 @@ constexpr std::size_t kMaxMcuBytes = D_MAX_BLOCKS_IN_MCU * DCTSIZE2 * 4;
 // Readable bytes that must follow the last interval: a reader that runs over its end is stopped after the MCU.
 constexpr std::size_t kReadAhead = kMaxMcuBytes + 16;
 
-// A Huffman code and the value behind it.
+// A Huffman code and the value behind it; all zero where there is none.
 struct Code {
-  std::uint8_t code_bits;
-  std::uint8_t value_bits;
-  std::uint8_t num_bits;  // both
-  std::uint8_t run;       // zeros before the coefficient
+  std::uint16_t packed;
+
+  unsigned num_bits() const noexcept { return packed & 63u; }  // of both
+  unsigned value_bits() const noexcept { return packed >> 8 & 15u; }
+  unsigned run() const noexcept { return packed >> 12; }  // zeros before the coefficient
 };
 
 // Bits from the first of a byte on. The buffer holds them at its upper end.
@@ -46,15 +47,15 @@ class BitReader {
 
   // Returns the value behind a code that has one: negative ones are the inverted bits, and so begin with a 0 (F.2.2.1).
   std::int32_t value(const Code& code) const noexcept {
-    const auto bits = static_cast<std::int64_t>(bits_ << code.code_bits);
+    const auto bits = static_cast<std::int64_t>(bits_ << (code.num_bits() - code.value_bits()));
     const std::int64_t negative = ~(bits >> 63);  // all ones, or 0
-    const auto magnitude = static_cast<std::uint64_t>(bits ^ negative) >> (64 - code.value_bits);
+    const auto magnitude = static_cast<std::uint64_t>(bits ^ negative) >> (64 - code.value_bits());
     return static_cast<std::int32_t>((static_cast<std::int64_t>(magnitude) ^ negative) - negative);
   }
 
   void drop(const Code& code) noexcept {
-    bits_ <<= code.num_bits;
-    count_ -= code.num_bits;
+    bits_ <<= code.num_bits();
+    count_ -= code.num_bits();
   }
 
   // Whether a code and its value, 31 bits at most, are certain to be in the buffer. Two codes after refill they nearly
@@ -76,10 +77,10 @@ class HuffmanTable {
   // `table` has passed libjpeg's own checks: its codes fit into their bits.
   void build(const JHUFF_TBL& table) noexcept;
 
-  // Returns the code that is next in a refilled reader; one of 0 bits where there is no such code.
+  // Returns the code that is next in a refilled reader; none where there is no such code.
   Code next(const BitReader& reader) const noexcept {
     const Code code = codes_[reader.peek(kLookahead)];
-    return __builtin_expect(code.code_bits == 0, 0) ? long_code(reader.peek(16)) : code;
+    return __builtin_expect(code.packed == 0, 0) ? long_code(reader.peek(16)) : code;
   }
 
  private:
@@ -93,8 +94,15 @@ class HuffmanTable {
   std::uint8_t symbols_[256];
 };
 
-// Decodes a block: coefficients in natural order into `block`, which is zero. Returns whether all codes were good.
-bool decode_block(BitReader& reader, const HuffmanTable& dc, const HuffmanTable& ac, std::uint32_t& last_dc,
-                  JCOEF* block) noexcept;
+// What a block of an MCU is decoded with.
+struct BlockTables {
+  const HuffmanTable* dc;
+  const HuffmanTable* ac;
+  std::uint32_t* last_dc;  // of its component
+};
+
+// Decodes the `num_blocks` blocks of an MCU: coefficients in natural order into `blocks`, which are zero; null where
+// they are not wanted. Returns whether all codes were good.
+bool decode_blocks(BitReader& reader, const BlockTables* tables, int num_blocks, JBLOCKROW* blocks) noexcept;
 
 }  // namespace dlio

@@ -17,6 +17,7 @@ struct EntropyDecoder {
 struct IntervalDecoder {
   HuffmanTable dc[NUM_HUFF_TBLS];
   HuffmanTable ac[NUM_HUFF_TBLS];
+  BlockTables blocks[D_MAX_BLOCKS_IN_MCU];
   const std::uint8_t* bytes;
   const std::size_t* begin;  // of the next interval, within bytes
   const std::size_t* last;   // where the last interval ends
@@ -50,19 +51,10 @@ boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW* blocks) {
   const std::uint32_t column = decoder.column++;
   if (decoder.column == decoder.mcus_per_row) decoder.column = 0;
   if (column >= decoder.num_columns) return TRUE;
-  BitReader reader = decoder.reader;
-  JBLOCK skipped;
-  for (int i = 0; i < jpeg->blocks_in_MCU; ++i) {
-    const int component = jpeg->MCU_membership[i];
-    const jpeg_component_info& info = *jpeg->cur_comp_info[component];
-    JCOEF* block = blocks == nullptr ? skipped : *blocks[i];
-    if (!decode_block(reader, decoder.dc[info.dc_tbl_no], decoder.ac[info.ac_tbl_no], decoder.last_dc[component],
-                      block)) {
-      WARNMS(jpeg, JWRN_HUFF_BAD_CODE);
-    }
+  if (!decode_blocks(decoder.reader, decoder.blocks, jpeg->blocks_in_MCU, blocks)) {
+    WARNMS(jpeg, JWRN_HUFF_BAD_CODE);
   }
-  if (reader.is_overrun()) WARNMS(jpeg, JWRN_HIT_MARKER);
-  decoder.reader = reader;
+  if (decoder.reader.is_overrun()) WARNMS(jpeg, JWRN_HIT_MARKER);
   return TRUE;
 }
 
@@ -75,6 +67,11 @@ void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::u
     const jpeg_component_info& info = *jpeg.cur_comp_info[i];
     decoder.dc[info.dc_tbl_no].build(*jpeg.dc_huff_tbl_ptrs[info.dc_tbl_no]);
     decoder.ac[info.ac_tbl_no].build(*jpeg.ac_huff_tbl_ptrs[info.ac_tbl_no]);
+  }
+  for (int i = 0; i < jpeg.blocks_in_MCU; ++i) {
+    const int component = jpeg.MCU_membership[i];
+    const jpeg_component_info& info = *jpeg.cur_comp_info[component];
+    decoder.blocks[i] = {&decoder.dc[info.dc_tbl_no], &decoder.ac[info.ac_tbl_no], &decoder.last_dc[component]};
   }
   decoder.bytes = window.bytes.data();
   decoder.begin = window.begins.data();

@@ -14,17 +14,32 @@ namespace {
 constexpr std::size_t kRgbBytes = 3;
 constexpr std::size_t kMaxSide = std::numeric_limits<std::int32_t>::max();
 
-struct Workspace {
-  Scratch pixels;
-
-  void trim() noexcept { pixels.trim(); }
-};
-
 // Makes room behind each pixel of a row, as the resize wants it.
 DLIO_FOR_AVX2_TOO
 void spread(const std::uint8_t* row, std::size_t num_pixels, std::uint8_t* out) {
   for (std::size_t x = 0; x < num_pixels; ++x) std::memcpy(out + x * kPixelBytes, row + x * kRgbBytes, kRgbBytes);
 }
+
+class SpreadRows final : public PixelRows {
+ public:
+  // `row` has room for a row of the box, spread.
+  SpreadRows(const RgbPixels& pixels, const Box& box, std::uint8_t* row) noexcept
+      : PixelRows(box.width, box.height),
+        next_(pixels.data + (box.top * pixels.width + box.left) * kRgbBytes),
+        stride_(pixels.width * kRgbBytes),
+        row_(row) {}
+
+  const std::uint8_t* next() override {
+    spread(next_, width, row_);
+    next_ += stride_;
+    return row_;
+  }
+
+ private:
+  const std::uint8_t* next_;
+  const std::size_t stride_;
+  std::uint8_t* const row_;
+};
 
 void resize_or_throw(const RgbPixels& pixels, const Request& request, const Target& target) {
   if (pixels.width > kMaxSide || pixels.height > kMaxSide) {
@@ -32,14 +47,9 @@ void resize_or_throw(const RgbPixels& pixels, const Request& request, const Targ
   }
   const Box box = checked_box(request, static_cast<std::uint32_t>(pixels.width),
                               static_cast<std::uint32_t>(pixels.height));
-  Kept<Workspace> work;
-  const std::size_t stride = box.width * kPixelBytes;
-  std::uint8_t* const rows = work->pixels.at_least(stride * box.height + kPixelsReadAhead);
-  const std::uint8_t* const first = pixels.data + (box.top * pixels.width + box.left) * kRgbBytes;
-  for (std::size_t y = 0; y < box.height; ++y) {
-    spread(first + y * pixels.width * kRgbBytes, box.width, rows + y * stride);
-  }
-  resize({rows, stride, box.width, box.height}, part_of(request), request.flip, target);
+  Kept<Scratch> row;
+  SpreadRows rows(pixels, box, row->at_least(box.width * kPixelBytes + kPixelsReadAhead));
+  resize(rows, part_of(request), request.flip, target);
 }
 
 }  // namespace

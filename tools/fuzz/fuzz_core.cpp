@@ -120,6 +120,21 @@ void check_rewritten(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::op
   check_box(ready, wishes, same);
 }
 
+class Rows final : public dlio::PixelRows {
+ public:
+  Rows(const std::uint8_t* pixels, std::uint32_t row_width, std::uint32_t num_rows) noexcept
+      : PixelRows(row_width, num_rows), next_(pixels) {}
+
+  const std::uint8_t* next() override {
+    const std::uint8_t* const row = next_;
+    next_ += std::size_t{4} * width;
+    return row;
+  }
+
+ private:
+  const std::uint8_t* next_;
+};
+
 // Takes the bytes for pixels, and resizes them both ways to the wished size.
 void check_resize(dlio::Bytes bytes, const std::uint8_t* wishes) {
   const std::uint32_t input_width = 1 + static_cast<std::uint32_t>(wish(wishes, 0)) % 300;
@@ -131,11 +146,11 @@ void check_resize(dlio::Bytes bytes, const std::uint8_t* wishes) {
   const std::size_t num_bytes = std::size_t{4} * input_width * input_height;
   Exact readable(num_bytes + dlio::kPixelsReadAhead);
   std::copy_n(bytes.data, num_bytes, readable.data.get());
-  const dlio::Pixels pixels{readable.data.get(), std::size_t{4} * input_width, input_width, input_height};
+  Rows rows(readable.data.get(), input_width, input_height), same_rows = rows;
   const dlio::Part part{{wishes[14] / 300.0 * input_width, input_width / 7.0}, {0, double(input_height)}};
   Exact fast(std::size_t{3} * height * width), plain(std::size_t{3} * height * width);
-  dlio::resize(pixels, part, wishes[13] % 2 == 1, {fast.data.get(), height, width, layout});
-  dlio::resize_on_any_processor(pixels, part, wishes[13] % 2 == 1, {plain.data.get(), height, width, layout});
+  dlio::resize(rows, part, wishes[13] % 2 == 1, {fast.data.get(), height, width, layout});
+  dlio::resize_on_any_processor(same_rows, part, wishes[13] % 2 == 1, {plain.data.get(), height, width, layout});
   require(std::memcmp(fast.data.get(), plain.data.get(), fast.size) == 0, "a resize is the same on any processor");
 }
 
