@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kRgbxBytes = 4;
 
-// libjpeg-turbo writes rows that begin at a multiple of 32 past the cache; the resize, which reads each row at once, would
-// wait for the memory, 300 us for an image of 500 x 375.
+// libjpeg-turbo writes rows that begin at a multiple of 32 past the cache; the resize, which reads each row at once,
+// would wait for the memory, 300 us for an image of 500 x 375.
 constexpr std::size_t kMisalignment = 16;
 
 struct Workspace {
