@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dlio
-from dlio.errors import SourceError, UsageError
+from dlio.errors import SourceError, StorageError, UsageError
 from dlio.pack.sources.chestxray14 import FINDINGS
 from dlio.sources import caffe_list, chestxray14, frames, open_source
 from tests.images import image, make_image_folder
-from tests.pack.conftest import read_all, samples
+from tests.pack.conftest import read_all, samples, unprivileged
 
 
 class TestCaffeList:
@@ -99,6 +99,9 @@ class TestChestXray14:
         (xrays / "images_002/images/00000002_000.png").unlink()
         with pytest.raises(SourceError, match=r"'00000002_000\.png' is in none of the folders images\*"):
             chestxray14(xrays).listing().check_whole()
+        (xrays / "Data_Entry_2017.csv").write_text("Finding Labels,Image Index\nMass\n")
+        with pytest.raises(SourceError, match=r"Data_Entry_2017\.csv, line 2 names no image"):
+            chestxray14(xrays).listing().check_whole()
         (xrays / "Data_Entry_2017.csv").write_text("a,b\n1,2\n")
         with pytest.raises(SourceError, match="no table with the columns"):
             chestxray14(xrays).listing().check_whole()
@@ -122,7 +125,7 @@ class TestFrames:
         assert clips[2]["targets"] == [image(203)]
 
     def test_a_sequence_shorter_than_a_clip_is_named(self, sequences, tmp_path):
-        with pytest.raises(SourceError, match=r"01/image_2 has 3 frames, a clip spans 4: .*--on-error skip"):
+        with pytest.raises(SourceError, match=r"01/image_2: it has 3 frames, a clip spans 4: .*--on-error skip"):
             dlio.pack(frames(sequences, clip=4), tmp_path / "out", engine="serial")
         manifest = dlio.pack(frames(sequences, clip=4), tmp_path / "out", on_error="skip", engine="serial")
         assert [key for key, _ in manifest.skipped] == ["01/image_2"]
@@ -138,6 +141,29 @@ class TestFrames:
         os.utime(sequences / "00/image_2/000003.png", (0, 0))
         with pytest.raises(UsageError, match="before that was changed"):
             dlio.pack(source, tmp_path / "out", engine="serial")
+
+    def test_sequences_behind_links_are_sequences_and_loops_are_named(self, sequences, tmp_path):
+        (tmp_path / "in").mkdir()
+        for name, target in (("03", sequences / "00"), ("04", ".")):
+            (tmp_path / "in" / name).symlink_to(target)
+        (tmp_path / "in/05").mkdir()
+        (tmp_path / "in/05/up").symlink_to("..")
+        listing = frames(tmp_path / "in", clip=10).listing()
+        assert listing.keys[:] == ["03/image_2/000000"]
+        assert [key for key, _ in listing.refused] == ["04", "05/up"]
+
+    def test_a_sequence_with_a_frame_whose_name_is_no_utf8_is_named(self, sequences):
+        (sequences / "00/image_2" / os.fsdecode(b"\xff.png")).write_bytes(image(0))
+        listing = frames(sequences, clip=3).listing()
+        assert [reason for _, reason in listing.refused] == [
+            f"{sequences}/00/image_2: the name '00/image_2/\\udcff.png' is no UTF-8: rename the file"
+        ]
+
+    def test_a_folder_that_may_not_be_listed_is_named(self, open_tmp):
+        (open_tmp / "in/00").mkdir(parents=True)
+        (open_tmp / "in/01").mkdir(mode=0o000)
+        with unprivileged(), pytest.raises(StorageError, match=r"cannot list .*in/01: Permission denied"):
+            frames(open_tmp / "in").listing()
 
     def test_stride_and_step(self, sequences):
         clips = read_all(frames(sequences, clip=2, targets=1, stride=3, step=2))

@@ -97,11 +97,11 @@ class ChestXray14:
                 found: dict[str, list[int] | str] = {}
                 twice: list[tuple[str, str]] = []
                 for row in rows:
-                    name, place = row["Image Index"], f"{table}, line {rows.line_num}"
+                    name, place = row["Image Index"] or "", f"{table}, line {rows.line_num}"
                     if name in found:
                         twice.append((printable(name), f"{place}: {name!r} is listed twice"))
                     else:
-                        found[name] = _numbers(row["Finding Labels"], place)
+                        found[name] = _numbers(row["Finding Labels"], place) if name else f"{place} names no image"
         except OSError as error:
             raise StorageError(error.errno, f"cannot read {table}: {error.strerror}") from error
         except (KeyError, csv.Error) as error:

@@ -11,7 +11,6 @@ A folder below SRC is a sequence where it holds images itself; its path below SR
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
 from dlio.pack.image_files import file_states, read_file, version_of
-from dlio.pack.keys import Keys, printable
+from dlio.pack.image_tree import images_in, walk
+from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.listing import Listing
-from dlio.pack.sources.imagefolder import EXTENSIONS
 from dlio.sample import Sample, Schema
 
 
@@ -74,11 +73,10 @@ class Frames:
         states: list[tuple[int, int]] = []
         places: list[range] = []
         refused: list[tuple[str, str]] = []
-        for sequence in self._sequences():
-            found = _frames(self.path / sequence)
-            if len(found) < span:
-                problem = f"{len(found)} frames, a clip spans {span}: remove it, or ask for shorter clips"
-                refused.append((printable(sequence), f"{self.path / sequence} has {problem}"))
+        for sequence, found in self._sequences(refused):
+            if problem := _problem(sequence, found, span):
+                refused.append((printable(sequence), f"{self.path / sequence}: {problem}"))
+                continue
             sizes, versions = file_states(self.path, Keys.of(f"{sequence}/{name}" for name in found))
             for first in range(0, len(found) - span + 1, self.step):
                 keys.append(f"{sequence}/{found[first].rpartition('.')[0]}")
@@ -95,17 +93,17 @@ class Frames:
         sizes, versions = totals.T.copy()
         return Listing(Schema.of(types), distinct, sizes, columns, tuple(types), versions=versions, refused=refused)
 
-    def _sequences(self) -> list[str]:
-        folders = [folder for folder, _, names in os.walk(self.path) if any(map(_is_frame, names))]
-        found = sorted(os.path.relpath(folder, self.path) for folder in folders)
-        if not found or found == ["."]:
+    def _sequences(self, refused: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+        """Returns the path of each sequence and the names of its frames; to `refused` is added what leads in a loop."""
+        found = [(folder, names) for folder, names in walk(self.path, self.path, refused) if names and folder != "."]
+        if not found:
             raise SourceError(f"{self.path} has no folders of frames: expected one for each sequence")
-        return [name for name in found if name != "."]
+        return sorted(found)
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives what reads one clip."""
-        listed = cache(_frames)
+        listed = cache(images_in)
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
@@ -120,9 +118,8 @@ class Frames:
         yield read
 
 
-def _is_frame(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS)
-
-
-def _frames(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if _is_frame(path.name))
+def _problem(sequence: str, frames: list[str], span: int) -> str | None:
+    """Returns why no clip can be taken from a sequence, None where some can."""
+    if len(frames) < span:
+        return f"it has {len(frames)} frames, a clip spans {span}: remove it, or ask for shorter clips"
+    return next((problem for name in frames if (problem := odd(f"{sequence}/{name}"))), None)

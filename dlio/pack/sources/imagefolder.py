@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError, StorageError
+from dlio.errors import SourceError
 from dlio.pack.image_files import file_states, image_file_reader
+from dlio.pack.image_tree import EXTENSIONS, folders_in, identity, walk
 from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
 
 def image_folder(path: str | Path) -> ImageFolder:
@@ -35,7 +33,7 @@ class ImageFolder:
 
     def listing(self) -> Listing:
         """Returns all images, found with one look at every folder."""
-        folders = sorted(entry.name for entry in _scan(self.path) if _is_folder(entry))
+        folders = folders_in(self.path)
         if not folders:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
         labels, classes, refused = array("q"), list[str](), list[tuple[str, str]]()
@@ -48,12 +46,11 @@ class ImageFolder:
         self, folders: list[str], labels: array[int], classes: list[str], refused: list[tuple[str, str]]
     ) -> Iterator[str]:
         """Yields the path of each image below the folder, having added its label, and that label's name, to these."""
-        above = frozenset([_identity(self.path)])
+        above = frozenset([identity(self.path)])
         for name in folders:
             before = len(labels)
-            for folder, images in sorted(self._walk(self.path / name, above, refused), key=lambda found: found[0]):
-                below = os.path.relpath(folder, self.path)
-                paths = self._keys([f"{below}/{image}" for image in sorted(images)], refused)
+            for below, images in sorted(walk(self.path, self.path / name, refused, above)):
+                paths = self._keys([f"{below}/{image}" for image in images], refused)
                 labels.extend([len(classes)] * len(paths))
                 yield from paths
             if len(labels) > before:
@@ -61,22 +58,6 @@ class ImageFolder:
             else:
                 problem = f"{self.path / name} has no images ({' '.join(EXTENSIONS)}) to pack: remove the folder"
                 refused.append((printable(name), problem))
-
-    def _walk(
-        self, folder: Path, above: frozenset[tuple[int, int]], refused: list[tuple[str, str]]
-    ) -> Iterator[tuple[str, list[str]]]:
-        """Yields each folder and its images' names, following links; `above` are the folders it is in, by identity."""
-        identity = _identity(folder)
-        if identity in above:
-            problem = f"{folder} leads back to a folder above it: remove the symbolic link"
-            refused.append((printable(os.path.relpath(folder, self.path)), problem))
-            return
-        entries = _scan(folder)
-        below = [entry for entry in entries if _is_folder(entry)]
-        names = {entry.name for entry in entries} - {entry.name for entry in below}
-        yield str(folder), [name for name in names if name.lower().endswith(EXTENSIONS)]
-        for entry in below:
-            yield from self._walk(Path(entry.path), above | {identity}, refused)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives what reads one image with its class index."""
@@ -91,24 +72,3 @@ class ImageFolder:
             refused += [(printable(path), f"{self.path}: {reason}") for path, reason in reasons if reason]
             return [path for path, reason in reasons if not reason]
         return paths
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
-    return status.st_dev, status.st_ino
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Tells whether an entry is a folder, or a link to one; a link that leads to itself is none."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot list {folder}: {error.strerror}") from error
