@@ -1,59 +1,16 @@
-"""The command line: what it does is checked through the library; exit codes; reports; documentation of every option."""
+"""The verbs: what they do is checked through the library; exit codes; reports."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import dlio
-from dlio import cli, formats
+from dlio import formats
 from dlio.manifest import NAME, Manifest
-from tests.images import make_image_folder
-
-README = Path(__file__).parent.parent / "README.md"
-
-
-@pytest.fixture
-def photos(tmp_path) -> Path:
-    make_image_folder(tmp_path / "photos", {"cat": 5, "dog": 7})
-    return tmp_path / "photos"
-
-
-@pytest.fixture
-def packed(photos, tmp_path) -> Path:
-    dlio.pack(dlio.sources.image_folder(photos), tmp_path / "packed", num_shards=2, engine="serial")
-    return tmp_path / "packed"
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command line in this process; returns exit code, standard output and standard error."""
-
-    def run(*argv: object) -> tuple[int, str, str]:
-        try:
-            code = cli.main([str(word) for word in argv])
-        except SystemExit as end:
-            code = end.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    actions = [action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    return actions[0].choices
-
-
-def options(verb: argparse.ArgumentParser) -> list[str]:
-    return [name for action in verb._actions for name in action.option_strings if name not in ("-h", "--help")]
 
 
 class TestPack:
@@ -238,105 +195,3 @@ class TestInfo:
         file.write_bytes(b"\0" * file.stat().st_size)
         report = json.loads(run("verify", packed, "--json")[1])
         assert {item["path"] for item in report["damaged"]} == {str(file)}
-
-
-def test_a_name_that_is_no_utf8_is_printed_escaped(photos, tmp_path):
-    out = tmp_path / os.fsdecode(b"caf\xe9")
-    command = [sys.executable, "-m", "dlio", "pack", str(photos), str(out), "--format", "tfrecord"]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "utf-8"})
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "caf\\udce9" in run.stdout
-
-
-def test_a_closed_pipe_ends_quietly(packed):
-    command = f"{sys.executable} -m dlio info {packed} | true"
-    run = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
-    assert "Traceback" not in run.stderr
-
-
-def test_a_full_disk_under_the_report_is_said(packed):
-    with Path("/dev/full").open("w") as full:
-        run = subprocess.run([sys.executable, "-m", "dlio", "info", packed], stdout=full, stderr=subprocess.PIPE)
-    assert run.stderr.decode() == "dlio: cannot write the report: No space left on device\n"
-    assert run.returncode == 4
-
-
-def test_a_newline_in_a_class_name_breaks_no_line(run, tmp_path):
-    make_image_folder(tmp_path / "in", {"a\nb\x1b[2J": 2})
-    dlio.pack(dlio.sources.image_folder(tmp_path / "in"), tmp_path / "out", engine="serial")
-    assert r"samples a class      'a\nb\x1b[2J': 2" in run("info", tmp_path / "out")[1]
-
-
-def test_info_has_no_line_for_the_classes_of_what_has_none(run, tmp_path):
-    make_image_folder(tmp_path, {"a": 1})
-    (tmp_path / "x.lst").write_text("0\t7\ta/0000.png\n")
-    dlio.pack(dlio.sources.lst_file(tmp_path / "x.lst"), tmp_path / "out", engine="serial")
-    assert "samples a class" not in run("info", tmp_path / "out")[1]
-
-
-def test_a_newline_in_a_path_breaks_no_error(run, tmp_path):
-    make_image_folder(tmp_path / "in\n", {"a": 2})
-    (tmp_path / "in\n" / "a" / "0001.png").write_bytes(b"")
-    code, _, err = run("pack", tmp_path / "in\n", tmp_path / "out", "--format", "tfrecord", "--engine", "serial")
-    assert (code, err.count("\n"), err.startswith(rf"dlio: {tmp_path}/in\n: 'a/0001.png': it is empty")) == (3, 1, True)
-
-
-def test_a_missing_file_is_listed_once_and_in_words(run, packed):
-    file = packed / Manifest.load(packed).shards[0].files[0].name
-    file.unlink()
-    code, _, err = run("verify", packed, "--workers", 1)
-    assert (code, err.count("\n"), err.count(str(file))) == (1, 1, 2)
-    assert "No such file" in err
-    assert "[Errno" not in err
-
-
-def test_an_interrupted_check_promises_nothing(packed):
-    source = f"""
-import os, signal, sys
-from dlio import cli
-from dlio.executors import processes
-def interrupt(*_):
-    os.kill(os.getpid(), signal.SIGINT)
-processes.open = interrupt
-sys.exit(cli.main(["verify", {str(packed)!r}]))
-"""
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (130, "dlio: interrupted\n")
-
-
-def test_an_interrupt_says_how_to_go_on(photos, tmp_path):
-    source = f"""
-import os, signal, sys
-from dlio import cli
-from dlio.pack import run
-write = run.write_shard
-def interrupt(task):
-    os.kill(os.getpid(), signal.SIGINT)
-    return write(task)
-run.write_shard = interrupt
-sys.exit(cli.main(["pack", {str(photos)!r}, {str(tmp_path / "out")!r}, "--format", "tfrecord", "--engine", "serial"]))
-"""
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert run.returncode == 130
-    assert run.stderr == "dlio: interrupted; run the same command again to go on\n"
-
-
-def test_the_version(run):
-    assert run("--version") == (0, f"dlio {dlio.__version__}\n", "")
-
-
-@pytest.mark.parametrize("verb", verbs())
-def test_every_verb_has_help(run, verb):
-    code, out, _ = run(verb, "--help")
-    assert code == 0
-    assert all(name in out for name in options(verbs()[verb]))
-    for action in verbs()[verb]._actions:
-        assert action.help, f"{verb} {action.dest} has no help"
-
-
-@pytest.mark.parametrize("verb", verbs())
-def test_the_readme_documents_every_verb_and_option(verb):
-    text = README.read_text()
-    assert f"dlio {verb}" in text
-    undocumented = [name for name in options(verbs()[verb]) if not re.search(rf"`[^`]*{re.escape(name)}\b", text)]
-    assert undocumented == []
