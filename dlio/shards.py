@@ -57,7 +57,7 @@ class ShardReader:
             CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
             StorageError: the file cannot be read.
         """
-        sample = self._reader.read(index)
+        sample = self._stored(index)
         if self._table is None:
             return sample
         if crc32c(sample, self._schema) != self._table.crcs[index]:
@@ -65,6 +65,16 @@ class ShardReader:
             problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
             raise CorruptRecordError(path, problem, record=index, offset=offset)
         return Sample(self._table.key(index), sample.fields, sample.image_info)
+
+    def _stored(self, index: int) -> Sample:
+        """Returns what the container holds; what is damaged is named by its key where the table has that."""
+        try:
+            return self._reader.read(index)
+        except CorruptRecordError as error:
+            if self._table is None or error.record is None:
+                raise
+            problem = f"sample {self.key(index)!r}: {error.problem}"
+            raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
     def read_columns(self, records: Records, take: Take = take_fresh) -> dict[str, Any]:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.

@@ -100,6 +100,7 @@ def test_damage_is_named_though_the_memory_holds_what_was_read_before(
     with pytest.raises(CorruptRecordError) as caught:
         list(loader)
     assert caught.value.record is not None and caught.value.offset is not None
+    assert f"sample '{caught.value.record}'" in str(caught.value)
     assert str(manifest.root / manifest.shards[0].files[0].name) in str(caught.value)
     loader.close()
 
