@@ -242,7 +242,7 @@ def test_a_shard_with_another_number_of_records_is_refused(packed: Manifest) -> 
 def test_no_more_than_half_of_the_descriptors_are_taken(tmp_path: Path) -> None:
     manifest = pack_samples(tmp_path / "packed", SCHEMA, samples(), num_shards=NUM_SAMPLES)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowered = 80 + len(list(Path("/proc/self/fd").iterdir()))
+    lowered = 80 + 2 * len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
     try:
         with closing(ShardPool(manifest)) as pool:
