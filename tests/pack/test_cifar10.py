@@ -17,6 +17,19 @@ from dlio.sources import cifar10, open_source
 from tests.pack.conftest import read_all
 
 
+class FalseObjects:
+    """Pickled as an array of objects whose type says that it has none: eight bytes that numpy takes for a pointer."""
+
+    def __reduce__(self):
+        state = 1, (1,), FalseType(), False, b"A" * 8
+        return np.zeros(0).__reduce__()[0], (np.ndarray, (0,), b"b"), state
+
+
+class FalseType:
+    def __reduce__(self):
+        return np.dtype, ("O8", False, True), (3, "|", None, None, None, -1, -1, 1)
+
+
 def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
     """Returns a batch as Python 2 and numpy 1 have pickled the published ones."""
     shape = b"K\x01" + b"".join(b"M" + size.to_bytes(2, "little") for size in data.shape) + b"\x86"
@@ -100,6 +113,7 @@ class TestCifar10:
             pickle.dumps({b"data": np.zeros((2, 3072), "uint8"), b"labels": [1, 10]}),
             b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I1000000000000\ntS'b'\ntR.",
             b"cnumpy\nndarray\n((I1000000000000\nttR.",
+            pickle.dumps({b"data": FalseObjects(), b"labels": [1]}),
         ],
     )
     def test_anything_else_is_refused_by_name(self, batches, content):

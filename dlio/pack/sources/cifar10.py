@@ -7,7 +7,6 @@ pixels, and `labels`. A pickle is a program, so only what numpy's arrays and num
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import CIFAR_TEST, CIFAR_TRAIN
+from dlio.pack.sources._pickled import Stored, load
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
@@ -129,8 +129,9 @@ class _Batch:
         import numpy as np
 
         batch, content = _unpickle(path)
-        data, labels = batch.get("data"), batch.get("labels")
-        if not isinstance(data, np.ndarray) or data.dtype != "uint8" or data.shape[1:] != (ROW_BYTES,):
+        stored, labels = batch.get("data"), batch.get("labels")
+        data = stored.values if isinstance(stored, Stored) else None
+        if data is None or data.dtype != "uint8" or data.shape[1:] != (ROW_BYTES,):
             raise SourceError(f"{path} has no array 'data' of uint8 and shape (n, {ROW_BYTES})")
         if not isinstance(labels, list) or len(labels) != len(data) or not all(map(_is_label, labels)):
             raise SourceError(f"{path} has no list 'labels' of {len(data)} whole numbers")
@@ -145,51 +146,6 @@ def _is_label(value: object) -> bool:
     return type(value) is int and abs(value) < 2**31
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles dictionaries, lists, text and numpy's arrays of plain numbers, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        import numpy as np
-
-        admitted = {
-            ("numpy.core.multiarray", "_reconstruct"): _empty_array,
-            ("numpy.core.multiarray", "scalar"): _number,
-            ("numpy.core.numeric", "_frombuffer"): _array,
-            ("numpy", "ndarray"): "ndarray",  # named as an argument only: called, it would take any amount of memory
-            ("numpy", "dtype"): np.dtype,
-            ("_codecs", "encode"): _latin1,
-        }
-        wanted = module.replace("numpy._core", "numpy.core"), name  # as numpy 2 calls it
-        if wanted not in admitted:
-            raise pickle.UnpicklingError(f"it would run {module}.{name}")
-        return admitted[wanted]
-
-
-def _empty_array(*_: object) -> Any:
-    """Stands for numpy's function of the pickle, whose arguments could ask for any amount of memory."""
-    import numpy as np
-
-    return np.empty(0, dtype="uint8")
-
-
-def _array(buffer: bytes, dtype: Any, shape: tuple[int, ...], order: str) -> Any:
-    """Stands for what protocol 5 has; numpy refuses sizes that are not the buffer's, and Python's objects."""
-    import numpy as np
-
-    return np.frombuffer(buffer, dtype).reshape(shape, order="F" if order == "F" else "C")
-
-
-def _number(dtype: Any, data: bytes) -> object:
-    """Stands for numpy's own numbers."""
-    import numpy as np
-
-    return np.frombuffer(data, dtype)[0].item()
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    return text.encode("latin1")
-
-
 def _unpickle(path: Path) -> tuple[dict[str, Any], bytes]:
     """Returns the dictionary of a batch, with text as keys, and the file's content."""
     try:
@@ -199,7 +155,7 @@ def _unpickle(path: Path) -> tuple[dict[str, Any], bytes]:
     except OSError as error:
         raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
     try:
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        batch = load(content)
     except Exception as error:  # a damaged pickle can raise anything
         raise SourceError(f"{path} is no batch of CIFAR-10: {error}") from None
     if not isinstance(batch, dict):
