@@ -26,6 +26,7 @@ from pathlib import Path
 
 EXIT_DONE = 0
 EXIT_SKIPPED = 1
+EXIT_INTERRUPTED = 130  # as shells count an end by SIGINT
 
 
 class DlioError(Exception):

@@ -76,9 +76,10 @@ LAUNCHERS = (
         "jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",),
         ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",),
     ),
+    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and tell more by their own.
     Launcher(
         "pals", ("PALS_RANKID",), ("PALS_RANKID",), ("PMI_SIZE",), ("PALS_LOCAL_RANKID",),
-        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",),
+        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
     ),
     Launcher(
         "flux", ("FLUX_TASK_RANK",), ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",), ("FLUX_TASK_LOCAL_ID",), (), (),

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dlio import __version__
 from dlio.cli.output import complain
-from dlio.errors import EXIT_DONE, DlioError, StorageError
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
 
 #: The modules of this package, and the verbs that each has.
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
         _complain(error, f"interrupted{advice}")
-        return 130
+        return EXIT_INTERRUPTED
     return code
 
 

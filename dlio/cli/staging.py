@@ -76,7 +76,9 @@ def stage(args: argparse.Namespace) -> int:
     from dlio.topology import Topology
 
     topology = Topology.from_env()
-    start_together(topology)
+    watch = not args.quiet and not args.dry_run
+    if watch or args.strategy in ("auto", "broadcast"):
+        start_together(topology)
     source = source_of(args.dataset)
     manifest = source.manifest
     chosen = args.dest or _chosen_dest(args, manifest, topology)
@@ -94,7 +96,7 @@ def stage(args: argparse.Namespace) -> int:
             allow_shared=args.allow_shared,
             report=shown.here,
             expect=shown.expect,
-            watch=shown.everywhere,
+            watch=shown.everywhere if watch else None,
         )
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0

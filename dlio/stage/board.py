@@ -1,8 +1,8 @@
 """How far all nodes have come while each copies for itself: words that every process leaves for rank 0.
 
-Words go one way, over MPI or in the store at MASTER_ADDR, whichever the launcher provides, so no node waits for
+Words go one way, over the MPI that mpiexec started or in the store that torchrun's agent serves, so no node waits for
 another. Only rank 0 waits at its end, until the others have ended or fallen silent. Where there is neither, or a copy
-is done at once, rank 0 tells of its own node alone.
+is done at once, rank 0 tells of its own node alone: nothing is started, and nobody listens, for the sake of progress.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from dlio.errors import DlioError
+from dlio.errors import EXIT_INTERRUPTED
 from dlio.stage import ring
 from dlio.stage.job import Job, NodeProgress
+from dlio.topology import Topology
 
 FIRST_SECONDS = 3.0  # a copy that is done by then needs no word, nor torch, which takes a second of a core to import
 BEAT_SECONDS = 1.0
 _LAST_SECONDS = 0.1  # between two looks at what others still do
+_FAREWELL_SECONDS = 1.0  # for the last word, where the store does not answer
 _WORD_TAG = 3
 
 _log = logging.getLogger(__name__)
@@ -105,8 +107,22 @@ def seen_by_rank_0(job: Job) -> Iterator[Job]:
     try:
         yield replace(job, report=teller.report, expect=teller.expect)
         teller.end(patient=job.topology.rank == 0)
+    except KeyboardInterrupt:
+        teller.leave()
+        raise
     finally:
         teller.end(patient=False)
+
+
+def _is_mpi_there(topology: Topology) -> bool:
+    """Returns whether MPI has been started, by all processes of the job as its launcher counts them, for any thread."""
+    if "mpi4py.MPI" not in sys.modules:
+        return False
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        return False
+    return (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size) == (topology.rank, topology.world_size)
 
 
 class _Teller:
@@ -119,7 +135,7 @@ class _Teller:
         self._patient = False
         self._heard: dict[int, tuple[str, float]] = {}
         self._lock = threading.Lock()
-        self._board: Board | None = MpiBoard() if "mpi4py.MPI" in sys.modules else None  # started by all, or not at all
+        self._board: Board | None = MpiBoard() if _is_mpi_there(job.topology) else None
         self._is_up = False
         self._thread = threading.Thread(target=self._run, name="dlio-board", daemon=True)
         self._thread.start()
@@ -140,10 +156,17 @@ class _Teller:
 
     def end(self, *, patient: bool) -> None:
         """Ends the telling; where it is patient, once the others have ended, too."""
-        self._patient = self._patient or patient
+        self._patient = patient
         self._over.set()
         if self._board:
-            self._thread.join()
+            self._thread.join(None if patient or isinstance(self._board, MpiBoard) else _FAREWELL_SECONDS)
+
+    def leave(self) -> None:
+        """Makes this process, which a signal ends, not wait for the others: they may copy for hours."""
+        if isinstance(self._board, MpiBoard):
+            from dlio.stage.ring_mpi import leave
+
+            leave(EXIT_INTERRUPTED)
 
     def _run(self) -> None:
         try:
@@ -158,11 +181,11 @@ class _Teller:
                 if over and not (others and self._patient):
                     return
                 time.sleep(_LAST_SECONDS if over else 0)
-        except (DlioError, RuntimeError, TimeoutError) as error:  # MPI's and torch's errors are RuntimeErrors
+        except Exception as error:  # whatever it is, the data come without it
             _log.info("the progress of all nodes is told no more: %s", error)
 
     def _found(self) -> Board | None:
-        if self._board is None and ring.meets_at_master(self._job.topology):
+        if self._board is None and ring.has_agent_store(self._job.topology):
             self._board = StoreBoard(self._job)
         return self._board
 
@@ -172,8 +195,8 @@ class _Teller:
         for rank, word in board.told().items():
             if self._heard.get(rank, ("", now))[0] != word:
                 self._heard[rank] = (word, now)
-        words = {rank: (json.loads(word), since) for rank, (word, since) in self._heard.items()}
-        nodes = [NodeProgress(host, total, total - done) for (host, total, done, _), _ in words.values() if total]
+        words = [(json.loads(word), since) for word, since in self._heard.values()]
+        nodes = [NodeProgress(host, total, max(0, total - done)) for (host, total, done, _), _ in words if total]
         if nodes and self._job.watch:
             self._job.watch(nodes)
-        return any(not over and now - since < ring.LOST_SECONDS for (*_, over), since in words.values())
+        return any(not over and now - since < ring.LOST_SECONDS for (*_, over), since in words)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +27,7 @@ GATHER_SECONDS = 600.0  # for nodes that live; what one does between two gatheri
 _MPI_LAUNCHERS = {"hydra", "openmpi", "mvapich2", "pals", "jsrun"}
 _PMI_VARIABLES = ("PMI_RANK", "PMIX_RANK")  # srun --mpi=pmi2, =pmix
 _TORCH_LAUNCHERS = {"torchrun", "pytorchjob", "env"}
+_log = logging.getLogger(__name__)
 
 
 class Ring(Protocol):
@@ -100,9 +102,24 @@ def can_exchange(topology: Topology) -> bool:
 
 
 def start_together(topology: Topology) -> None:
-    """Starts MPI where `can_exchange`; to be called before any process may fail, since its start waits for all."""
+    """Starts MPI where `can_exchange`; to be called before any process may fail, since its start waits for all.
+
+    Whoever needs an MPI that does not start says so then; a node that copies for itself does without.
+    """
     if can_exchange(topology):
-        importlib.import_module("mpi4py.MPI")
+        try:
+            importlib.import_module("mpi4py.MPI")
+        except (ImportError, RuntimeError) as error:  # mpi4py is there, and the library of MPI is not
+            _log.info("MPI does not start: %s", error)
+
+
+def has_agent_store(topology: Topology) -> bool:
+    """Returns whether a store is served already at MASTER_ADDR and MASTER_PORT: by torchrun's agent.
+
+    Elsewhere the two may be set for a training to come, which is to find the port free, or by nobody who answers.
+    """
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return served and topology.launcher == "torchrun" and meets_at_master(topology)
 
 
 def meets_at_master(topology: Topology) -> bool:

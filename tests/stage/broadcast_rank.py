@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dlio.errors import DlioError
@@ -64,14 +64,18 @@ watched: list[list[tuple[str, int, int]]] = []
 
 def watch(nodes: Sequence[NodeProgress]) -> None:
     watched.append([(node.host, node.total_bytes, node.left_bytes) for node in nodes])
+    if len(nodes) == 2:
+        (Path(log) / "heard").touch()
 
 
 try:
     topology = Topology.from_env()
+    if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
+        topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
     ring.start_together(topology)
     strategy = os.environ.get("STRATEGY", "broadcast")
     _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
-    found: dict[str, object] = asdict(summary) | {"watched": watched}
+    found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
 name = f"{host}.{rank}.json"

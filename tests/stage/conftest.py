@@ -21,6 +21,8 @@ from dlio.sample import Schema
 from dlio.stage.folder import StagedFolder
 from dlio.topology import Topology
 
+from .launched import Cluster
+
 MiB = 1 << 20
 
 
@@ -155,3 +157,16 @@ def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 def bytes_read(mounted: Path) -> int:
     """Returns what has been read from a source mounted by `slow_source`."""
     return int(mounted.with_suffix(".counts").read_text() or 0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path, "mpi")
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
+    """What every transport has to pass."""
+    if request.param == "gloo":
+        pytest.importorskip("torch")
+    return Cluster(tmp_path, request.param)

@@ -4,80 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dlio.manifest import NAME, Manifest
 
 from .conftest import MiB, assert_staged, bytes_read, damaged_files, write_dataset
+from .launched import Cluster, needs_mpiexec
 
 pytest.importorskip("mpi4py")
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-SCRIPT = Path(__file__).with_name("broadcast_rank.py")
-HAS_NODES = subprocess.run(["unshare", "-u", "true"], check=False, capture_output=True).returncode == 0
-pytestmark = pytest.mark.skipif(not (MPIEXEC.exists() and HAS_NODES), reason="needs mpiexec, and root for host names")
-
-
-class Cluster:
-    """Starts the processes of some nodes, which talk over MPI or gloo, and reads what they say."""
-
-    def __init__(self, tmp_path: Path, transport: str) -> None:
-        self.transport = transport
-        self.dest = tmp_path / "local"
-        self.log = tmp_path / "log"
-        self.log.mkdir()
-
-    def start(
-        self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
-    ) -> subprocess.Popen[str]:
-        """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
-        shutil.rmtree(self.log)
-        self.log.mkdir()
-        arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
-        size = str(nodes * per_node)
-        if self.transport == "gloo":
-            command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py")), size, str(per_node), *arguments]
-        else:
-            named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
-            command = [str(MPIEXEC), *options, "-n", size, "unshare", "-u", "sh", "-c", named]
-            command += [sys.executable, str(SCRIPT), *arguments]
-        environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
-        return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:
-        """Returns what each process reported, by `<host>.<rank>`."""
-        mpiexec = self.start(root, nodes, **options)
-        said = mpiexec.communicate()
-        reports = self.reports()
-        assert len(reports) == nodes * options.get("per_node", 1), said
-        return reports
-
-    def reports(self) -> dict[str, Any]:
-        return {path.stem: json.loads(path.read_text()) for path in sorted(self.log.glob("node*.json"))}
-
-    def staged(self, source: Manifest, node: int) -> Manifest:
-        return Manifest.load(self.dest / f"node{node}" / "dlio" / source.content_id)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path, "mpi")
-
-
-@pytest.fixture(params=["mpi", "gloo"])
-def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
-    """What every transport has to pass."""
-    if request.param == "gloo":
-        pytest.importorskip("torch")
-    return Cluster(tmp_path, request.param)
+pytestmark = needs_mpiexec
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
@@ -107,30 +49,6 @@ def test_every_node_sees_how_far_all_have_come(dataset: Manifest, any_cluster: C
     assert watched[0] == [["node0", 0, 0], ["node1", dataset.num_bytes, dataset.num_bytes]]
     lefts = [nodes[1][2] for nodes in watched]
     assert lefts == sorted(lefts, reverse=True)
-
-
-def test_rank_0_sees_how_far_all_have_come_that_copy_for_themselves(
-    dataset: Manifest, any_cluster: Cluster, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STRATEGY", "replicate")
-    reports = any_cluster.run(slow_source(dataset.root, "--bandwidth", "40"), 2)
-    watched = reports["node0.0"]["watched"]
-    assert sorted(watched[-1]) == [["node0", dataset.num_bytes, 0], ["node1", dataset.num_bytes, 0]]
-    assert reports["node1.1"]["watched"] == []
-
-
-def test_rank_0_waits_for_the_progress_of_a_lost_node_no_longer_than_for_a_block(
-    dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STRATEGY", "replicate")
-    monkeypatch.setenv("LOST_SECONDS", "1")
-    running = any_cluster.start(dataset.root, 2, fault="hang")
-    while "node0.0" not in any_cluster.reports():
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.02)
-    os.kill(int((any_cluster.log / "1.pid").read_text()), signal.SIGKILL)
-    running.communicate()
-    assert_staged(any_cluster.staged(dataset, 0), dataset)
 
 
 def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from functools import reduce
 
 from dlio.claim import claimed
-from dlio.errors import DlioError, StorageError
+from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.files import storage_errors
 from dlio.manifest import File
 from dlio.owner import node_id
@@ -137,7 +137,7 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     try:
         passing.run()
     except KeyboardInterrupt:
-        ring.leave(130)
+        ring.leave(EXIT_INTERRUPTED)
         raise
     problems = ring.gather(str(passing.problem or ""))
     if passing.problem:

@@ -1,0 +1,63 @@
+"""Processes with host names of their own, which stand for nodes: started by mpiexec, or knowing MASTER_ADDR."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio.manifest import Manifest
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+SCRIPT = Path(__file__).with_name("broadcast_rank.py")
+HAS_NODES = subprocess.run(["unshare", "-u", "true"], check=False, capture_output=True).returncode == 0
+needs_mpiexec = pytest.mark.skipif(
+    not (MPIEXEC.exists() and HAS_NODES), reason="needs mpiexec, and root for host names"
+)
+
+
+class Cluster:
+    """Starts the processes of some nodes, which talk over MPI or gloo, and reads what they say."""
+
+    def __init__(self, tmp_path: Path, transport: str) -> None:
+        self.transport = transport
+        self.dest = tmp_path / "local"
+        self.log = tmp_path / "log"
+        self.log.mkdir()
+
+    def start(
+        self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
+        """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
+        shutil.rmtree(self.log)
+        self.log.mkdir()
+        arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
+        size = str(nodes * per_node)
+        if self.transport == "gloo":
+            command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py")), size, str(per_node), *arguments]
+        else:
+            named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
+            command = [str(MPIEXEC), *options, "-n", size, "unshare", "-u", "sh", "-c", named]
+            command += [sys.executable, str(SCRIPT), *arguments]
+        environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
+        return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:
+        """Returns what each process reported, by `<host>.<rank>`."""
+        mpiexec = self.start(root, nodes, **options)
+        said = mpiexec.communicate()
+        reports = self.reports()
+        assert len(reports) == nodes * options.get("per_node", 1), said
+        return reports
+
+    def reports(self) -> dict[str, Any]:
+        return {path.stem: json.loads(path.read_text()) for path in sorted(self.log.glob("node*.json"))}
+
+    def staged(self, source: Manifest, node: int) -> Manifest:
+        return Manifest.load(self.dest / f"node{node}" / "dlio" / source.content_id)
