@@ -77,9 +77,10 @@ def remove_unused(folder: StagedFolder) -> bool:
     """Removes a copy unless it is in use or another user's; returns whether it has.
 
     The folder is renamed first and the leases are read again: a job that leased it between the two looks gets it back,
-    and one that comes later finds nothing, and stages anew.
+    and one that comes later finds nothing, and stages anew. Where all may rename in DEST/dlio, another user's copy,
+    whose files only its owner can remove, keeps its name.
     """
-    if is_in_use(folder):
+    if is_in_use(folder) or not os.access(folder.path, os.W_OK):
         return False
     token = secrets.token_hex(8)
     away, doomed = (StagedFolder(folder.dest, prefix + f"{token}-{folder.copy}") for prefix in (_LEAVING, _REMOVED))

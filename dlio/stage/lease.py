@@ -62,7 +62,8 @@ def job_name(environ: Mapping[str, str] | None = None) -> str:
 def take(folder: StagedFolder) -> None:
     """Leases a copy for this job, or renews the lease; to be called before looking whether the copy is there.
 
-    Where the cache is another user's and not open to writing, the copy is used without a lease, and a warning logged.
+    Where the cache is another user's and not open to writing, the copy is used without a lease, and a warning logged,
+    unless the job has one, such as its Prolog's.
     """
     job = job_name()
     holder = Owner.current() if job else _session()
@@ -77,6 +78,8 @@ def take(folder: StagedFolder) -> None:
         finally:
             aside.unlink(missing_ok=True)
     except OSError as error:
+        if job and any(path.name == name for path, _ in leases(folder)):
+            return
         _log.warning("%s is used without a lease, and may be removed meanwhile: %s", folder.path, error)
 
 

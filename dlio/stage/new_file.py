@@ -46,9 +46,22 @@ class NewFile:
         self._buffer[:start] = self._rest
         self._buffer[start:total] = piece
         if whole:
-            append_block(self._file, self._buffer[:whole])
+            self._write(self._buffer[:whole])
             self._bring_to_disk(whole)
         self._rest = bytes(self._buffer[whole:total])
+
+    def _write(self, block: memoryview) -> None:
+        """Appends a block; through the page cache from where on the file system will not take it otherwise."""
+        try:
+            append_block(self._file, block)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._use_page_cache()
+            append_block(self._file, block[os.fstat(self._file.fileno()).st_size - self._end :])
+
+    def _use_page_cache(self) -> None:
+        fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~os.O_DIRECT)
 
     def _bring_to_disk(self, num_bytes: int) -> None:
         """Has what was just appended brought to the disk where it went to the page cache, and waits now and then.
@@ -66,9 +79,13 @@ class NewFile:
         """Appends what is left of the last page, and brings all to the disk."""
         with self._file as file:
             if self._rest:
-                fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) & ~os.O_DIRECT)
+                self._use_page_cache()
                 append_block(file, memoryview(self._rest))
             os.fsync(file.fileno())
+
+    def abandon(self) -> None:
+        """Closes the file as it is: on a full disk its room is free only then, though its name is gone."""
+        self._file.close()
 
 
 def _opened(path: Path) -> int:

@@ -86,6 +86,11 @@ class Passing:
                 writer.join()
         self._finish_sinks()
 
+    def close(self) -> None:
+        """Closes the files that were not finished; called after `run`."""
+        for sink in self._sinks:
+            sink.abandon()
+
     def _round(self) -> None:
         """Takes the next block of this node's own stream, and passes N blocks on around the ring."""
         ring, failures = self._ring, []

@@ -149,6 +149,11 @@ class Sink:
                 self._close(self._file)
                 self._next()
 
+    def abandon(self) -> None:
+        """Closes the file that is not finished, if there is one."""
+        if self._target is not None:
+            self._target.abandon()
+
     def _next(self) -> None:
         """Turns to the next file, and opens it if it is lacked here."""
         self._file = next(self._files, None)

@@ -164,3 +164,33 @@ def test_resolve_does_not_trust_anybodys_copy(
     assert resolve(dataset.root) == dataset.root
     monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
     assert resolve(dataset.root) == staged.root
+
+
+def test_a_copy_whose_files_only_another_user_can_remove_is_left_whole(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    dest = tmp_path / "tmp"
+    dest.chmod(0o777)  # so all may rename what lies in it
+
+    def stage_and_end() -> None:
+        dlio.stage(dataset, dest)
+        clean(dest, keep=True)
+
+    def sweep() -> None:
+        assert clean(dest) == []
+
+    assert as_user(2001, stage_and_end) == as_user(2002, sweep) == 0
+    assert_staged(Manifest.load(dest / "dlio" / dataset.content_id), dataset)
+
+
+def test_a_lease_that_root_took_for_the_job_serves_its_user(
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_to_all(tmp_path)
+    dlio.stage(dataset, tmp_path / "tmp")
+
+    def use() -> None:
+        caplog.clear()
+        assert dlio.stage(dataset, tmp_path / "tmp").root == tmp_path / "tmp" / "dlio" / dataset.content_id
+        assert caplog.messages == []
+
+    assert as_user(2001, use) == 0

@@ -139,6 +139,8 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     except KeyboardInterrupt:
         ring.leave(EXIT_INTERRUPTED)
         raise
+    finally:
+        passing.close()
     problems = ring.gather(str(passing.problem or ""))
     if passing.problem:
         raise passing.problem
