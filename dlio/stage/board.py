@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,13 +21,12 @@ from typing import Any, Protocol
 from dlio.errors import EXIT_INTERRUPTED
 from dlio.stage import ring
 from dlio.stage.job import Job, NodeProgress
-from dlio.topology import Topology
+from dlio.stage.mpi_board import MpiBoard, the_board
 
 FIRST_SECONDS = 3.0  # a copy that is done by then needs no word, nor torch, which takes a second of a core to import
 BEAT_SECONDS = 1.0
 _LAST_SECONDS = 0.1  # between two looks at what others still do
 _FAREWELL_SECONDS = 1.0  # for the last word, where the store does not answer
-_WORD_TAG = 3
 
 _log = logging.getLogger(__name__)
 
@@ -41,32 +39,6 @@ class Board(Protocol):
 
     def told(self) -> dict[int, str]:
         """Returns, on rank 0, the last word of each process that has left one."""
-
-
-class MpiBoard:
-    """Words as messages; `Board` says what its methods do."""
-
-    def __init__(self) -> None:
-        from mpi4py import MPI
-
-        self._mpi: Any = MPI
-        self._words: dict[int, str] = {}
-        self._under_way: list[tuple[Any, bytes]] = []
-
-    def tell(self, word: str) -> None:
-        """Leaves a word; as `Board` says."""
-        self._under_way = [(request, data) for request, data in self._under_way if not request.Test()]
-        data = word.encode()
-        self._under_way.append((self._mpi.COMM_WORLD.Isend(data, 0, _WORD_TAG), data))
-
-    def told(self) -> dict[int, str]:
-        """Returns the words; as `Board` says."""
-        world, status = self._mpi.COMM_WORLD, self._mpi.Status()
-        while world.Iprobe(self._mpi.ANY_SOURCE, _WORD_TAG, status):
-            data = bytearray(status.Get_count(self._mpi.BYTE))
-            world.Recv(data, status.Get_source(), _WORD_TAG)
-            self._words[status.Get_source()] = data.decode()
-        return self._words
 
 
 class StoreBoard:
@@ -114,17 +86,6 @@ def seen_by_rank_0(job: Job) -> Iterator[Job]:
         teller.end(patient=False)
 
 
-def _is_mpi_there(topology: Topology) -> bool:
-    """Returns whether MPI has been started, by all processes of the job as its launcher counts them, for any thread."""
-    if "mpi4py.MPI" not in sys.modules:
-        return False
-    from mpi4py import MPI
-
-    if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        return False
-    return (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size) == (topology.rank, topology.world_size)
-
-
 class _Teller:
     """Tells how far this process has come, in a thread of its own."""
 
@@ -135,7 +96,7 @@ class _Teller:
         self._patient = False
         self._heard: dict[int, tuple[str, float]] = {}
         self._lock = threading.Lock()
-        self._board: Board | None = MpiBoard() if _is_mpi_there(job.topology) else None
+        self._board: Board | None = the_board()
         self._is_up = False
         self._thread = threading.Thread(target=self._run, name="dlio-board", daemon=True)
         self._thread.start()

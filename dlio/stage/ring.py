@@ -6,7 +6,6 @@ by MASTER_ADDR and MASTER_PORT only, as those of torchrun do.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import os
@@ -15,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from dlio.errors import StorageError
+from dlio.stage.mpi_board import make_board
 from dlio.topology import Topology
 
 LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a node that is silent for so long does not come back
@@ -108,7 +108,7 @@ def start_together(topology: Topology) -> None:
     """
     if can_exchange(topology):
         try:
-            importlib.import_module("mpi4py.MPI")
+            make_board(topology)
         except (ImportError, RuntimeError) as error:  # mpi4py is there, and the library of MPI is not
             _log.info("MPI does not start: %s", error)
 

@@ -37,7 +37,10 @@ def test_rank_0_sees_how_far_all_have_come_that_copy_for_themselves(
 ) -> None:
     monkeypatch.setenv("STRATEGY", strategy)
     monkeypatch.setenv("NUM_NODES", "2")
-    reports = any_cluster.run(slow_source(dataset.root, "--bandwidth", "40"), 2)
+    running = any_cluster.start(slow_source(dataset.root, "--bandwidth", "40"), 2)
+    said = running.communicate()
+    assert running.returncode == 0, said
+    reports = any_cluster.reports()
     hosts, totals, lefts = zip(*sorted(reports["node0.0"]["watched"][-1]), strict=True)
     assert hosts == ("node0", "node1")
     assert list(totals) == [reports[f"node{node}.{node}"]["copied_bytes"] for node in range(2)]
@@ -111,3 +114,16 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_words_that_rank_0_never_looks_at_do_not_keep_mpi_from_ending_well(
+    dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATEGY", "replicate")
+    cluster.run(dataset.root, 1)
+    running = cluster.start(slow_source(dataset.root, "--bandwidth", "40"), 3)
+    said = running.communicate()
+    assert running.returncode == 0, said
+    reports = cluster.reports()
+    assert [report["copied_bytes"] for report in reports.values()] == [0, dataset.num_bytes, dataset.num_bytes]
+    assert reports["node0.0"]["watched"] == []
