@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from dlio.errors import EXIT_INTERRUPTED
 from dlio.stage import ring
 from dlio.stage.job import Job, NodeProgress
 from dlio.stage.mpi_board import MpiBoard, the_board
@@ -79,9 +78,6 @@ def seen_by_rank_0(job: Job) -> Iterator[Job]:
     try:
         yield replace(job, report=teller.report, expect=teller.expect)
         teller.end(patient=job.topology.rank == 0)
-    except KeyboardInterrupt:
-        teller.leave()
-        raise
     finally:
         teller.end(patient=False)
 
@@ -92,14 +88,13 @@ class _Teller:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._total = self._done = 0
-        self._over = threading.Event()
+        self._over, self._ended = threading.Event(), threading.Event()  # a join that a signal ends cannot be repeated
         self._patient = False
         self._heard: dict[int, tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._board: Board | None = the_board()
         self._is_up = False
-        self._thread = threading.Thread(target=self._run, name="dlio-board", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="dlio-board", daemon=True).start()
 
     def expect(self, num_bytes: int) -> None:
         """Takes bytes that this node lacks."""
@@ -120,14 +115,7 @@ class _Teller:
         self._patient = patient
         self._over.set()
         if self._board:
-            self._thread.join(None if patient or isinstance(self._board, MpiBoard) else _FAREWELL_SECONDS)
-
-    def leave(self) -> None:
-        """Makes this process, which a signal ends, not wait for the others: they may copy for hours."""
-        if isinstance(self._board, MpiBoard):
-            from dlio.stage.ring_mpi import leave
-
-            leave(EXIT_INTERRUPTED)
+            self._ended.wait(None if patient or isinstance(self._board, MpiBoard) else _FAREWELL_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -144,6 +132,8 @@ class _Teller:
                 time.sleep(_LAST_SECONDS if over else 0)
         except Exception as error:  # whatever it is, the data come without it
             _log.info("the progress of all nodes is told no more: %s", error)
+        finally:
+            self._ended.set()
 
     def _found(self) -> Board | None:
         if self._board is None and ring.has_agent_store(self._job.topology):

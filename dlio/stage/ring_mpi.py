@@ -90,8 +90,8 @@ class MpiRing:
             raise ring.LostError(self._heart.lost or self._heart.find_lost(), str(error)) from error
 
     def leave(self, exit_code: int = StorageError.exit_code) -> None:
-        """Makes this process end without waiting; as `Ring` says."""
-        leave(exit_code)
+        """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
+        atexit.register(_leave, exit_code)
 
     def close(self) -> None:
         """Ends the threads of this ring and of those made of it."""
@@ -126,12 +126,7 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
         everyone.close()
 
 
-def leave(exit_code: int) -> None:
-    """Makes this process end without MPI's farewell, which would wait for all others, and with that exit code."""
-    atexit.register(_end, exit_code)
-
-
-def _end(exit_code: int) -> None:
+def _leave(exit_code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
