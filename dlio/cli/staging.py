@@ -142,7 +142,8 @@ class _Shown:
         self._tells_all = True
         total, left = sum(node.total_bytes for node in nodes), sum(node.left_bytes for node in nodes)
         slowest = max(nodes, key=lambda node: node.left_bytes)
-        self._progress.note = f"{len(nodes)} nodes, slowest {slowest.host} with {format_size(slowest.left_bytes)} left"
+        count = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
+        self._progress.note = f"{count}, slowest {slowest.host} with {format_size(slowest.left_bytes)} left"
         self._begin(total)
         self._go_on(total - left)
 
