@@ -2,14 +2,12 @@
 // samples and adds up by twos.
 #include "columns.hpp"
 
-#ifdef DLIO_HAS_AVX2_COLUMNS
+#ifdef DLIO_HAS_AVX2
 
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "dispatch.hpp"
 
 namespace dlio {
 namespace {

@@ -1,11 +1,12 @@
 #include "decode.hpp"
 
-#include <algorithm>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "intervals.hpp"
 #include "scan.hpp"
+#include "window.hpp"
 
 namespace dlio {
 namespace {
@@ -89,16 +90,24 @@ void resize_decoded(OpenJpeg& jpeg, const Box& box, Start start, Scratch& scratc
   resize(rows, part_of(request), request.flip, target);
 }
 
+// Returns the frame where our entropy decoder can read the JPEG, and sets `begins` to its intervals.
+std::optional<Frame> frame_for_us(Bytes jpeg, std::vector<std::size_t>& begins) {
+  const std::optional<Frame> frame = libjpeg_takes_our_decoder() ? parse_frame(jpeg) : std::nullopt;
+  if (!frame || !find_intervals(jpeg, *frame, begins)) return std::nullopt;
+  check_pixels(frame->width, frame->height);
+  return frame;
+}
+
+void start_alone(jpeg_decompress_struct& info) { jpeg_start_decompress(&info); }
+
 void decode_whole(Bytes jpeg, const Request& request, const Target& target, Workspace& work) {
   OpenJpeg open(jpeg);
   const Box box = checked_box(request, open.info().image_width, open.info().image_height);
   open.require_rgb_or_grey();
-  const auto start = [](jpeg_decompress_struct& info) { jpeg_start_decompress(&info); };
-  resize_decoded(open, box, start, work.row, request, target);
+  resize_decoded(open, box, start_alone, work.row, request, target);
 }
 
 void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const Target& target, Workspace& work) {
-  check_pixels(frame.width, frame.height);
   const Box box = checked_box(request, frame.width, frame.height);
   const Box region = covering_intervals(frame, box);
   cut_window(jpeg, frame, work.begins, region, work.window);
@@ -113,18 +122,15 @@ void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const
 
 void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {
   Kept<Workspace> work;
-  const std::optional<Frame> frame = parse_frame(jpeg);
-  if (libjpeg_takes_our_decoder() && frame && find_intervals(jpeg, *frame, work->begins)) {
+  if (const std::optional<Frame> frame = frame_for_us(jpeg, work->begins)) {
     decode_window(jpeg, *frame, request, target, *work);
   } else {
     decode_whole(jpeg, request, target, *work);
   }
 }
 
-}  // namespace
-
-Image decode(Bytes bytes) {
-  OpenJpeg jpeg(bytes);
+template <class Start>
+Image all_pixels(OpenJpeg& jpeg, Start start) {
   jpeg.require_rgb_or_grey();
   jpeg_decompress_struct& info = jpeg.info();
   Image image{nullptr, info.image_height, info.image_width};
@@ -133,10 +139,26 @@ Image decode(Bytes bytes) {
   if (!image.data) throw std::bad_alloc();
   jpeg.trap().run([&] {
     info.out_color_space = JCS_RGB;
-    jpeg_start_decompress(&info);
+    start(info);
     read_rows(info, image.data.get(), stride, image.height);
   });
   return image;
+}
+
+}  // namespace
+
+Image decode(Bytes jpeg) {
+  Kept<Workspace> work;
+  const std::optional<Frame> frame = frame_for_us(jpeg, work->begins);
+  if (!frame) {
+    OpenJpeg open(jpeg);
+    return all_pixels(open, start_alone);
+  }
+  cut_window(jpeg, *frame, work->begins, {0, 0, frame->width, frame->height}, work->window);
+  OpenJpeg open(work->window.jpeg());
+  return all_pixels(open, [&](jpeg_decompress_struct& info) {
+    start_decompress(info, work->window, frame->mcus_per_row());
+  });
 }
 
 Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept {

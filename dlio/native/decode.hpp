@@ -7,7 +7,6 @@
 #include "memory.hpp"
 #include "request.hpp"
 #include "resize.hpp"
-#include "window.hpp"
 
 namespace dlio {
 
@@ -18,7 +17,8 @@ struct Image {
   std::uint32_t width;
 };
 
-// Returns all pixels as libjpeg-turbo decodes them by default. Throws JpegError, std::bad_alloc.
+// Returns all pixels as libjpeg-turbo decodes them by default. Finds all damage that decode_box finds in any box.
+// Throws JpegError, std::bad_alloc.
 Image decode(Bytes jpeg);
 
 // Decodes the box (from its window only, where the JPEG is crop-ready), resizes it and writes it to the target, which

@@ -14,5 +14,8 @@
 #define DLIO_FOR_BMI2_TOO
 #endif
 
-// Of functions that run only where the processor has AVX2.
+// Functions that run only where the processor has AVX2, and whether they are there.
+#if defined(__x86_64__)
+#define DLIO_HAS_AVX2
+#endif
 #define DLIO_AVX2 __attribute__((target("avx2")))

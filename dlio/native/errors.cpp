@@ -64,9 +64,9 @@ const char* describe(Status status) noexcept {
     case Status::unsupported:
       return "the JPEG is of a kind that the compiled core leaves to Pillow (CMYK, 12 bit, lossless)";
     case Status::too_large:
-      return "the JPEG has more pixels or scans than the core allows";
+      return "the image has more pixels or scans than the core allows";
     case Status::out_of_memory:
-      return "the memory to decode the JPEG could not be had";
+      return "the memory for the image could not be had";
   }
   return nullptr;
 }

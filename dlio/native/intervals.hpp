@@ -15,7 +15,8 @@ namespace dlio {
 // side by side were slower than one after the other.) Off that of a JPEG without restarts it takes 15% too: its scan is
 // one interval, which is copied without its stuffing first.
 // libjpeg does the rest: it calls one function for each MCU, which is exchanged here. Damage ends the decode as with
-// libjpeg, by its own warnings. The window must live as long as the JPEG is open.
+// libjpeg, by its own warnings; so does a code that does not exist, which libjpeg's fast decoder takes for a zero. The
+// window must live as long as the JPEG is open.
 // Of the MCUs of a row only the first `num_columns` are decoded, where the others' interval ends with the row.
 void start_decompress(jpeg_decompress_struct& jpeg, const Window& window, std::uint32_t num_columns);
 

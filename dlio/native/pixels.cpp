@@ -1,9 +1,9 @@
 #include "pixels.hpp"
 
 #include <cstring>
-#include <limits>
 #include <new>
 
+#include "codec.hpp"
 #include "columns.hpp"
 #include "dispatch.hpp"
 #include "memory.hpp"
@@ -12,7 +12,6 @@ namespace dlio {
 namespace {
 
 constexpr std::size_t kRgbBytes = 3;
-constexpr std::size_t kMaxSide = std::numeric_limits<std::int32_t>::max();
 
 // Makes room behind each pixel of a row, as the resize wants it.
 DLIO_FOR_AVX2_TOO
@@ -42,7 +41,7 @@ class SpreadRows final : public PixelRows {
 };
 
 void resize_or_throw(const RgbPixels& pixels, const Request& request, const Target& target) {
-  if (pixels.width > kMaxSide || pixels.height > kMaxSide) {
+  if (pixels.height > 0 && pixels.width > kMaxPixels / pixels.height) {
     throw JpegError(Status::too_large, describe(Status::too_large));
   }
   const Box box = checked_box(request, static_cast<std::uint32_t>(pixels.width),

@@ -43,7 +43,7 @@ void resize_with(PixelRows& pixels, const Part& part, bool flip, const Target& t
 }  // namespace
 
 void resize(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
-#ifdef DLIO_HAS_AVX2_COLUMNS
+#ifdef DLIO_HAS_AVX2
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
   if (has_avx2) return resize_with<Avx2Columns, mix_rows_avx2>(pixels, part, flip, target);
 #endif

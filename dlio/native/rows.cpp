@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weights.hpp"
+
 namespace dlio {
 
 void mix_rows(const WeightedRows& rows, std::size_t size, std::uint8_t* out) {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "columns.hpp"
+#include "dispatch.hpp"
 
 namespace dlio {
 
@@ -21,7 +21,7 @@ struct WeightedRows {
 // Writes `size` samples to `out`. Reads kSamplesAtOnce at a time.
 void mix_rows(const WeightedRows& rows, std::size_t size, std::uint8_t* out);
 
-#ifdef DLIO_HAS_AVX2_COLUMNS
+#ifdef DLIO_HAS_AVX2
 // The same on a processor with AVX2, to the same bytes, in 40% of the time.
 void mix_rows_avx2(const WeightedRows& rows, std::size_t size, std::uint8_t* out);
 #endif

@@ -1,12 +1,12 @@
 #include "rows.hpp"
 
-#ifdef DLIO_HAS_AVX2_COLUMNS
+#ifdef DLIO_HAS_AVX2
 
 #include <immintrin.h>
 
 #include <cstring>
 
-#include "dispatch.hpp"
+#include "weights.hpp"
 
 namespace dlio {
 namespace {

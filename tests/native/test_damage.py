@@ -82,6 +82,18 @@ def test_an_interval_without_its_data_is_damaged() -> None:
         decode(short)
 
 
+@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+def test_a_code_that_does_not_exist_is_damage_to_every_caller(subsampling: str) -> None:
+    """Without restarts, too, where libjpeg's own decoder takes it for a zero and says nothing."""
+    data = jpeg(200, 100, subsampling)
+    middle = (data.index(b"\xff\xda") + len(data)) // 2
+    ones = data[:middle] + b"\xff\x00\xff\x00\xff\x00" + data[middle + 6 :]
+    assert _status(ones, (0, 0, 200, 100))[0] == 4
+    with pytest.raises(DataError, match="bad Huffman code"):
+        decode(ones)
+    assert _status(ones, (0, 0, 200, 8))[0] == 0, "a box above the damage"
+
+
 def test_header_that_claims_more_than_the_file_can_hold() -> None:
     bomb = bytearray(jpeg(16, 16))
     frame = bomb.index(b"\xff\xc0")
@@ -145,6 +157,30 @@ def _mutate(data: bytes, random_: random.Random) -> bytes:
         if not mutated:
             break
     return bytes(mutated)
+
+
+def _whole(data: bytes) -> np.ndarray | None:
+    try:
+        return decode(data)
+    except DataError:
+        return None
+
+
+@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+def test_what_decodes_whole_decodes_as_a_box(subsampling: str) -> None:
+    """Or else a data set that was verified would fail while training."""
+    random_ = random.Random(subsampling)
+    source = jpeg(50, 40, subsampling)
+    scan = source.index(b"\xff\xda") + 14
+    outcomes = set()
+    for _ in range(1000):
+        data = source[:scan] + _mutate(source[scan:], random_)
+        whole = _whole(data)
+        status, pixels = _status(data, (0, 0, 50, 40))
+        assert (status == 0) == (whole is not None)
+        assert whole is None or np.array_equal(pixels, whole)
+        outcomes.add(status)
+    assert {0, 4} <= outcomes
 
 
 @pytest.mark.parametrize("seed", range(6))

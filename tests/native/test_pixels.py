@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio.native import decode, decode_batch, resize_batch
+from dlio.sample import MAX_PIXELS
 from tests.native.jpegs import crop, jpeg, resized
 
 _JPEG = jpeg(150, 110)
@@ -53,6 +54,13 @@ def test_one_without_pixels_or_with_a_bad_box_leaves_its_place() -> None:
     images = [_PIXELS, _NOTHING, _PIXELS, _PIXELS, _PIXELS]
     assert resize_batch(images, boxes, np.zeros(5, bool), out).tolist() == [0, 1, 1, 1, 0]
     assert (out[1:4] == 7).all() and np.array_equal(out[0], out[4])
+
+
+def test_more_pixels_than_a_jpeg_may_have_are_refused() -> None:
+    many = np.zeros((1, MAX_PIXELS + 1, 3), np.uint8)  # of memory that nobody touches
+    out = np.full((1, 16, 16, 3), 7, np.uint8)
+    assert resize_batch([many], np.array([[0, 0, 1, 1]], np.int32), np.zeros(1, bool), out).tolist() == [6]
+    assert resize_batch([many[:, :-1]], np.array([[0, 0, 1, 1]], np.int32), np.zeros(1, bool), out).tolist() == [0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "../../dlio/native/codec.hpp"
 #include "../../dlio/native/crop_ready.hpp"
 #include "../../dlio/native/decode.hpp"
 #include "../../dlio/native/probe.hpp"
@@ -58,6 +59,26 @@ std::optional<dlio::Image> decode_or_nothing(dlio::Bytes jpeg) {
   }
 }
 
+// What decodes has the pixels of libjpeg alone, which finds no more damage: its JpegError would end the run.
+void check_whole(dlio::Bytes jpeg, const std::optional<dlio::Image>& whole) {
+  if (!whole) return;
+  const Exact row(std::size_t{3} * whole->width);
+  bool same = true;
+  dlio::OpenJpeg open(jpeg);
+  jpeg_decompress_struct& info = open.info();
+  open.trap().run([&] {
+    info.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&info);
+    while (info.output_scanline < info.output_height) {
+      const std::uint8_t* const ours = whole->data.get() + row.size * info.output_scanline;
+      JSAMPROW theirs = row.data.get();
+      jpeg_read_scanlines(&info, &theirs, 1);
+      same = same && std::memcmp(ours, theirs, row.size) == 0;
+    }
+  });
+  require(same, "an image has libjpeg's pixels");
+}
+
 // Decodes parts of the wished box: one between pixels, and all of it, which must give what the box alone gives.
 void check_part(dlio::Bytes jpeg, const std::uint8_t* wishes, const dlio::Target& target) {
   const dlio::RequestedBox box{wish(wishes, 0), wish(wishes, 1), wish(wishes, 2), wish(wishes, 3)};
@@ -93,7 +114,7 @@ void check_box(dlio::Bytes jpeg, const std::uint8_t* wishes, const std::optional
   const dlio::Target own_size{nullptr, static_cast<std::uint32_t>(inside.height),
                               static_cast<std::uint32_t>(inside.width), dlio::Layout::height_width_channels};
   const Exact out = decode_box(jpeg, {inside, nullptr, false}, own_size, status);
-  if (status != dlio::Status::decoded) return;  // ours finds more damage
+  require(status == dlio::Status::decoded, "a box decodes where the whole image does");
   for (std::int32_t y = 0; y < inside.height; ++y) {
     const std::uint8_t* row = out.data.get() + row_bytes * static_cast<std::size_t>(y);
     const auto first_pixel = static_cast<std::size_t>(top + y) * whole->width + static_cast<std::size_t>(left);
@@ -174,6 +195,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_size(jpeg);
   check_resize(jpeg, data);
   const std::optional<dlio::Image> whole = decode_or_nothing(jpeg);
+  check_whole(jpeg, whole);
   check_box(jpeg, data, whole);
   check_rewritten(jpeg, data, whole);
   return 0;
