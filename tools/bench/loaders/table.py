@@ -65,8 +65,9 @@ def targets(tables: Mapping[str, Mapping[str, Figures]], rank: Mapping[str, floa
         found = tables.get(name, {})
         lines += _ratio(f"{name}, records a CPU second / best peer's", found, DLIO, 2.0)
         if DLIO in found and BARE[1] in found:
-            ratio = found[BARE[1]].cpu / found[DLIO].cpu
-            lines.append(f"| {name}, records a CPU second / bare mmap copy loop's | {ratio:.2f} | at least 0.9 |")
+            cpu, wall = found[BARE[1]].cpu / found[DLIO].cpu, found[BARE[1]].wall / found[DLIO].wall
+            measured = f"{cpu:.2f}; by the clock {wall:.2f}"
+            lines.append(f"| {name}, records a CPU second / bare mmap copy loop's | {measured} | at least 0.9 |")
     for name, way in tables.get("jpeg", {}).items():
         if name in (DLIO, CROP_READY):
             lines.append(f"| {name}: first batch after construction | {way.first:.2f} s | below 0.25 s |")
