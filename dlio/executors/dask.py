@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
 
 CONNECT_SECONDS = 30
+_LOOK_SECONDS = 0.5  # between two looks whether the scheduler is still there
 
 
 @contextmanager
@@ -46,12 +49,45 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         else:
             refuse_workers("dask", workers, f"the cluster at {address}")
             client = stack.enter_context(_connect(address))
-        executor = client.get_executor(pure=False)  # or equal tasks would count as one
-        stack.callback(executor.shutdown, wait=False)
+        executor = _Watched(client)
+        stack.callback(executor.shutdown)
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
             raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
-        yield Pool(executor, num_threads, (distributed.KilledWorker,))
+        yield Pool(executor, num_threads, (distributed.KilledWorker, BrokenExecutor))
+
+
+class _Watched(Executor):
+    """Dask's executor, whose futures fail when the scheduler goes away: a few of Dask's own would wait for ever."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._executor = client.get_executor(pure=False)  # or equal tasks would count as one
+        self._unfinished: set[Future[Any]] = set()
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Returns the outcome of a call; raises BrokenExecutor where the scheduler is known to be gone."""
+        if self._client.status != "running":
+            raise BrokenExecutor("the Dask scheduler went away")
+        future: Future[Any] = self._executor.submit(function, *args, **kwargs)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Gives up what runs, and waits for nothing: a scheduler that is gone would not answer."""
+        if not self._over.is_set():
+            self._over.set()
+            self._executor.shutdown(wait=False)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            if self._client.status != "running":
+                for future in list(self._unfinished):
+                    with suppress(InvalidStateError):
+                        future.set_exception(BrokenExecutor("the Dask scheduler went away"))
 
 
 def _leave_interrupts_to_the_caller() -> None:
