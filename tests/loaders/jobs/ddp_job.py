@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -38,4 +37,3 @@ for case, options in CASES.items():
     told[case] = [train(loader), train(loader)]
 report(dist.get_rank(), told)
 dist.destroy_process_group()
-os._exit(0)  # on a busy machine the interpreter's end after DDP and gloo aborts now and then, not yet known where
