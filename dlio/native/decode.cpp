@@ -162,14 +162,7 @@ Image decode(Bytes jpeg) {
 }
 
 Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept {
-  try {
-    decode_or_throw(jpeg, request, target);
-    return Status::decoded;
-  } catch (const JpegError& error) {
-    return error.status();
-  } catch (const std::bad_alloc&) {
-    return Status::out_of_memory;
-  }
+  return status_of([&] { decode_or_throw(jpeg, request, target); });
 }
 
 }  // namespace dlio

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,6 +37,19 @@ class JpegError : public std::runtime_error {
  private:
   Status status_;
 };
+
+// Returns what becomes of an image in `body`, which throws JpegError and std::bad_alloc alone.
+template <typename Body>
+Status status_of(Body&& body) noexcept {
+  try {
+    body();
+    return Status::decoded;
+  } catch (const JpegError& error) {
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory;
+  }
+}
 
 // Runs calls of libjpeg and throws JpegError where one of them fails.
 //

@@ -54,14 +54,7 @@ void resize_or_throw(const RgbPixels& pixels, const Request& request, const Targ
 }  // namespace
 
 Status resize_box(const RgbPixels& pixels, const Request& request, const Target& target) noexcept {
-  try {
-    resize_or_throw(pixels, request, target);
-    return Status::decoded;
-  } catch (const JpegError& error) {
-    return error.status();
-  } catch (const std::bad_alloc&) {
-    return Status::out_of_memory;
-  }
+  return status_of([&] { resize_or_throw(pixels, request, target); });
 }
 
 }  // namespace dlio
