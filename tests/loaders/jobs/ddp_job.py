@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from dlio.images import Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
-from tests.loaders.jobs.reading import DATA, numbers, report
+from tests.loaders.jobs.reading import DATA, leave_torch_group, numbers, report
 
 CASES: dict[str, dict[str, Any]] = {
     "mask": {"batch_size": 3, "end": "mask"},
@@ -36,4 +36,4 @@ for case, options in CASES.items():
     loader = DataLoader(dataset, shuffle=True, num_workers=2, **options)
     told[case] = [train(loader), train(loader)]
 report(dist.get_rank(), told)
-dist.destroy_process_group()
+leave_torch_group()

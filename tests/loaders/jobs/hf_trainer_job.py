@@ -9,7 +9,7 @@ from transformers import Trainer, TrainingArguments
 
 from dlio.images import Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
-from tests.loaders.jobs.reading import DATA, FOLDER, numbers, report
+from tests.loaders.jobs.reading import DATA, FOLDER, leave_torch_group, numbers, report
 
 dataset = PackedDataset(DATA, transform=Resize(16))
 
@@ -73,4 +73,4 @@ told = {
     "resumed": train(OursTrainer, f"{FOLDER}/checkpoint-9"),
 }
 report(torch.distributed.get_rank(), told)
-torch.distributed.destroy_process_group()
+leave_torch_group()

@@ -13,7 +13,7 @@ from torch.utils.data import RandomSampler
 
 from dlio.images import Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
-from tests.loaders.jobs.reading import DATA, FOLDER, numbers, report
+from tests.loaders.jobs.reading import DATA, FOLDER, leave_torch_group, numbers, report
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 dataset = PackedDataset(DATA, transform=Resize(16))
@@ -82,4 +82,4 @@ loader = fabric.setup_dataloaders(ours(shuffle=True))
 told["fabric"] = [[numbers(images) for images, _ in loader] for _ in range(2)]
 report(fabric.global_rank, told)
 torch.distributed.barrier()
-torch.distributed.destroy_process_group()
+leave_torch_group()
