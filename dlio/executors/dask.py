@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
@@ -49,7 +50,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         else:
             refuse_workers("dask", workers, f"the cluster at {address}")
             client = stack.enter_context(_connect(address))
-        executor = _Watched(client)
+        executor = _DaskExecutor(client)
         stack.callback(executor.shutdown)
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
@@ -57,37 +58,57 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         yield Pool(executor, num_threads, (distributed.KilledWorker, BrokenExecutor))
 
 
-class _Watched(Executor):
-    """Dask's executor, whose futures fail when the scheduler goes away: a few of Dask's own would wait for ever."""
+class _DaskExecutor(Executor):
+    """Hands tasks to Dask. Its own executor forgets some of them when the scheduler or a worker goes away."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._executor = client.get_executor(pure=False)  # or equal tasks would count as one
         self._unfinished: set[Future[Any]] = set()
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Returns the outcome of a call; raises BrokenExecutor where the scheduler is known to be gone."""
+        """Returns the outcome of a call, which cannot be cancelled.
+
+        Raises:
+            BrokenExecutor: the scheduler is known to be gone.
+        """
         if self._client.status != "running":
-            raise BrokenExecutor("the Dask scheduler went away")
-        future: Future[Any] = self._executor.submit(function, *args, **kwargs)
+            raise _gone()
+        task = self._client.submit(function, *args, pure=False, **kwargs)  # pure: equal tasks would count as one
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
+        self._client.loop.add_callback(_settle, future, task)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Gives up what runs, and waits for nothing: a scheduler that is gone would not answer."""
-        if not self._over.is_set():
-            self._over.set()
-            self._executor.shutdown(wait=False)
+        """Waits for nothing: the client that is closed next gives up what runs."""
+        self._over.set()
 
     def _watch(self) -> None:
+        """Ends the waiting for a scheduler that went away: Dask leaves a few futures waiting for ever."""
         while not self._over.wait(_LOOK_SECONDS):
             if self._client.status != "running":
                 for future in list(self._unfinished):
                     with suppress(InvalidStateError):
-                        future.set_exception(BrokenExecutor("the Dask scheduler went away"))
+                        future.set_exception(_gone())
+
+
+async def _settle(future: Future[Any], task: Any) -> None:
+    """Gives `future` the outcome of Dask's own, unless it has one."""
+    with suppress(InvalidStateError):
+        try:
+            future.set_result(await task)
+        except CancelledError:  # Dask's loop ends
+            future.set_exception(_gone())
+        except Exception as error:
+            future.set_exception(error)
+
+
+def _gone() -> BrokenExecutor:
+    return BrokenExecutor("the Dask scheduler went away")
 
 
 def _leave_interrupts_to_the_caller() -> None:
