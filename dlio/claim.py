@@ -131,9 +131,7 @@ def is_in_progress(folder: Path) -> bool:
     return latest.owner.is_alive() is True or silent < PRESUMED_DEAD_SECONDS
 
 
-def _wait_for_claim(
-    folder: Path, is_done: Callable[[], bool], patient: bool
-) -> tuple[Claim, Claim | None] | None:
+def _wait_for_claim(folder: Path, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
     """Returns the claim made and the one before it, or None when the work is done, or waiting is not wanted."""
     waited_for: set[str] = set()
     beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS

@@ -159,9 +159,7 @@ def _contradiction(told: Topology) -> str:
     return ""
 
 
-def _refuse_ambiguity(
-    inner: Launcher, topology: Topology, outer: Launcher, variables: Mapping[str, str]
-) -> None:
+def _refuse_ambiguity(inner: Launcher, topology: Topology, outer: Launcher, variables: Mapping[str, str]) -> None:
     """Raises where the numbers show that `outer` may be the inner one.
 
     RANK and WORLD_SIZE bear no launcher's name: anybody exports them, and anything inherits them. So torchrun's world

@@ -44,9 +44,18 @@ def test_agrees_with_stat_about_real_mounts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "shared", "in_memory"),
-    [("ext4", False, False), ("lustre", True, False), ("tmpfs", False, True), ("nfs4", True, False),
-     ("fuse.glusterfs", True, False), ("fuse", True, False), ("fuse.fuse-overlayfs", False, False),
-     ("overlay", False, False), ("beegfs", True, False), ("gpfs", True, False)],
+    [
+        ("ext4", False, False),
+        ("lustre", True, False),
+        ("tmpfs", False, True),
+        ("nfs4", True, False),
+        ("fuse.glusterfs", True, False),
+        ("fuse", True, False),
+        ("fuse.fuse-overlayfs", False, False),
+        ("overlay", False, False),
+        ("beegfs", True, False),
+        ("gpfs", True, False),
+    ],
 )
 def test_shared_and_in_memory(kind: str, shared: bool, in_memory: bool) -> None:
     system = FileSystem(kind, "/x", 1, None)

@@ -206,5 +206,3 @@ def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_p
     command = [sys.executable, "-c", code, str(dataset.root), str(tmp_path / "local")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "LauncherError: MPI sees process 0 of 1, the launcher given says 1 of 4" in done.stderr
-
-

@@ -185,9 +185,7 @@ def test_a_node_that_is_lost_and_one_that_never_came_are_made_up_for(dataset: Ma
         ready.touch()
         time.sleep(1000)
 
-    lost = Forked(
-        lambda: dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(1, 3), report=hang)
-    )
+    lost = Forked(lambda: dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(1, 3), report=hang))
     while not ready.exists():
         time.sleep(0.005)
     survivor = Forked(lambda: dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(0, 3)))
@@ -219,5 +217,3 @@ def test_beegfs_is_asked_by_its_own_command(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     stripe_beegfs(tmp_path, Layout(4))
     assert (tmp_path / "asked").read_text() == f"--setpattern --numtargets=4 --chunksize=4M {tmp_path}\n"
-
-

@@ -151,8 +151,10 @@ def main() -> None:
     times = cpu_ms(ways, len(images), arguments.rounds)
 
     bytes_before, bytes_after = sum(map(len, images)), sum(map(len, ready))
-    print(f"{len(images)} images of {len(photos)} photographs, mean {bytes_before / len(images) / 1e3:.1f} KB, "
-          f"mean crop {np.mean(boxes[:, 2] * boxes[:, 3] / sizes.prod(axis=1)):.0%} of the area\n")
+    print(
+        f"{len(images)} images of {len(photos)} photographs, mean {bytes_before / len(images) / 1e3:.1f} KB, "
+        f"mean crop {np.mean(boxes[:, 2] * boxes[:, 3] / sizes.prod(axis=1)):.0%} of the area\n"
+    )
     print("CPU ms per image")
     for name, value in times.items():
         print(f"  {value:6.3f}  {name}")
