@@ -13,7 +13,8 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from dlio import checksums
-from dlio.formats import Reader, SpanReader, Spans, Take, take_fresh
+from dlio.formats import Reader, SpanReader, Spans
+from dlio.positional import Take, take_fresh
 from dlio.sample import Schema
 from dlio.sample_table import SampleTable, columns
 

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.formats._positional import PositionalFile
-from dlio.formats.payloads import npy
-from dlio.formats.payloads._wire import Part
+from dlio.formats.payloads import Part, npy
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 from dlio.sample_crc import crc32c
 

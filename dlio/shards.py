@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlio import formats, sample_table
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.formats import Take, take_fresh
 from dlio.manifest import Manifest, Shard
+from dlio.positional import Take, take_fresh
 from dlio.sample import Sample
 from dlio.sample_crc import crc32c
 from dlio.sample_table import SampleTable

@@ -15,8 +15,8 @@ from dlio import formats
 from dlio.bulk import BulkValues, large_field, open_values
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.formats._positional import PositionalFile
 from dlio.manifest import Manifest
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 from dlio.shards import ShardReader
 from tests.loaders.packing import pack_samples

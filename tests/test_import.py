@@ -18,7 +18,7 @@ HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed",
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
 BASE = {"errors", "sizes"}
-DATA = {"sample", "sample_table", "shards", "shard_pool", "manifest", "formats", "files"}
+DATA = {"sample", "sample_table", "shards", "shard_pool", "manifest", "formats", "files", "positional"}
 
 #: What each part may import of dlio; a part is a folder or a module. From ARCHITECTURE: cli -> pack, stage, loaders;
 #: pack -> formats, manifest, sample, files, images; formats -> sample, errors; manifest -> files -> errors.
@@ -35,12 +35,12 @@ MAY_IMPORT = {
     "png": set(),
     "jpeg": BASE | {"native"},
     "images": BASE | {"keyed"},
-    "shards": BASE | {"formats", "manifest", "sample", "sample_crc", "sample_table", "bulk"},
+    "shards": BASE | {"formats", "manifest", "positional", "sample", "sample_crc", "sample_table", "bulk"},
     "shard_pool": {"manifest", "sample", "shards"},
-    "bulk": {"checksums", "formats", "sample", "sample_table"},
-    "sample_table": BASE | {"formats", "sample", "sample_crc"},
+    "bulk": {"checksums", "formats", "positional", "sample", "sample_table"},
+    "sample_table": BASE | {"formats", "positional", "sample", "sample_crc"},
     "sample_crc": {"sample"},
-    "formats": BASE | {"sample"},
+    "formats": BASE | {"positional", "sample"},
     "manifest": BASE | {"files", "sample", "shard_entry"},
     "shard_entry": set(),
     "claim": BASE | {"claim_file"},
@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "topology": BASE | {"launchers"},
     "progress": BASE,
     "files": BASE,
+    "positional": BASE,
     "sample": BASE,
     "native": BASE,
     "sizes": BASE,

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from dlio.errors import SchemaError, UsageError
-from dlio.formats._positional import PositionalFile as PositionalFile
-from dlio.formats._positional import Take as Take
-from dlio.formats._positional import take_fresh as take_fresh
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

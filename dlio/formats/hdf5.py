@@ -26,11 +26,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
-from dlio.formats import OpenFile, Spans, _hdf5_rows, open_plain
-from dlio.formats._aliases import stored_name
-from dlio.formats._hdf5_columns import CHUNK_BYTES, SMALL_CHUNK_BYTES, Blob, ColumnWriter, dataset_names, open_column
-from dlio.formats._hdf5_rows import reading, writing
-from dlio.formats._positional import PositionalFile
+from dlio.formats import OpenFile, Spans, open_plain
+from dlio.formats.layouts import hdf5_rows
+from dlio.formats.layouts.aliases import stored_name
+from dlio.formats.layouts.hdf5_columns import (
+    CHUNK_BYTES,
+    SMALL_CHUNK_BYTES,
+    Blob,
+    ColumnWriter,
+    dataset_names,
+    open_column,
+)
+from dlio.formats.layouts.hdf5_rows import reading, writing
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
 if TYPE_CHECKING:
@@ -71,10 +79,10 @@ class Writer:
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._path = stem.with_name(stem.name + SUFFIX)
-        _hdf5_rows.h5py()
+        hdf5_rows.h5py()
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
-            self._file: Any = _hdf5_rows.create(self._path)
+            self._file: Any = hdf5_rows.create(self._path)
             import numpy as np
 
             self._file.attrs["dlio_version"] = VERSION
@@ -113,7 +121,7 @@ class Reader:
         self._library: Any = None
         try:
             with reading(path):
-                self._library = _hdf5_rows.h5py().File(path, "r")
+                self._library = hdf5_rows.h5py().File(path, "r")
                 self._open(schema)
         except BaseException:
             self.close()

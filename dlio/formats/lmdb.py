@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import OpenFile, Spans, open_plain
-from dlio.formats._lmdb_layout import MAX_KEY_BYTES
-from dlio.formats._lmdb_pages import read_entries
-from dlio.formats._lmdb_tree import TreeWriter
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
+from dlio.formats.layouts.lmdb_pages import read_entries
+from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
-from dlio.formats._index import read_index
-from dlio.formats._positional import PositionalFile
-from dlio.formats.payloads import example, irheader
-from dlio.formats.payloads._wire import Part
+from dlio.formats.layouts.text_index import read_index
+from dlio.formats.payloads import Part, example, irheader
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from crc32c import crc32c
 
 from dlio.errors import CorruptRecordError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
-from dlio.formats._index import read_index
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import example
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
-from dlio.formats import _tar as tar
-from dlio.formats._positional import PositionalFile
-from dlio.formats._tar_index import Layout, read_layout, split
-from dlio.formats.payloads import members
-from dlio.formats.payloads._wire import Part
+from dlio.formats.layouts import tar
+from dlio.formats.layouts.tar_index import Layout, read_layout, split
+from dlio.formats.payloads import Part, members
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

@@ -22,13 +22,13 @@ import tensorflow as tf
 
 from dlio import decoders
 from dlio.formats import tfrecord
-from dlio.formats._positional import PositionalFile
 from dlio.formats.payloads import example
 from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
 from dlio.loaders.tensorflow_images import decode_batch
+from dlio.positional import PositionalFile
 from dlio.sample import Field
 from dlio.shards import checked_files
 

@@ -35,14 +35,14 @@ def caffe_datum():
 
 def test_an_encoded_image_is_data_label_and_encoded():
     sample = Sample("a", {"image": b"JPEG", "label": 3})
-    assert encode(sample, IMAGE_CLASSIFICATION) == b"\x22\x04JPEG" b"\x28\x03" b"\x38\x01"
+    assert encode(sample, IMAGE_CLASSIFICATION) == b"\x22\x04JPEG\x28\x03\x38\x01"
 
 
 def test_raw_pixels_are_planes_in_the_order_bgr():
     image = np.arange(12, dtype="uint8").reshape(2, 2, 3)
     encoded = encode(Sample("a", {"image": image, "label": 1}), RAW)
     blue, green, red = bytes([2, 5, 8, 11]), bytes([1, 4, 7, 10]), bytes([0, 3, 6, 9])
-    assert encoded == b"\x08\x03\x10\x02\x18\x02" b"\x22\x0c" + blue + green + red + b"\x28\x01" b"\x38\x00"
+    assert encoded == b"\x08\x03\x10\x02\x18\x02\x22\x0c" + blue + green + red + b"\x28\x01\x38\x00"
 
 
 def test_grey_pixels_keep_their_order():

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import lmdb as container
-from dlio.formats._lmdb_tree import TreeWriter
+from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.conftest import read_all, write_all

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from dlio.errors import CorruptRecordError
 from dlio.formats import tfrecord
-from dlio.formats._positional import PositionalFile
+from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Sample
 
 HELLO = bytes.fromhex("0500000000000000eab2043e68656c6c6fbb1f1c19")

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
-from dlio.formats._aliases import stored_name
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.aliases import stored_name
+from dlio.positional import PositionalFile
 from dlio.sample import NUMBER_TYPES, Field, Sample, Schema
 
 if TYPE_CHECKING:

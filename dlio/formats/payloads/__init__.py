@@ -3,3 +3,8 @@
 Each module has `encode(sample, schema)`, which returns the record in parts, so that an image's bytes are never copied
 into a larger message, and `decode(data, schema)`, which raises ValueError for bytes that are no such record.
 """
+
+from __future__ import annotations
+
+#: A piece of a record, which is written as it is.
+Part = bytes | bytearray | memoryview

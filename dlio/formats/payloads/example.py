@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dlio.formats.payloads._messages import message
-from dlio.formats.payloads._wire import Part, delimited, varint, varint_bytes
+from dlio.formats.payloads import Part
+from dlio.formats.payloads.messages import message
+from dlio.formats.payloads.wire import delimited, varint, varint_bytes
 from dlio.sample import Field, Sample, Schema
 
 if TYPE_CHECKING:

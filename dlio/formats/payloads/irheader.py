@@ -18,7 +18,7 @@ import struct
 from typing import Any
 
 from dlio.errors import SchemaError
-from dlio.formats.payloads._wire import Part
+from dlio.formats.payloads import Part
 from dlio.sample import Field, Sample, Schema
 
 _HEADER = struct.Struct("<IfQQ")

@@ -21,8 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from dlio.formats.payloads import npy
-from dlio.formats.payloads._wire import Part
+from dlio.formats.payloads import Part, npy
 from dlio.sample import Field, Sample, Schema
 
 File = tuple[bytes, list[Part]]

@@ -11,7 +11,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from dlio.formats.payloads._wire import Part
+from dlio.formats.payloads import Part
 
 if TYPE_CHECKING:
     import numpy as np

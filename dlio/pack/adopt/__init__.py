@@ -1,8 +1,8 @@
 """Adopts shards that other tools made, where they are: `index` writes what dlio needs beside them.
 
 That is `manifest.jsonl` and a folder `.dlio-index`, which holds for each shard the table of its samples
-(`dlio.sample_table`) and, where the owner has none, its index (`dlio.formats._index`). Nothing of the owner's is
-changed, and no pattern by which other tools find the shards, such as `train-*`, matches what is new.
+(`dlio.sample_table`) and, where the owner has none, its index (`dlio.formats.layouts.text_index`). Nothing of the
+owner's is changed, and no pattern by which other tools find the shards, such as `train-*`, matches what is new.
 
 How the shards of a format are recognised, and what their records hold, tells a module of this folder, found by name; it
 fulfils `Layout`.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from dlio.errors import SchemaError, StorageError, UsageError
-from dlio.formats._index import HIDDEN
+from dlio.formats.layouts.text_index import HIDDEN
 
 if TYPE_CHECKING:
     from dlio.manifest import Manifest, Shard
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dlio.sample import Sample, Schema
 
 CLAIMS = ".dlio-indexing"  # below the folder of the shards: who is indexing it
+
 
 class Layout(Protocol):
     """What the module of a format holds: how other tools lay out its shards."""

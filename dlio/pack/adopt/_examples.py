@@ -8,7 +8,7 @@ from typing import Any
 
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.payloads import example
-from dlio.formats.payloads._messages import message
+from dlio.formats.payloads.messages import message
 from dlio.pack.adopt._infer import ADVICE, common_field, legal_schema
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Schema
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dlio.errors import SchemaError
-from dlio.formats._index import index_paths
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.text_index import index_paths
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Schema
 
 MAX_RECORDS = 100

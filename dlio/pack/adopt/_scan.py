@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio import files, formats, sample_table
 from dlio.errors import CorruptRecordError
 from dlio.formats import IndexedReader, Reader
-from dlio.formats._index import HIDDEN, index_paths
+from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.manifest import File, Shard
 from dlio.pack.adopt import load
 from dlio.pack.adopt._find import Found

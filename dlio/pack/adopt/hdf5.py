@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dlio.errors import SchemaError
-from dlio.formats._aliases import field_names
-from dlio.formats._hdf5_rows import h5py, reading
 from dlio.formats.hdf5 import KEY
+from dlio.formats.layouts.aliases import field_names
+from dlio.formats.layouts.hdf5_rows import h5py, reading
 from dlio.pack.adopt._infer import begins_with, legal_schema, no_key
 from dlio.sample import NUMBER_TYPES, Field, Sample, Schema
 

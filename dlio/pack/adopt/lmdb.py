@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dlio.errors import SchemaError
-from dlio.formats._lmdb_pages import read_entries
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.lmdb import DATA_FILE
-from dlio.formats.payloads._messages import message
+from dlio.formats.payloads.messages import message
 from dlio.pack.adopt._examples import example_schema, is_example
 from dlio.pack.adopt._infer import begins_with, common_field, first_records
+from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
 CONTAINER = "lmdb"

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
-from dlio.formats._aliases import field_names
-from dlio.formats._positional import PositionalFile
 from dlio.formats.foreign.mds import read_columns, read_offsets
+from dlio.formats.layouts.aliases import field_names
 from dlio.pack.adopt._infer import legal_schema, no_key
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
 CONTAINER = "mds"

@@ -9,11 +9,11 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
-from dlio.formats._positional import PositionalFile
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.pack.adopt._examples import example_schema, is_example
 from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with_index
 from dlio.pack.listed import read_lines
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
 CONTAINER = "recordio"

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError
-from dlio.formats._positional import PositionalFile
 from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
 from dlio.pack.adopt._examples import example_schema
 from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with_index
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 CONTAINER = "tfrecord"

@@ -14,12 +14,12 @@ from contextlib import closing
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError, SchemaError
-from dlio.formats._positional import PositionalFile
-from dlio.formats._tar import BLOCK_BYTES, Header
-from dlio.formats._tar_index import Layout, has_names, read_layout, split
+from dlio.formats.layouts.tar import BLOCK_BYTES, Header
+from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.pack.adopt._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, with_index
+from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
 CONTAINER = "webdataset"

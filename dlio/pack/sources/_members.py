@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dlio.errors import SourceError, StorageError
-from dlio.formats._positional import PositionalFile
 from dlio.pack.keys import odd, printable
+from dlio.positional import PositionalFile
 
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dlio.errors import DataError, SourceError
-from dlio.formats._positional import PositionalFile
 from dlio.pack.image_files import file_state
 from dlio.pack.image_tree import EXTENSIONS
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
 from dlio.pack.sources._members import STORED, Member, Refused, members_of, zip_data_offset
+from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, StorageError, UsageError
-from dlio.formats._positional import PositionalFile
 from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import CIFAR_TEST, CIFAR_TRAIN
 from dlio.pack.sources._pickled import Stored, load
+from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from dlio import formats
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.payloads import example
-from dlio.formats.payloads._messages import message
+from dlio.formats.payloads.messages import message
 from dlio.pack.adopt import index
 from dlio.sample import Schema
 from tests.pack.adopt.conftest import JPEGS, adopt, batch

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlio.formats import _lmdb_layout as layout
-from dlio.formats.payloads._wire import Part
+from dlio.formats.layouts import lmdb as layout
+from dlio.formats.payloads import Part
 
 PAGE_BYTES = 4096  # LMDB takes the machine's page size, and reads any
 _ROOM = PAGE_BYTES - layout.PAGE.size

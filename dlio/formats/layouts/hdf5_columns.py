@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dlio.errors import CorruptRecordError
-from dlio.formats._hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading
-from dlio.formats._positional import PositionalFile
+from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading
+from dlio.positional import PositionalFile
 from dlio.sample import Field
 
 if TYPE_CHECKING:

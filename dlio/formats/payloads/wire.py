@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlio.formats.payloads import Part
+
 if TYPE_CHECKING:
     import numpy as np
-
-Part = bytes | bytearray | memoryview
-
 
 _ONE_BYTE = [bytes([number]) for number in range(0x80)]
 

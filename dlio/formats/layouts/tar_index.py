@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
-from dlio.formats._index import read_text
-from dlio.formats._positional import PositionalFile
-from dlio.formats._tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
+from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
+from dlio.formats.layouts.text_index import read_text
+from dlio.positional import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
-from dlio.formats._positional import PositionalFile, take_fresh
+from dlio.positional import PositionalFile, take_fresh
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)

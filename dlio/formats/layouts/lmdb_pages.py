@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
-from dlio.formats._lmdb_layout import (
+from dlio.formats.layouts.lmdb import (
     BIG_VALUE,
     BRANCH,
     DUPLICATE_KEYS,
@@ -28,7 +28,7 @@ from dlio.formats._lmdb_layout import (
     PAGE,
     VERSION,
 )
-from dlio.formats._positional import PositionalFile
+from dlio.positional import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

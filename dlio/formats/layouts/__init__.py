@@ -1,0 +1,1 @@
+"""How the containers' files are laid out: what the formats and `dlio.pack.adopt` know of them in common."""
