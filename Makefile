@@ -17,6 +17,7 @@ test: .venv/.complete
 
 lint: .venv/.complete
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
 clean:

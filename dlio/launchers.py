@@ -46,145 +46,77 @@ class Launcher:
         return tuple(dict.fromkeys(chain(*parts, self.node_rank, self.num_nodes)))
 
 
+# A table: what a column means is the order of the fields above.
+# fmt: off
 LAUNCHERS = (
     # torchrun, accelerate, DeepSpeed (LOCAL_SIZE, CROSS_*) and Ray Train (NODE_RANK) share these names. PyTorchJob pods
     # have RANK and WORLD_SIZE without LOCAL_RANK, and count pods by one and processes by the other: never read here.
     Launcher(
-        "torchrun",
-        ("RANK", "LOCAL_RANK"),
-        ("RANK",),
-        ("WORLD_SIZE",),
-        ("LOCAL_RANK",),
-        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
-        ("GROUP_RANK", "NODE_RANK", "CROSS_RANK"),
-        ("GROUP_WORLD_SIZE", "CROSS_SIZE"),
-        starts_ranks=False,
+        "torchrun", ("RANK", "LOCAL_RANK"), ("RANK",), ("WORLD_SIZE",), ("LOCAL_RANK",),
+        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"), ("GROUP_RANK", "NODE_RANK", "CROSS_RANK"),
+        ("GROUP_WORLD_SIZE", "CROSS_SIZE"), starts_ranks=False,
     ),
     Launcher(
-        "horovod",
-        ("HOROVOD_RANK",),
-        ("HOROVOD_RANK",),
-        ("HOROVOD_SIZE",),
-        ("HOROVOD_LOCAL_RANK",),
-        ("HOROVOD_LOCAL_SIZE",),
-        ("HOROVOD_CROSS_RANK",),
-        ("HOROVOD_CROSS_SIZE",),
+        "horovod", ("HOROVOD_RANK",), ("HOROVOD_RANK",), ("HOROVOD_SIZE",), ("HOROVOD_LOCAL_RANK",),
+        ("HOROVOD_LOCAL_SIZE",), ("HOROVOD_CROSS_RANK",), ("HOROVOD_CROSS_SIZE",),
     ),
     # jsrun on Spectrum MPI sets these, too.
     Launcher(
-        "openmpi",
-        ("OMPI_COMM_WORLD_RANK",),
-        ("OMPI_COMM_WORLD_RANK",),
-        ("OMPI_COMM_WORLD_SIZE",),
-        ("OMPI_COMM_WORLD_LOCAL_RANK",),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        "openmpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",),
+        ("OMPI_COMM_WORLD_LOCAL_RANK",), ("OMPI_COMM_WORLD_LOCAL_SIZE",),
     ),
     Launcher(
-        "mvapich2",
-        ("MV2_COMM_WORLD_RANK",),
-        ("MV2_COMM_WORLD_RANK",),
-        ("MV2_COMM_WORLD_SIZE",),
-        ("MV2_COMM_WORLD_LOCAL_RANK",),
-        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+        "mvapich2", ("MV2_COMM_WORLD_RANK",), ("MV2_COMM_WORLD_RANK",), ("MV2_COMM_WORLD_SIZE",),
+        ("MV2_COMM_WORLD_LOCAL_RANK",), ("MV2_COMM_WORLD_LOCAL_SIZE",),
     ),
     # MPICH and Intel MPI. srun --mpi=pmi2, PALS and Flux set PMI_RANK as well, but not MPI_LOCALRANKID.
     Launcher(
-        "hydra",
-        ("PMI_RANK", "MPI_LOCALRANKID"),
-        ("PMI_RANK",),
-        ("PMI_SIZE",),
-        ("MPI_LOCALRANKID",),
+        "hydra", ("PMI_RANK", "MPI_LOCALRANKID"), ("PMI_RANK",), ("PMI_SIZE",), ("MPI_LOCALRANKID",),
         ("MPI_LOCALNRANKS",),
     ),
     Launcher(
-        "jsrun",
-        ("JSM_NAMESPACE_RANK",),
-        ("JSM_NAMESPACE_RANK",),
-        ("JSM_NAMESPACE_SIZE",),
-        ("JSM_NAMESPACE_LOCAL_RANK",),
-        ("JSM_NAMESPACE_LOCAL_SIZE",),
+        "jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",),
+        ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",),
     ),
     # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and tell more by their own.
     Launcher(
-        "pals",
-        ("PALS_RANKID",),
-        ("PALS_RANKID",),
-        ("PMI_SIZE",),
-        ("PALS_LOCAL_RANKID",),
-        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
-        ("PALS_NODEID",),
-        unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
+        "pals", ("PALS_RANKID",), ("PALS_RANKID",), ("PMI_SIZE",), ("PALS_LOCAL_RANKID",),
+        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
     ),
     Launcher(
-        "flux",
-        ("FLUX_TASK_RANK",),
-        ("FLUX_TASK_RANK",),
-        ("FLUX_JOB_SIZE",),
-        ("FLUX_TASK_LOCAL_ID",),
-        (),
-        (),
+        "flux", ("FLUX_TASK_RANK",), ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",), ("FLUX_TASK_LOCAL_ID",), (), (),
         ("FLUX_JOB_NNODES",),
     ),
     Launcher(
-        "slurm",
-        ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM step"),
-        ("SLURM_PROCID",),
-        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-        ("SLURM_LOCALID",),
-        ("SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID",),
-        ("SLURM_NODEID",),
-        ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+        "slurm", ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM step"), ("SLURM_PROCID",),
+        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",),
+        ("SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID",), ("SLURM_NODEID",), ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     ),
     # Any other PMI launcher, such as MPICH's gforker. In a SLURM job that is no step, PMI_* come from another job.
     Launcher(
-        "pmi",
-        ("PMI_RANK", "PMI_SIZE"),
-        ("PMI_RANK",),
-        ("PMI_SIZE",),
-        ("PMI_LOCAL_RANK",),
-        ("PMI_LOCAL_SIZE",),
+        "pmi", ("PMI_RANK", "PMI_SIZE"), ("PMI_RANK",), ("PMI_SIZE",), ("PMI_LOCAL_RANK",), ("PMI_LOCAL_SIZE",),
         unless=("SLURM_JOB_ID",),
     ),
     Launcher(
-        "tensorflow",
-        ("TF_CONFIG task",),
-        ("TF_CONFIG task",),
-        ("TF_CONFIG cluster",),
-        ("TF_CONFIG task on host",),
-        ("TF_CONFIG tasks on host",),
-        ("TF_CONFIG host",),
-        ("TF_CONFIG hosts",),
-        starts_ranks=False,
+        "tensorflow", ("TF_CONFIG task",), ("TF_CONFIG task",), ("TF_CONFIG cluster",), ("TF_CONFIG task on host",),
+        ("TF_CONFIG tasks on host",), ("TF_CONFIG host",), ("TF_CONFIG hosts",), starts_ranks=False,
     ),
     # A process of a PyTorchJob's pod that torchrun did not start is one per pod: pods are its world.
     Launcher(
-        "pytorchjob",
-        ("PET_NODE_RANK", "PET_NNODES"),
-        ("PET_NODE_RANK",),
-        ("PET_NNODES",),
-        (),
-        (),
-        ("PET_NODE_RANK",),
-        ("PET_NNODES",),
-        starts_ranks=False,
+        "pytorchjob", ("PET_NODE_RANK", "PET_NNODES"), ("PET_NODE_RANK",), ("PET_NNODES",), (), (),
+        ("PET_NODE_RANK",), ("PET_NNODES",), starts_ranks=False,
     ),
     # The convention of torch.distributed's env:// for scripts that start their processes themselves.
     Launcher("env", ("RANK", "WORLD_SIZE"), ("RANK",), ("WORLD_SIZE",), starts_ranks=False),
     # An Indexed Job says which pod this is but not of how many: WORLD_SIZE must be in the pod's manifest.
     Launcher(
-        "kubernetes",
-        ("JOB_COMPLETION_INDEX",),
-        ("JOB_COMPLETION_INDEX",),
-        ("WORLD_SIZE",),
-        (),
-        (),
-        ("JOB_COMPLETION_INDEX",),
-        ("WORLD_SIZE",),
-        starts_ranks=False,
+        "kubernetes", ("JOB_COMPLETION_INDEX",), ("JOB_COMPLETION_INDEX",), ("WORLD_SIZE",), (), (),
+        ("JOB_COMPLETION_INDEX",), ("WORLD_SIZE",), starts_ranks=False,
     ),
     # Lightning's own subprocesses learn their rank in Python only: read to be refused, not taken for a world of one.
     Launcher("lightning", ("LOCAL_RANK", "WORLD_SIZE"), ("RANK",), ("WORLD_SIZE",), starts_ranks=False),
 )
+# fmt: on
 
 _TRAINERS = ("chief", "master", "worker")
 

@@ -1,6 +1,8 @@
 """A progress bar on a terminal, a line a minute elsewhere: samples, shards, rates and time left, by tqdm's reckoning.
 
-pack: 3000 of 6000 samples, 6 of 12 shards, 4.3 MB/s, 50.00 samples/s, 01:00 gone, 01:00 left
+In a log:
+
+    pack: 3000 of 6000 samples, 6 of 12 shards, 4.3 MB/s, 50.00 samples/s, 01:00 gone, 01:00 left
 """
 
 from __future__ import annotations

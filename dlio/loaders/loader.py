@@ -1,13 +1,15 @@
 """Loader: batches of numpy arrays, decoded by threads ahead of need, in one order for any number of ranks.
 
-from dlio.images import RandomResizedCrop
-from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.loader import Loader
-from dlio.loaders.sources import ArrayBatches
+The adapters of the frameworks, and whoever has none of them, iterate over it:
 
-source = ArrayBatches(PackedSamples("packed", RandomResizedCrop(224, flip=True)), channels_last=True)
-for batch in Loader(source, 256, shuffle=True):  # {"image": uint8 (256, 224, 224, 3), "label": int64 (256,)}
-    ...
+    from dlio.images import RandomResizedCrop
+    from dlio.loaders.dataset import PackedSamples
+    from dlio.loaders.loader import Loader
+    from dlio.loaders.sources import ArrayBatches
+
+    source = ArrayBatches(PackedSamples("packed", RandomResizedCrop(224, flip=True)), channels_last=True)
+    for batch in Loader(source, 256, shuffle=True):  # {"image": uint8 (256, 224, 224, 3), "label": int64 (256,)}
+        ...
 """
 
 from __future__ import annotations

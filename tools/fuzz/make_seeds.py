@@ -1,6 +1,7 @@
 """Writes the fuzzer's first inputs: small JPEGs of every kind, whole, crop-ready and truncated, behind 16 wishes each.
 
-python tools/fuzz/make_seeds.py SEEDS
+Usage:
+    python tools/fuzz/make_seeds.py SEEDS
 """
 
 from __future__ import annotations
