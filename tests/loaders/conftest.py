@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import dlio
 from dlio import formats
 from dlio.manifest import Manifest
-
-NUM_PHOTOS = 41  # a prime, so that nothing divides evenly
-CLASS_NAMES = ("ant", "bee", "cat")
-
-
-def write_photos(folder: Path, count: int = NUM_PHOTOS, kind: str = "PNG") -> None:
-    """Writes photos into class folders; the first pixel of each tells its number, wherever it ends up."""
-    for number in range(count):
-        name = CLASS_NAMES[number * len(CLASS_NAMES) // count]
-        pixels = np.random.default_rng(number).integers(0, 255, (20 + number % 5, 24, 3), dtype=np.uint8)
-        pixels[:4, :4] = number
-        out = io.BytesIO()
-        Image.fromarray(pixels).save(out, kind)
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / f"{number:03}.{kind.lower()}").write_bytes(out.getvalue())
+from tests.loaders.photos import write_photos
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,13 @@
-"""Loader: batches of every rank, threads that leave nothing behind, errors where they belong, states to go on from."""
+"""Loader: every rank's batches, in one order and with the same boxes for any number of ranks and threads."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from dlio.errors import CorruptRecordError, LauncherError, UsageError
+from dlio.errors import LauncherError, UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
@@ -23,22 +16,8 @@ from dlio.loaders.share import End
 from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
-from tests.loaders.packing import damage, pack_samples
-
-NUM_PHOTOS = 41
-
-
-def loader_of(
-    packed: Manifest, batch_size: int = 4, rank: int = 0, world_size: int = 1, num_threads: int = 2, **options: object
-) -> Loader:
-    samples = PackedSamples(packed, Resize(16))
-    source = ArrayBatches(samples, mask=options.get("end") is End.MASK)
-    return Loader(source, batch_size, place=lambda: (rank, world_size), num_threads=num_threads, **options)  # type: ignore[arg-type]
-
-
-def numbers(batches: object) -> list[int]:
-    """Returns which photo each image was made of."""
-    return [int(number) for batch in batches for number in batch["image"][:, 0, 0, 0]]  # type: ignore[attr-defined]
+from tests.loaders.packing import pack_samples
+from tests.loaders.photos import NUM_PHOTOS, loader_of, numbers
 
 
 @pytest.mark.parametrize("end", End)
@@ -72,6 +51,11 @@ def test_a_field_that_is_called_as_the_mask_is_not_hidden_by_it(tmp_path: Path) 
     loader.close()
 
 
+# Never to change: a run resumed after an upgrade goes on in the same order.
+ORDER = [39, 24, 13, 16, 21, 8, 11, 23, 2, 10, 15, 32, 28, 20, 26, 40, 35, 17, 30, 36]
+ORDER += [33, 9, 22, 38, 34, 37, 12, 25, 14, 6, 1, 5, 29, 18, 19, 3, 4, 0, 31, 7]
+
+
 def test_the_order_is_the_same_in_every_format_and_for_any_number_of_threads(packed_anyhow: Manifest) -> None:
     orders = []
     for num_threads in (0, 1, 5):
@@ -79,50 +63,6 @@ def test_the_order_is_the_same_in_every_format_and_for_any_number_of_threads(pac
         orders.append(numbers(loader))
         loader.close()
     assert orders == [ORDER] * 3
-
-
-ORDER = [
-    39,
-    24,
-    13,
-    16,
-    21,
-    8,
-    11,
-    23,
-    2,
-    10,
-    15,
-    32,
-    28,
-    20,
-    26,
-    40,
-    35,
-    17,
-    30,
-    36,
-    33,
-    9,
-    22,
-    38,
-    34,
-    37,
-    12,
-    25,
-    14,
-    6,
-    1,
-    5,
-    29,
-    18,
-    19,
-    3,
-    4,
-    0,
-    31,
-    7,
-]  # never to change: a run resumed after an upgrade goes on in the same order
 
 
 def test_batches_hold_images_labels_and_whatever_else(packed: Manifest) -> None:
@@ -168,90 +108,6 @@ def test_boxes_do_not_depend_on_ranks_or_threads(packed: Manifest) -> None:
     assert (images(1, 0) == images(4, 3)).all()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
-@given(stop=st.integers(0, 30), data=st.data(), shuffle=st.sampled_from([False, True, Window(2)]))
-def test_a_stopped_run_goes_on_with_other_ranks_batches_threads(
-    packed: Manifest, stop: int, data: st.DataObject, shuffle: Shuffle
-) -> None:
-    before = loader_of(packed, 2, shuffle=shuffle, end=End.PAD, num_threads=1)
-    straight = [numbers([batch]) for _ in range(2) for batch in before]
-    stopped = loader_of(packed, 2, shuffle=shuffle, end=End.PAD, num_threads=2)
-    seen: list[int] = []
-    batches = (batch for _ in range(2) for batch in stopped)
-    for _, batch in zip(range(stop), batches, strict=False):
-        seen += numbers([batch])
-    state = pickle.loads(pickle.dumps(stopped.state_dict()))
-    stopped.close()
-    assert len(state) == 5 and all(isinstance(value, int | str) for value in state.values())
-    world_size, batch_size = data.draw(st.sampled_from([(1, 2), (1, 5), (2, 1), (4, 3)]))
-    rest: list[int] = []
-    loaders = [
-        loader_of(packed, batch_size, rank, world_size, shuffle=shuffle, end=End.MASK) for rank in range(world_size)
-    ]
-    for loader in loaders:
-        loader.load_state_dict(state)
-        batches = [batch for _ in range(2 - state["epoch"]) for batch in loader]
-        valid = np.concatenate([batch["valid"] for batch in batches]) if batches else []
-        rest += [n for n, ok in zip(numbers(batches), valid, strict=True) if ok]
-        loader.close()
-    expected = [n for batch in straight for n in batch]
-    assert sorted(seen + rest) == sorted(expected)
-    before.close()
-
-
-def test_the_epoch_is_that_of_the_iteration_under_way_else_the_next(packed: Manifest) -> None:
-    loader = loader_of(packed)
-    assert loader.epoch == 0
-    assert [loader.epoch for _ in loader] == [0] * 10
-    assert loader.epoch == 1
-    for _ in loader:
-        state = loader.state_dict()
-        assert loader.epoch == 1
-        break
-    assert loader.epoch == 2
-    resumed = loader_of(packed)
-    resumed.load_state_dict(state)
-    assert resumed.epoch == 1 and len(resumed) == 10  # of the whole epoch, as in torchdata's StatefulDataLoader
-    batches = iter(resumed)
-    assert resumed.epoch == 1 and len(list(batches)) == 9 and resumed.epoch == 2
-    for each in (loader, resumed):
-        each.close()
-
-
-def test_a_state_survives_set_epoch_of_the_same_epoch(packed: Manifest) -> None:
-    loader = loader_of(packed, shuffle=True)
-    list(loader)
-    batches = iter(loader)
-    next(batches)
-    state = loader.state_dict()
-    rest = numbers(batches)
-    resumed = loader_of(packed, shuffle=True)
-    resumed.load_state_dict(state)
-    resumed.set_epoch(1)
-    assert numbers(resumed) == rest
-    resumed.set_epoch(1)
-    assert numbers(resumed)[4:] == rest
-    for each in (loader, resumed):
-        each.close()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"order": "0" * 32}, "another data set"),
-        ({"seed": 1}, "seed=1"),
-        ({"version": 99}, "no state of this version"),
-        ({"more": 1}, "no state of this version"),
-    ],
-)
-def test_a_state_of_something_else_is_refused(packed: Manifest, change: dict[str, object], message: str) -> None:
-    loader = loader_of(packed)
-    with pytest.raises(UsageError, match=message):
-        loader.load_state_dict(loader.state_dict() | change)
-    loader.load_state_dict({})
-    assert loader_of(packed, shuffle=True).state_dict()["order"] != loader.state_dict()["order"]
-
-
 def test_the_place_is_told_by_the_launcher(packed: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
     loader = Loader(ArrayBatches(PackedSamples(packed, Resize(8))), 4)
@@ -274,107 +130,6 @@ def test_a_world_that_leaves_a_rank_without_samples_is_refused_on_all(packed: Ma
     for rank in (0, 30):
         with pytest.raises(UsageError, match="no whole batch: 31 ranks"):
             iter(loader_of(packed, 2, rank, 31))
-
-
-def test_damage_is_raised_in_the_consumer_where_its_batch_is_reached(packed: Manifest, tmp_path: Path) -> None:
-    shutil.copytree(packed.root, tmp_path / "copy")
-    copy = Manifest.load(tmp_path / "copy")
-    damage(copy, record=2, shard=5)
-    loader = loader_of(copy, 4)
-    batches = iter(loader)
-    good = numbers(batch for batch, _ in zip(batches, range(6), strict=False))
-    assert good == list(range(24))
-    with pytest.raises(CorruptRecordError, match=r"shard-0*5\D.*record \d+, offset \d+") as caught:
-        list(batches)
-    assert caught.value.record is not None
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("dlio")]
-    loader.close()
-
-
-def leave_by_break(loader: Loader) -> None:
-    for _ in loader:
-        break
-
-
-def leave_by_error(loader: Loader) -> None:
-    with pytest.raises(RuntimeError, match="stop"):
-        for _ in loader:
-            raise RuntimeError("stop")
-
-
-def leave_by_close(loader: Loader) -> None:
-    batches = iter(loader)
-    next(batches)
-    loader.close()
-    assert list(batches) == []
-
-
-def never_start(loader: Loader) -> None:
-    iter(loader)
-
-
-@pytest.mark.parametrize("leave", [leave_by_break, leave_by_error, leave_by_close, never_start])
-def test_a_consumer_that_stops_early_leaves_nothing_running(packed: Manifest, leave: Callable[[Loader], None]) -> None:
-    loader = loader_of(packed)
-    leave(loader)
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("dlio")]
-    loader.close()
-    assert len(list(loader)) == 10  # it can be used again
-    loader.close()
-
-
-def test_loaders_pickle_between_iterations(packed: Manifest) -> None:
-    loader = Loader(ArrayBatches(PackedSamples(packed, Resize(16))), 4, shuffle=True)
-    next(iter(loader))
-    copy = pickle.loads(pickle.dumps(loader))
-    assert copy.state_dict() == loader.state_dict()
-    assert numbers(copy) == numbers(loader)
-    for each in (loader, copy):
-        each.close()
-
-
-def test_a_forked_child_iterates_on_its_own(packed: Manifest) -> None:
-    loader = loader_of(packed)
-    batches = iter(loader)
-    next(batches)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if len(numbers(loader)) == 40 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(numbers(batches)) == 36
-    loader.close()
-
-
-def test_an_iteration_that_began_before_a_fork_ends_in_the_child_with_a_reason(packed: Manifest) -> None:
-    loader = loader_of(packed, num_threads=2)
-    batches = iter(loader)
-    next(batches)
-    child = os.fork()
-    if child == 0:
-        try:
-            next(batches)
-        except UsageError as error:
-            os._exit(0 if "iterate over the loader anew" in str(error) and next(batches, None) is None else 2)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(numbers(batches)) == 36
-    loader.close()
-
-
-@pytest.mark.parametrize("prefetch", [1, 2, 7])
-def test_memory_of_a_batch_is_used_again_once_it_is_let_go_of(packed: Manifest, prefetch: int) -> None:
-    samples = PackedSamples(packed, Resize(512))  # 8 images take 6 MB
-    loader = Loader(ArrayBatches(samples), 8, place=lambda: (0, 1), num_threads=2, prefetch=prefetch)
-    held = [batch["image"] for batch in loader]
-    first = [image.copy() for image in held]
-    for batch in loader:
-        assert not any(np.shares_memory(batch["image"], image) for image in held)
-    assert all((now == before).all() for now, before in zip(held, first, strict=True))
-    del held, batch
-    places = {batch["image"].ctypes.data for _ in range(3) for batch in loader}
-    assert len(places) <= prefetch + 2 and places <= {piece.ctypes.data for piece in samples.memory._kept}
-    loader.close()
 
 
 def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:

@@ -15,18 +15,12 @@ from dlio.loaders.order import Window, epoch_order, num_lanes
 from dlio.loaders.torch import DataLoader, PackedDataset
 from dlio.manifest import Manifest
 from dlio.topology import Topology
-
-NUM_PHOTOS = 41
+from tests.loaders.photos import NUM_PHOTOS, numbers
 
 
 def on_node(node: int, num_nodes: int) -> Topology:
     """Returns the topology of the only process on a node."""
     return Topology(node, num_nodes, 0, 1, node, num_nodes)
-
-
-def numbers(batches: DataLoader) -> list[int]:
-    """Returns which photo each image was made of."""
-    return [int(number) for batch in batches for number in batch[0][:, 0, 0, 0]]
 
 
 @pytest.fixture

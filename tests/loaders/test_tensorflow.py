@@ -29,8 +29,8 @@ from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from tests.images import image, make_image_folder
 from tests.loaders.packing import pack_samples
+from tests.loaders.photos import NUM_PHOTOS, numbers
 
-NUM_PHOTOS = 41
 PLACE = {"rank": 0, "world_size": 1}
 
 
@@ -45,11 +45,6 @@ def packed_here(photos: Path, tmp_path_factory: pytest.TempPathFactory, request:
     """The photos in 7 shards, read by TensorFlow's operations or by dlio's loader."""
     out = tmp_path_factory.mktemp(request.param)
     return dlio.pack(dlio.sources.image_folder(photos), out, format=request.param, num_shards=7, engine="serial")
-
-
-def numbers(batches: Any) -> list[int]:
-    """Returns which photo each image was made of."""
-    return [int(number) for batch in batches for number in batch[0].numpy()[:, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("end", End)

@@ -22,17 +22,12 @@ from dlio.loaders.torch import PackedDataset
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from tests.loaders.packing import damage, pack_samples
-
-NUM_PHOTOS = 41
+from tests.loaders.photos import NUM_PHOTOS, numbers
 
 
 def number_of(image: Image.Image | torch.Tensor) -> int:
     """Returns which photo an image was made of."""
     return int(image[0, 0, 0]) if isinstance(image, torch.Tensor) else image.getpixel((0, 0))[0]
-
-
-def numbers(batches: object) -> list[int]:
-    return [int(number) for images, _ in batches for number in images[:, 0, 0, 0]]  # type: ignore[attr-defined]
 
 
 def test_samples_are_those_of_image_folder(photos: Path, packed_anyhow: Manifest) -> None:

@@ -23,13 +23,7 @@ from dlio.loaders.torch_items import ItemBatches
 from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from tests.loaders.packing import pack_samples
-
-NUM_PHOTOS = 41
-
-
-def numbers(batches: Any) -> list[int]:
-    """Returns which photo each image was made of."""
-    return [int(number) for batch in batches for number in batch[0][:, 0, 0, 0]]
+from tests.loaders.photos import NUM_PHOTOS, numbers
 
 
 def test_it_takes_all_that_torchs_takes_by_position_and_name() -> None:

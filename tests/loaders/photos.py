@@ -1,0 +1,47 @@
+"""Photos that tell their numbers, and loaders of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from dlio.images import Resize
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.loader import Loader
+from dlio.loaders.share import End
+from dlio.loaders.sources import ArrayBatches
+from dlio.manifest import Manifest
+
+NUM_PHOTOS = 41  # a prime, so that nothing divides evenly
+CLASS_NAMES = ("ant", "bee", "cat")
+
+
+def write_photos(folder: Path, count: int = NUM_PHOTOS, kind: str = "PNG") -> None:
+    """Writes photos into class folders; the first pixel of each tells its number, wherever it ends up."""
+    for number in range(count):
+        name = CLASS_NAMES[number * len(CLASS_NAMES) // count]
+        pixels = np.random.default_rng(number).integers(0, 255, (20 + number % 5, 24, 3), dtype=np.uint8)
+        pixels[:4, :4] = number
+        out = io.BytesIO()
+        Image.fromarray(pixels).save(out, kind)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / f"{number:03}.{kind.lower()}").write_bytes(out.getvalue())
+
+
+def numbers(batches: Iterable[Any]) -> list[int]:
+    """Returns which photo each image was made of; a batch is a mapping with `image`, or has its images first."""
+    images = (batch["image"] if isinstance(batch, dict) else batch[0] for batch in batches)
+    return [int(number) for each in images for number in np.asarray(each)[:, 0, 0, 0]]
+
+
+def loader_of(
+    packed: Manifest, batch_size: int = 4, rank: int = 0, world_size: int = 1, num_threads: int = 2, **options: Any
+) -> Loader:
+    """Returns a loader of the photos, 16 pixels high and wide."""
+    source = ArrayBatches(PackedSamples(packed, Resize(16)), mask=options.get("end") is End.MASK)
+    return Loader(source, batch_size, place=lambda: (rank, world_size), num_threads=num_threads, **options)
