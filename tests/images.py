@@ -25,8 +25,21 @@ def image(number: int, kind: str = "PNG", mode: Mode = "RGB", width: int = 24, h
         picture = Image.fromarray(pixels(number, width, height, 1)[:, :, 0].astype("uint16") * 256)
     else:
         picture = Image.fromarray(pixels(number, width, height)).convert(mode)
+    return encoded(picture, kind, **({"quality": 90} if kind == "JPEG" else {}))
+
+
+def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Returns a picture with smooth areas and detail, as photographs have."""
+    generator = np.random.default_rng(seed)
+    coarse = Image.fromarray(generator.integers(0, 255, (5, 7, 3), dtype=np.uint8)).resize((width, height))
+    noise = generator.integers(-12, 12, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(coarse).astype(int) + noise, 0, 255).astype(np.uint8))
+
+
+def encoded(picture: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+    """Returns the file that Pillow makes of a picture."""
     out = io.BytesIO()
-    picture.save(out, kind, **({"quality": 90} if kind == "JPEG" else {}))
+    picture.save(out, kind, **options)
     return out.getvalue()
 
 

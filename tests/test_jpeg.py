@@ -14,7 +14,6 @@ import dlio
 from dlio import decoders, jpeg, native
 from dlio.errors import CorruptRecordError, DataError, SourceError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
-from dlio.keyed import derive_each
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sources import ArrayBatches
@@ -25,6 +24,7 @@ from dlio.sample import IMAGE_CLASSIFICATION, Sample
 from dlio.sources import image_folder
 from tests.images import image
 from tests.loaders.packing import pack_samples
+from tests.transforms import keys
 
 WHOLE = image(1, "JPEG", width=200, height=160)
 WORDS = "the JPEG's compressed data are truncated or damaged"
@@ -41,10 +41,6 @@ def flipped() -> bytes:
             except DataError:
                 return data
     raise AssertionError("no byte that matters")
-
-
-def keys(count: int) -> np.ndarray:
-    return derive_each(0, np.arange(count))
 
 
 def packed(tmp_path: Path, data: bytes) -> dlio.Manifest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 import zlib
 from contextlib import suppress
@@ -18,18 +17,16 @@ from dlio.errors import DataError, SourceError
 from dlio.pack.inspect import decode_image, inspect_image
 from dlio.pack.recode import Recode
 from dlio.sample import MAX_PIXELS
-from tests.images import image
+from tests.images import encoded, image
 
 REFUSED = ("EPS", "IM", "TGA", "DDS", "SGI", "PCX", "ICO")
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 
 
-def encoded(kind: str) -> bytes:
-    out = io.BytesIO()
+def blue(kind: str) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Pillow is about to drop some
-        Image.new("RGB", (32, 32), (9, 99, 200)).save(out, kind)
-    return out.getvalue()
+        return encoded(Image.new("RGB", (32, 32), (9, 99, 200)), kind)
 
 
 def no_image_for_any(data: bytes, match: str) -> None:
@@ -45,13 +42,13 @@ def no_image_for_any(data: bytes, match: str) -> None:
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_rare_formats_are_no_images(kind):
-    data = POSTSCRIPT if kind == "EPS" else encoded(kind)
+    data = POSTSCRIPT if kind == "EPS" else blue(kind)
     no_image_for_any(data, "no known format, expected JPEG, PNG")
 
 
 @pytest.mark.parametrize("kind", pillow.FORMATS)
 def test_common_formats_are(kind):
-    data = encoded(kind)
+    data = blue(kind)
     assert inspect_image(data).format == kind
     assert decoders.decode_rgb(data).size == (32, 32)
 
@@ -63,7 +60,7 @@ def test_common_formats_are(kind):
     damage=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=6), share=st.floats(0, 1)
 )
 def test_damage_raises_nothing_but_our_errors(kind, damage, share):
-    data = bytearray(encoded(kind))
+    data = bytearray(blue(kind))
     for place, value in damage:
         data[int(place * min(len(data), 200))] = value
     data = data[: len(data) - int(share**4 * len(data))]

@@ -13,8 +13,8 @@ from PIL import Image, PngImagePlugin
 
 from dlio import decoders, png
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
-from dlio.keyed import derive_each
-from tests.images import image
+from tests.images import encoded, image
+from tests.transforms import keys
 
 pytest.importorskip("cv2")
 
@@ -23,13 +23,12 @@ TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + struct.pack(">HHIHH", 0x0112, 3, 1, 
 PRIMARIES = struct.pack(">8I", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
 
 
-def encoded(picture: Image.Image = PICTURE, chunks: dict[bytes, bytes] | None = None, **options: object) -> bytes:
+def png_of(picture: Image.Image = PICTURE, chunks: dict[bytes, bytes] | None = None, **options: object) -> bytes:
     """Returns a PNG, `chunks` before its pixels."""
-    out, info = io.BytesIO(), PngImagePlugin.PngInfo()
+    info = PngImagePlugin.PngInfo()
     for name, content in (chunks or {}).items():
         info.add(name, content)
-    picture.save(out, "PNG", pnginfo=info, **options)
-    return out.getvalue()
+    return encoded(picture, "PNG", pnginfo=info, **options)
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
@@ -54,33 +53,33 @@ def rows() -> bytes:
 
 
 PLAIN = {
-    "colour": encoded(),
-    "grey": encoded(PICTURE.convert("L")),
-    "gamma": encoded(chunks={b"gAMA": struct.pack(">I", 100000)}),
-    "gamma and primaries": encoded(chunks={b"gAMA": struct.pack(">I", 45455), b"cHRM": PRIMARIES}),
-    "sRGB": encoded(chunks={b"sRGB": b"\0"}),
-    "resolution, text, time": encoded(
+    "colour": png_of(),
+    "grey": png_of(PICTURE.convert("L")),
+    "gamma": png_of(chunks={b"gAMA": struct.pack(">I", 100000)}),
+    "gamma and primaries": png_of(chunks={b"gAMA": struct.pack(">I", 45455), b"cHRM": PRIMARIES}),
+    "sRGB": png_of(chunks={b"sRGB": b"\0"}),
+    "resolution, text, time": png_of(
         dpi=(300, 300), chunks={b"tEXt": b"Title\0photo", b"tIME": struct.pack(">H5B", 2026, 1, 2, 3, 4, 5)}
     ),
-    "background": encoded(chunks={b"bKGD": bytes(6)}),
-    "one pixel": encoded(PICTURE.crop((0, 0, 1, 1))),
-    "in pieces": encoded(PICTURE.resize((300, 200)), compress_level=0),
+    "background": png_of(chunks={b"bKGD": bytes(6)}),
+    "one pixel": png_of(PICTURE.crop((0, 0, 1, 1))),
+    "in pieces": png_of(PICTURE.resize((300, 200)), compress_level=0),
     "data behind the pixels": built(rows() + b"more"),
 }
 OTHERS = {
-    "16 bit grey": encoded(Image.fromarray(np.arange(960, dtype=np.uint16).reshape(24, 40) * 60)),
-    "1 bit": encoded(PICTURE.convert("1")),
-    "palette": encoded(PICTURE.quantize(40)),
-    "palette and transparency": encoded(PICTURE.quantize(40), transparency=3),
-    "alpha": encoded(PICTURE.convert("RGBA")),
-    "grey and alpha": encoded(PICTURE.convert("LA")),
-    "a transparent colour": encoded(transparency=(1, 2, 3)),
-    "a transparent grey": encoded(PICTURE.convert("L"), transparency=7),
-    "profile": encoded(icc_profile=b"no profile"),
-    "orientation": encoded(exif=TURNED),
-    "compressed text": encoded(chunks={b"zTXt": b"Title\0\0" + zlib.compress(b"photo")}),
-    "animation": encoded(save_all=True, append_images=[PICTURE.convert("L").convert("RGB")]),
-    "gamma of another length": encoded(chunks={b"gAMA": bytes(3)}),
+    "16 bit grey": png_of(Image.fromarray(np.arange(960, dtype=np.uint16).reshape(24, 40) * 60)),
+    "1 bit": png_of(PICTURE.convert("1")),
+    "palette": png_of(PICTURE.quantize(40)),
+    "palette and transparency": png_of(PICTURE.quantize(40), transparency=3),
+    "alpha": png_of(PICTURE.convert("RGBA")),
+    "grey and alpha": png_of(PICTURE.convert("LA")),
+    "a transparent colour": png_of(transparency=(1, 2, 3)),
+    "a transparent grey": png_of(PICTURE.convert("L"), transparency=7),
+    "profile": png_of(icc_profile=b"no profile"),
+    "orientation": png_of(exif=TURNED),
+    "compressed text": png_of(chunks={b"zTXt": b"Title\0\0" + zlib.compress(b"photo")}),
+    "animation": png_of(save_all=True, append_images=[PICTURE.convert("L").convert("RGB")]),
+    "gamma of another length": png_of(chunks={b"gAMA": bytes(3)}),
     "checksum of the gamma": changed(PLAIN["gamma"], 45),
     "many chunks": PLAIN["colour"][:33] + chunk(b"tEXt", b"a\0b") * 5000 + PLAIN["colour"][33:],
     "text behind the pixels": PLAIN["colour"][:-12] + chunk(b"tEXt", b"a\0b") + PLAIN["colour"][-12:],
@@ -112,7 +111,7 @@ DAMAGED: dict[str, bytes] = {
 def decode(data: bytes, transform: CenterCrop | RandomResizedCrop | Resize) -> tuple[np.ndarray, dict[int, str]]:
     out = np.empty((3, 3, *transform.output_size), np.uint8)
     good = PLAIN["colour"]
-    problems = decoders.decode_batch([good, data, good], transform, derive_each(1, np.arange(3)), out)
+    problems = decoders.decode_batch([good, data, good], transform, keys(3, 1), out)
     return out, problems
 
 

@@ -11,8 +11,8 @@ from PIL import Image, ImageOps
 
 from dlio import decoders, native
 from dlio.images import CenterCrop, Resize
-from dlio.keyed import derive_each
-from tests.images import image
+from tests.images import encoded, image
+from tests.transforms import keys
 
 SHORT = ">HHIHH"
 #: Type, count and value of the orientation's entry in a TIFF directory.
@@ -23,6 +23,7 @@ ENTRIES = {
     "LONG 6": struct.pack(">HHII", 0x0112, 4, 1, 6),
     "LONG 65542": struct.pack(">HHII", 0x0112, 4, 1, 65542),
 }
+PICTURE = Image.open(io.BytesIO(image(3, width=40, height=24)))
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 
 
@@ -30,32 +31,19 @@ def exif(entry: bytes) -> bytes:
     return b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + entry + b"\0\0\0\0"
 
 
-def picture(kind: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    Image.open(io.BytesIO(image(3, width=40, height=24))).save(out, kind, **options)
-    return out.getvalue()
-
-
 def cases() -> dict[str, bytes]:
     """Returns pictures with every kind of orientation that their formats hold."""
-    found = {f"{kind}, {name}": picture(kind, exif=exif(entry)) for kind in ("JPEG", "PNG", "WEBP")
+    found = {f"{kind}, {name}": encoded(PICTURE, kind, exif=exif(entry)) for kind in ("JPEG", "PNG", "WEBP")
              for name, entry in ENTRIES.items()}  # fmt: skip
-    found |= {f"TIFF, {number}": picture("TIFF", tiffinfo={0x0112: number}) for number in range(1, 10)}
+    found |= {f"TIFF, {number}": encoded(PICTURE, "TIFF", tiffinfo={0x0112: number}) for number in range(1, 10)}
     segment = b"http://ns.adobe.com/xap/1.0/\0" + XMP
-    plain = picture("JPEG")
+    plain = encoded(PICTURE)
     return found | {
         "JPEG, XMP": plain[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + plain[2:],
-        "JPEG, CMYK": picture_cmyk(),
-        "TIFF, XMP": picture("TIFF", tiffinfo={700: XMP}),
-        "PNG, nothing": picture("PNG"),
+        "JPEG, CMYK": encoded(PICTURE.convert("CMYK"), exif=exif(ENTRIES["SHORT 6"])),
+        "TIFF, XMP": encoded(PICTURE, "TIFF", tiffinfo={700: XMP}),
+        "PNG, nothing": encoded(PICTURE, "PNG"),
     }
-
-
-def picture_cmyk() -> bytes:
-    out = io.BytesIO()
-    image_ = Image.open(io.BytesIO(image(3, width=40, height=24))).convert("CMYK")
-    image_.save(out, "JPEG", exif=exif(ENTRIES["SHORT 6"]))
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("with_core", [True, False], ids=["core", "Pillow"])
@@ -70,14 +58,14 @@ def test_upright_is_what_exif_transpose_says(case, with_core, monkeypatch):
     assert np.array_equal(np.asarray(found), np.asarray(expected))
     for transform in (Resize(expected.size[::-1]), CenterCrop(16, resize=20)):
         out = np.empty((1, *transform.output_size, 3), np.uint8)
-        assert decoders.decode_batch([data], transform, derive_each(0, np.arange(1)), out, upright=True) == {}
+        assert decoders.decode_batch([data], transform, keys(1), out, upright=True) == {}
         if isinstance(transform, Resize):
             assert np.array_equal(out[0], np.asarray(expected))
 
 
 def test_the_cores_orientation_is_pillows_of_shorts_and_longs():
     for name, entry in ENTRIES.items():
-        data = picture("JPEG", exif=exif(entry))
+        data = encoded(PICTURE, exif=exif(entry))
         with Image.open(io.BytesIO(data)) as opened:
             pillows = opened.getexif().get(0x0112, 1)
         known = isinstance(pillows, int) and 1 <= pillows <= 8
@@ -87,5 +75,5 @@ def test_the_cores_orientation_is_pillows_of_shorts_and_longs():
 def test_pixels_have_no_orientation():
     pixels = np.frombuffer(b"\xff\xd8\xffExif\0" * 9, np.uint8).reshape(4, 6, 3)
     out = np.empty((1, 4, 6, 3), np.uint8)
-    assert decoders.decode_batch([pixels], Resize((4, 6)), derive_each(0, np.arange(1)), out, upright=True) == {}
+    assert decoders.decode_batch([pixels], Resize((4, 6)), keys(1), out, upright=True) == {}
     assert np.array_equal(out[0], pixels)

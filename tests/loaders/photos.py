@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.share import End
 from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
+from tests.images import encoded
 
 NUM_PHOTOS = 41  # a prime, so that nothing divides evenly
 CLASS_NAMES = ("ant", "bee", "cat")
@@ -27,10 +27,8 @@ def write_photos(folder: Path, count: int = NUM_PHOTOS, kind: str = "PNG") -> No
         name = CLASS_NAMES[number * len(CLASS_NAMES) // count]
         pixels = np.random.default_rng(number).integers(0, 255, (20 + number % 5, 24, 3), dtype=np.uint8)
         pixels[:4, :4] = number
-        out = io.BytesIO()
-        Image.fromarray(pixels).save(out, kind)
         (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / f"{number:03}.{kind.lower()}").write_bytes(out.getvalue())
+        (folder / name / f"{number:03}.{kind.lower()}").write_bytes(encoded(Image.fromarray(pixels), kind))
 
 
 def numbers(batches: Iterable[Any]) -> list[int]:

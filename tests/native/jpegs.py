@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from tests.images import encoded
 
 SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")
 Box = tuple[int, int, int, int]  # left, top, width, height
@@ -53,20 +54,13 @@ def jpeg(
         return _retagged(width, height, subsampling, restart)
     mode = "L" if subsampling == "grey" else "RGB"
     known = subsampling if subsampling in ("4:4:4", "4:2:2") else "4:2:0"
-    return encode(
+    return encoded(
         picture(width, height).convert(mode),
         quality=quality,
         subsampling=known,
         progressive=progressive,
         restart_marker_blocks=restart,
     )
-
-
-def encode(image: Image.Image, **options: object) -> bytes:
-    """Returns what Pillow makes of an image."""
-    out = io.BytesIO()
-    image.save(out, "JPEG", **options)
-    return out.getvalue()
 
 
 def of_12_bits(data: bytes) -> bytes:
@@ -83,10 +77,10 @@ def _retagged(width: int, height: int, subsampling: str, restart: int) -> bytes:
     """
     if subsampling == "4:4:0":
         mcus = -(-width // 8) * -(-height // 16)
-        source = encode(picture(16 * mcus, 8), subsampling="4:2:2", quality=90, restart_marker_blocks=restart)
+        source = encoded(picture(16 * mcus, 8), subsampling="4:2:2", quality=90, restart_marker_blocks=restart)
     else:
         mcus = -(-width // 32) * -(-height // 8)
-        source = encode(picture(16 * mcus, 16), subsampling="4:2:0", quality=90, restart_marker_blocks=restart)
+        source = encoded(picture(16 * mcus, 16), subsampling="4:2:0", quality=90, restart_marker_blocks=restart)
     data = bytearray(source)
     frame = data.index(b"\xff\xc0")
     data[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")

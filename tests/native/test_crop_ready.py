@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio.native import decode, make_crop_ready, probe
-from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, encode, jpeg, of_12_bits, picture
+from tests.images import encoded
+from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,7 +67,7 @@ def test_metadata_is_kept() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     profile = bytes(range(256)) * 300  # more than one APP2 segment holds
-    source = encode(picture(200, 100), exif=exif, icc_profile=profile, comment=b"a comment", dpi=(72, 72))
+    source = encoded(picture(200, 100), exif=exif, icc_profile=profile, comment=b"a comment", dpi=(72, 72))
     ready = make_crop_ready(source)
     assert ready != source
     with Image.open(io.BytesIO(ready)) as image:
@@ -78,7 +79,7 @@ def test_metadata_is_kept() -> None:
 
 
 def test_colours_of_an_rgb_jpeg_are_kept() -> None:
-    source = encode(picture(100, 80), keep_rgb=True, quality=90)
+    source = encoded(picture(100, 80), keep_rgb=True, quality=90)
     ready = make_crop_ready(source)
     assert probe(ready).crop_ready
     assert np.array_equal(decode(ready), decode(source))
@@ -86,7 +87,7 @@ def test_colours_of_an_rgb_jpeg_are_kept() -> None:
 
 def test_late_segments_do_not_change_colours() -> None:
     """Found by fuzzing: a JFIF segment behind the scan of an RGB JPEG says nothing, before the scan it says YCbCr."""
-    source = encode(picture(100, 80), keep_rgb=True, quality=90)
+    source = encoded(picture(100, 80), keep_rgb=True, quality=90)
     jfif = jpeg(8, 8)[2:20]
     late = source[:-2] + jfif + source[-2:]
     assert np.array_equal(decode(late), decode(source))
@@ -116,7 +117,7 @@ def _incomplete_progressive() -> bytes:
         pytest.param(b"GIF89a and more", id="no JPEG"),
         pytest.param(jpeg(200, 100)[:-900], id="truncated"),
         pytest.param(jpeg(200, 100)[:100], id="headers only"),
-        pytest.param(encode(picture(200, 100).convert("CMYK")), id="CMYK"),
+        pytest.param(encoded(picture(200, 100).convert("CMYK")), id="CMYK"),
         pytest.param(of_12_bits(jpeg(200, 100)), id="12 bit"),
         pytest.param(ARITHMETIC, id="arithmetic"),
         pytest.param(jpeg(16, 16), id="one interval"),

@@ -15,7 +15,8 @@ from PIL import Image
 from dlio import native
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, measure, probe, status_message
-from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, crop, encode, jpeg, of_12_bits, picture
+from tests.images import encoded
+from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, crop, jpeg, of_12_bits, picture
 
 
 def as_memory_map(data: bytes) -> mmap.mmap:
@@ -133,7 +134,7 @@ def test_probe_finds_the_orientation_in_both_byte_orders(order: str, orientation
     exif.endian = order
     exif[0x010F] = "maker"
     exif[0x0112] = orientation
-    assert probe(encode(picture(60, 50), exif=exif)).orientation == orientation
+    assert probe(encoded(picture(60, 50), exif=exif)).orientation == orientation
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_probe_finds_the_orientation_in_both_byte_orders(order: str, orientation
         (b"GIF89a", "Not a JPEG file: starts with 0x47 0x49"),
         (b"\xff\xd8", "Premature end of JPEG file"),
         (jpeg(200, 100)[:-900], "Premature end of JPEG file"),
-        (encode(picture(50, 40).convert("CMYK")), "leaves to Pillow .*: 4 components"),
+        (encoded(picture(50, 40).convert("CMYK")), "leaves to Pillow .*: 4 components"),
         (of_12_bits(jpeg(50, 40)), "leaves to Pillow"),
     ],
 )
@@ -157,7 +158,7 @@ def test_each_image_has_a_status_and_a_bad_one_spoils_nothing_else() -> None:
     large = bytearray(good)
     frame = large.index(b"\xff\xc0")
     large[frame + 5 : frame + 9] = b"\xff\xdc\xff\xdc"
-    buffers = [good, good, b"no", good[:200], good[:-500], encode(picture(50, 40).convert("CMYK")), bytes(large), good]
+    buffers = [good, good, b"no", good[:200], good[:-500], encoded(picture(50, 40).convert("CMYK")), bytes(large), good]
     boxes = np.array([[0, 0, 50, 40]] * len(buffers), np.int32)
     boxes[1] = (20, 0, 50, 40)
     out = np.full((len(buffers), 40, 50, 3), 7, np.uint8)

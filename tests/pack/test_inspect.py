@@ -13,7 +13,7 @@ from PIL import Image
 
 from dlio.errors import SourceError
 from dlio.pack.inspect import decode_image, inspect_image
-from tests.images import image
+from tests.images import encoded, image
 
 KINDS = [("PNG", mode) for mode in ("L", "RGB", "RGBA", "P", "I;16")] + [
     ("JPEG", mode) for mode in ("L", "RGB", "CMYK")
@@ -36,13 +36,12 @@ def test_the_header_says_what_pillow_says(kind, mode, width, height):
     "options", [{"progressive": True}, {"exif": b"Exif\0\0" + b"\xff\xd9" * 40}, {"comment": "x" * 999}]
 )
 def test_jpegs_of_any_build(options):
-    out = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(out, "JPEG", **options)
-    info = inspect_image(out.getvalue())
+    data = encoded(Image.new("RGB", (40, 30)), **options)
+    info = inspect_image(data)
     assert (info.width, info.height, info.channels) == (40, 30, 3)
-    for end in range(2, len(out.getvalue()) - 1, 7):
+    for end in range(2, len(data) - 1, 7):
         with pytest.raises(SourceError, match=r"truncated or damaged|no image"):
-            inspect_image(out.getvalue()[:end])
+            inspect_image(data[:end])
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])

@@ -16,7 +16,7 @@ from dlio.pack.inspect import inspect_image
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.summary import summarise
 from dlio.sources import csv_file, image_folder, packed
-from tests.images import image, make_image_folder
+from tests.images import encoded, image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples
 
 
@@ -44,12 +44,11 @@ def test_resize_sets_the_shorter_edge(kind, mode, width, height, expected):
 def test_the_centre_is_cut_out_before_it_is_resized():
     picture = Image.new("RGB", (90, 30), "black")
     picture.paste("white", (30, 0, 60, 30))
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    found = recode(out.getvalue(), center_crop=True, resize=15)
+    data = encoded(picture, "PNG")
+    found = recode(data, center_crop=True, resize=15)
     assert found.size == (15, 15)
     assert np.asarray(found).min() == 255
-    assert recode(out.getvalue(), center_crop=True).size == (30, 30)
+    assert recode(data, center_crop=True).size == (30, 30)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
