@@ -115,29 +115,6 @@ def test_an_existing_file_is_not_written_over(tmp_path):
     assert len(read(path)) == 2
 
 
-def test_a_full_disk_is_a_storage_error(tmp_path):
-    script = """
-import pathlib, resource, sys
-from dlio.errors import StorageError
-from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
-resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
-writer = hdf5.Writer(pathlib.Path(sys.argv[1]) / "a", IMAGE_CLASSIFICATION)
-try:
-    for i in range(1000):
-        writer.write(Sample(str(i), {"image": bytes(20000), "label": i}))
-except StorageError as error:
-    assert error.errno == 27 and "a.h5: File too large" in str(error), error
-    try:
-        writer.close()
-    except StorageError:
-        writer.close()
-        sys.exit(42)
-"""
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 42, done.stderr
-
-
 def test_files_are_opened_without_locks_unless_the_user_wants_them():
     script = (
         "import os; from dlio.formats.layouts.hdf5_rows import h5py; h5py(); print(os.environ['HDF5_USE_FILE_LOCKING'])"
