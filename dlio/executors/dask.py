@@ -40,6 +40,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     try:
         import distributed
+        from distributed.comm.core import CommClosedError
     except ImportError as error:
         raise missing_package("distributed", "dask", "the engine dask") from error
     with _silence(), ExitStack() as stack:
@@ -55,7 +56,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
             raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
-        yield Pool(executor, num_threads, (distributed.KilledWorker, BrokenExecutor))
+        yield Pool(executor, num_threads, (distributed.KilledWorker, CommClosedError, BrokenExecutor))
 
 
 class _DaskExecutor(Executor):
