@@ -58,16 +58,17 @@ def refuses(schema: Schema) -> str | None:
 
 def legal_key(key: str) -> bytes:
     """Returns the key as a tar's members can be named after it, UTF-8, by the rules 1 to 3 above."""
-    folders, _, base = _ILLEGAL.sub("_", key).rstrip("/").rpartition("/")
+    folders, _, base = key.rstrip("/").rpartition("/")
     stem, _, extension = base.rpartition(".")
     if stem and extension.lower() in members.IMAGE_TYPES:
         base = stem
-    return ((_legal_folders(folders) + base.replace(".", "_")).lstrip("_/") or "_").encode()
+    return ((_legal_folders(folders) + _ILLEGAL.sub("_", base).replace(".", "_")).lstrip("_/") or "_").encode()
 
 
 @lru_cache(1 << 10)
 def _legal_folders(folders: str) -> str:
-    return "".join([f"{'_' if part in ('.', '..') else part}/" for part in folders.split("/") if part])
+    parts = _ILLEGAL.sub("_", folders).split("/")
+    return "".join([f"{'_' if part in ('.', '..') else part}/" for part in parts if part])
 
 
 class Writer:
@@ -88,22 +89,22 @@ class Writer:
             SchemaError: a field has 8 GiB or more.
         """
         files = self._encode(sample)
-        prefix, key = self._name(legal_key(sample.key), max([len(extension) for extension, _ in files]))
+        prefix, key = self._name(legal_key(sample.key), max(map(len, files)))
         path = prefix + b"/" + key if prefix else key
+        stem = key + b"."
         pieces: list[Part] = []
         words = []
         offset = self._records.tell()
-        for extension, parts in files:
+        for extension, parts in files.items():
             num_bytes = sum(map(len, parts))
             if num_bytes > tar.MAX_MEMBER_BYTES:
                 problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
                 raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
-            name = b".%b" % extension
-            padding = tar.padding(num_bytes)
+            header, zeros = tar.frame(stem, extension, prefix, num_bytes)
+            pieces += header, *parts, zeros
             offset += tar.BLOCK_BYTES
-            pieces += [tar.header(key + name, prefix, num_bytes), *parts, bytes(padding)]
-            words.append(b"%b %d %d %b" % (extension, offset, num_bytes, path + name))
-            offset += num_bytes + padding
+            words.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
+            offset += num_bytes + len(zeros)
         self._records.writelines(pieces)
         self._keys.add(path)
         self._lines.append(b" ".join(words))

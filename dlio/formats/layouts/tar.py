@@ -35,18 +35,23 @@ _CHECKSUM_AT = 148
 _CONSTANT_SUM = sum(_BEFORE_SIZE + _TIME + b" " * 8 + _AFTER_CHECKSUM)
 
 
-def header(name: bytes, prefix: bytes, num_bytes: int) -> bytes:
-    """Returns the ustar header, 512 bytes, of a file of `num_bytes`; `prefix/name` is its path."""
-    before, checksum, after = _around_checksum(prefix, num_bytes)
-    return b"%b%b%06o\0 %b" % (name.ljust(NAME_BYTES, b"\0"), before, checksum + _sum(name), after)
+def frame(stem: bytes, extension: bytes, prefix: bytes, num_bytes: int) -> tuple[bytes, bytes]:
+    """Returns what stands around the data of the file `prefix/stem` + `extension`, which has `num_bytes`.
+
+    Returns:
+        Its ustar header, 512 bytes, and the zeros behind the data.
+    """
+    before, checksum, after, zeros = _without_stem(len(stem), extension, prefix, num_bytes)
+    return b"%b%b%06o\0 %b" % (stem, before, checksum + _sum(stem), after), zeros
 
 
 @lru_cache(1 << 12)  # small images have few sizes
-def _around_checksum(prefix: bytes, num_bytes: int) -> tuple[bytes, int, bytes]:
-    """Returns what stands in a header between name and checksum and behind that, and the sum of all but the name."""
-    size = b"%011o" % num_bytes
-    checksum = _CONSTANT_SUM + _sum(size) + _sum(prefix)
-    return _BEFORE_SIZE + size + _TIME, checksum, _AFTER_CHECKSUM + prefix.ljust(167, b"\0")
+def _without_stem(stem_bytes: int, extension: bytes, prefix: bytes, size: int) -> tuple[bytes, int, bytes, bytes]:
+    """Returns what stands between stem and checksum, the sum of all but the stem, and what is behind both."""
+    octal = b"%011o" % size
+    before = extension.ljust(NAME_BYTES - stem_bytes, b"\0") + _BEFORE_SIZE + octal + _TIME
+    checksum = _CONSTANT_SUM + _sum(extension) + _sum(octal) + _sum(prefix)
+    return before, checksum, _AFTER_CHECKSUM + prefix.ljust(167, b"\0"), bytes(padding(size))
 
 
 def _sum(data: bytes) -> int:

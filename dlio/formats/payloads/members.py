@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 from dlio.formats.payloads import Part, npy
 from dlio.sample import Field, Sample, Schema
 
-File = tuple[bytes, list[Part]]
+Contents = dict[bytes, list[Part]]  # of files, in parts, by extension
 Files = Mapping[str, memoryview]
 
 _IMAGE = re.compile(
@@ -33,51 +33,63 @@ _IMAGE = re.compile(
     | (?P<pbm>P[14]\s) | (?P<pgm>P[25]\s) | (?P<ppm>P[36]\s)""",
     re.DOTALL | re.VERBOSE,
 )
+_MAGIC_BYTES = 12  # what `_IMAGE` looks at
 IMAGE_TYPES = frozenset([*_IMAGE.groupindex, "jpeg", "jpe", "jfif", "tiff", "pnm", "img", "image"])
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 
 
-def encoder(schema: Schema) -> Callable[[Sample], list[File]]:
-    """Returns what gives extension and content, in parts, of each of a sample's files, in the schema's order."""
+def encoder(schema: Schema) -> Callable[[Sample], Contents]:
+    """Returns what gives the contents of a sample's files, in the schema's order."""
     encoders = [(name, _field_encoder(name, kind, schema)) for name, kind in schema.fields]
 
-    def encode(sample: Sample) -> list[File]:
-        return [file for name, files in encoders for file in files(sample.fields[name])]
+    def encode(sample: Sample) -> Contents:
+        contents: Contents = {}
+        for name, files in encoders:
+            contents |= files(sample.fields[name])
+        return contents
 
     return encode
 
 
-def _field_encoder(name: str, kind: Field, schema: Schema) -> Callable[[Any], list[File]]:
+def _field_encoder(name: str, kind: Field, schema: Schema) -> Callable[[Any], Contents]:
     if _is_class(name, schema):
-        return lambda value: [(b"cls", [b"%d" % value])]
+        return _class_files
     if kind.is_number:
         return partial(_array_files, name, kind.dtype)
     if not kind.is_scalar:
         return partial(_list_files, name)
+    if kind.dtype == "str":
+        return partial(_text_files, f"{name}.txt".encode())
     bare = IMAGE_TYPES - frozenset(schema) if name == "image" else frozenset[str]()
-    return partial(_text_files, name, bare)
+    extension = lru_cache(partial(_extension, name, bare))
+    return lambda value: {extension(value[:_MAGIC_BYTES]): [value]}
 
 
-def _text_files(name: str, bare: frozenset[str], value: bytes | str) -> list[File]:
-    """Returns the file of a value, whose type stands alone as its extension where it is in `bare`."""
-    return [(_extension(name, bare, _type(value)), [_bytes(value)])]
+@lru_cache(1 << 10)  # most data sets have fewer classes
+def _class_files(label: int) -> Contents:
+    return {b"cls": [b"%d" % label]}
 
 
-@cache
-def _extension(name: str, bare: frozenset[str], kind: str) -> bytes:
+def _text_files(extension: bytes, value: str) -> Contents:
+    return {extension: [value.encode()]}
+
+
+def _extension(name: str, bare: frozenset[str], start: bytes) -> bytes:
+    """Returns the extension of bytes that begin so: their type, alone where it is in `bare`."""
+    kind = _type(start)
     return (kind if kind in bare else f"{name}.{kind}").encode()
 
 
-def _list_files(name: str, values: Sequence[bytes | str]) -> list[File]:
+def _list_files(name: str, values: Sequence[bytes | str]) -> Contents:
     if not values:
-        return [(f"{name}.empty".encode(), [])]
-    return [(f"{name}.{number:06d}.{_type(item)}".encode(), [_bytes(item)]) for number, item in enumerate(values)]
+        return {f"{name}.empty".encode(): []}
+    return {f"{name}.{number:06d}.{_type(item)}".encode(): [_bytes(item)] for number, item in enumerate(values)}
 
 
-def _array_files(name: str, dtype: str, value: Any) -> list[File]:
+def _array_files(name: str, dtype: str, value: Any) -> Contents:
     import numpy as np
 
-    return [(f"{name}.npy".encode(), npy.encode(np.asarray(value, dtype=dtype)))]
+    return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 
 def _is_class(name: str, schema: Schema) -> bool:
