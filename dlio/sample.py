@@ -78,6 +78,11 @@ class Field:
         """True for numbers whose count is the same in every sample."""
         return self.is_number and None not in self.shape
 
+    @property
+    def fixed_shape(self) -> tuple[int, ...]:
+        """The shape of a field that is fixed; of any other one, without the dimensions that vary."""
+        return tuple(dim for dim in self.shape if dim is not None)
+
     def convert(self, value: object) -> Value:
         """Returns `value` as this field holds it: int, float, bytes, str, a list of those two, or an ndarray.
 

@@ -14,7 +14,6 @@ both exactly, so that damage is found and named, and labels are known without re
 from __future__ import annotations
 
 import io
-import re
 import struct
 import zipfile
 from itertools import accumulate, pairwise
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX = ".samples.npz"
-_NPY_HEADER = re.compile(
-    rb"\{'descr': '([<>|][a-z][0-9]{1,2})', 'fortran_order': False, "
-    rb"'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\), \} *\n"
-)
 _NUMBERS = {"crc32c": "uint32", "num_bytes": "int64"}  # columns that every table has, a number a sample
 _CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?"}  # of struct
 _CODES |= {"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"}
@@ -48,11 +43,7 @@ def columns(schema: Schema) -> dict[str, Field]:
 
 
 def _num_bytes(kind: Field) -> int:
-    return prod(_shape(kind)) * struct.calcsize(_CODES[kind.dtype])
-
-
-def _shape(kind: Field) -> tuple[int, ...]:
-    return tuple(dim or 0 for dim in kind.shape)
+    return prod(kind.fixed_shape) * struct.calcsize(_CODES[kind.dtype])
 
 
 class SampleTableBuilder:
@@ -111,7 +102,7 @@ def _numbers(dtype: str, values: list[Any]) -> list[Part]:
 def _array(kind: Field, values: list[Any]) -> list[Part]:
     import numpy as np
 
-    return npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *_shape(kind)))
+    return npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *kind.fixed_shape))
 
 
 def _dump(arrays: dict[str, list[Part]]) -> bytes:
@@ -193,15 +184,13 @@ class SampleTable:
         offset, num_bytes = self._members[name]
         data = self._file.read(offset, num_bytes)
         try:
-            shape, dtype, begin = _npy_header(data)
-            if name == "key_bytes":
-                expected: tuple[tuple[int, ...], Any] = (len(data) - begin,), np.dtype("uint8")
-            else:
-                expected = self._expected(name)
-            if (shape, dtype) != expected:
-                raise ValueError(f"{dtype}{list(shape)}, expected {expected[1]}{list(expected[0])}")
-            return np.frombuffer(data, dtype=dtype, offset=begin).reshape(shape)
-        except (ValueError, TypeError) as error:
+            found = npy.view(data)
+            expected = ((found.size,), np.dtype("uint8")) if name == "key_bytes" else self._expected(name)
+            if (found.shape, found.dtype) != expected or not found.flags.c_contiguous:
+                wanted = f"{expected[1]}{list(expected[0])}, row by row"
+                raise ValueError(f"{found.dtype}{list(found.shape)}, expected {wanted}")
+            return found
+        except ValueError as error:
             raise CorruptRecordError(self.path, f"the column {name!r} is damaged: {error}: restore it") from error
 
     def _expected(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -213,7 +202,7 @@ class SampleTable:
         if name in _NUMBERS:
             return (n,), np.dtype(_NUMBERS[name])
         kind = self._schema[name.removeprefix("field_")]
-        return (n, *_shape(kind)), np.dtype(kind.dtype)
+        return (n, *kind.fixed_shape), np.dtype(kind.dtype)
 
     def key(self, index: int) -> str:
         """Returns the key of sample `index`."""
@@ -246,18 +235,3 @@ class SampleTable:
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()
-
-
-def _npy_header(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Returns shape, dtype, and where the values begin; numpy's own reader evaluates the header as Python.
-
-    Raises:
-        ValueError, TypeError: this is no array of npy version 1.0 in row-major order.
-    """
-    import numpy as np
-
-    begin = 10 + int.from_bytes(data[8:10], "little")
-    match = _NPY_HEADER.fullmatch(data[10:begin])
-    if not data.startswith(b"\x93NUMPY\x01\x00") or match is None:
-        raise ValueError("no array of npy version 1.0 in row-major order")
-    return tuple(int(dim) for dim in match[2].split(b",") if dim.strip()), np.dtype(match[1].decode()), begin

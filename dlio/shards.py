@@ -33,8 +33,7 @@ class ShardReader:
         self._schema = manifest.schema
         self.shard = shard
         paths = checked_files(manifest, shard)
-        tables = [path for path in paths if path.name.endswith(sample_table.SUFFIX)]
-        self._table = SampleTable(tables[0], manifest.schema, shard.num_samples) if tables else None
+        self._table = open_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
         try:
@@ -152,6 +151,17 @@ class ShardReader:
 
 def _viewed(value: Any) -> Any:
     return memoryview(value) if isinstance(value, bytes) else value
+
+
+def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
+    """Returns the table of a shard's samples, None where it has none.
+
+    Raises:
+        CorruptRecordError: the table is damaged.
+        StorageError: it cannot be read.
+    """
+    names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
+    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
 
 
 def checked_files(manifest: Manifest, shard: Shard) -> list[Path]:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError
 from dlio.formats import OpenFile, Spans, open_plain
-from dlio.formats.layouts import hdf5_rows
 from dlio.formats.layouts.aliases import stored_name
 from dlio.formats.layouts.hdf5_columns import (
     CHUNK_BYTES,
@@ -37,7 +36,7 @@ from dlio.formats.layouts.hdf5_columns import (
     dataset_names,
     open_column,
 )
-from dlio.formats.layouts.hdf5_rows import reading, writing
+from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
@@ -67,7 +66,7 @@ def refuses(schema: Schema) -> str | None:
 def _row_bytes(kind: Field) -> int:
     import numpy as np
 
-    return np.dtype(kind.dtype).itemsize * prod(dim for dim in kind.shape if dim is not None)
+    return np.dtype(kind.dtype).itemsize * prod(kind.fixed_shape)
 
 
 def _is_small(kind: Field) -> bool:
@@ -79,10 +78,10 @@ class Writer:
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._path = stem.with_name(stem.name + SUFFIX)
-        hdf5_rows.h5py()
+        h5py()
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
-            self._file: Any = hdf5_rows.create(self._path)
+            self._file: Any = create(self._path)
             import numpy as np
 
             self._file.attrs["dlio_version"] = VERSION
@@ -117,11 +116,11 @@ class Reader:
     """Reads a shard by record number, values as they lie in the file with plain reads, others through h5py."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        self._positional = PositionalFile(path)  # tells a file that cannot be read from a damaged one
+        self._file = PositionalFile(path)  # tells a file that cannot be read from a damaged one
         self._library: Any = None
         try:
             with reading(path):
-                self._library = hdf5_rows.h5py().File(path, "r")
+                self._library = h5py().File(path, "r")
                 self._open(schema)
         except BaseException:
             self.close()
@@ -131,17 +130,17 @@ class Reader:
         version = self._library.attrs.get("dlio_version", VERSION)
         if version != VERSION:
             problem = f"it is of dlio's HDF5 version {version}, expected {VERSION}: read it with a newer dlio"
-            raise CorruptRecordError(self._positional.path, problem)
+            raise CorruptRecordError(self._file.path, problem)
         self._columns = {
-            name: open_column(self._library, self._positional, stored_name(name, self._library), kind)
+            name: open_column(self._library, self._file, stored_name(name, self._library), kind)
             for name, kind in schema.fields
         }
-        self._keys = open_column(self._library, self._positional, KEY, _TEXT) if KEY in self._library else None
+        self._keys = open_column(self._library, self._file, KEY, _TEXT) if KEY in self._library else None
         named = {**self._columns, KEY: self._keys} if self._keys else self._columns
         lengths = {name: column.num_values for name, column in named.items()}
         if len(set(lengths.values())) != 1:
             problem = f"its fields have different numbers of records, {lengths}: restore the file"
-            raise CorruptRecordError(self._positional.path, problem)
+            raise CorruptRecordError(self._file.path, problem)
         self._num_records = next(iter(lengths.values()))
 
     def __len__(self) -> int:
@@ -150,13 +149,13 @@ class Reader:
     def locate(self, index: int) -> tuple[Path, int | None]:
         """Returns the file and where in it the record's first field begins, None where only HDF5 knows it."""
         offsets = [column.locate(index) for column in self._columns.values()]
-        return self._positional.path, next((offset for offset in offsets if offset is not None), None)
+        return self._file.path, next((offset for offset in offsets if offset is not None), None)
 
     def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
         """Returns where the values of a field of bytes lie, None where only HDF5 knows it."""
         column = self._columns[name]
         bounds = column.bounds() if isinstance(column, Blob) else None
-        return bounds and Spans(self._positional, *bounds, sizes * 0)
+        return bounds and Spans(self._file, *bounds, sizes * 0)
 
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is the exact one, or the number in a file without keys."""
@@ -173,4 +172,4 @@ class Reader:
         """Closes the file."""
         if self._library is not None:
             self._library.close()
-        self._positional.close()
+        self._file.close()

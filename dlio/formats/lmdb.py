@@ -5,9 +5,9 @@ A shard is the folder `NAME.lmdb` with `data.mdb` in it, or with `SingleFileWrit
 511 bytes at the border of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema
 a `tf.train.Example`.
 
-Both writing and reading do without the package `lmdb`; `_lmdb_tree` and `_lmdb_pages` tell why. Equal samples give
-equal bytes, the file ends with its last page in use, and there is no lock file. No environment, map or lock is shared
-between readers, threads or processes.
+Both writing and reading do without the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` tell why.
+Equal samples give equal bytes, the file ends with its last page in use, and there is no lock file. No environment, map
+or lock is shared between readers, threads or processes.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> 
             pixels = samples.transform.output_size
             batch[name] = samples.memory.empty((size, *pixels, 3) if channels_last else (size, 3, *pixels), np.uint8)
         elif kind.is_fixed:
-            batch[name] = samples.memory.empty((size, *(dim or 0 for dim in kind.shape)), kind.dtype)
+            batch[name] = samples.memory.empty((size, *kind.fixed_shape), kind.dtype)
         else:
             batch[name] = [None] * size
     return batch

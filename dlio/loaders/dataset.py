@@ -140,7 +140,7 @@ class PackedSamples:
         if LABEL not in self.schema or not self.schema[LABEL].is_fixed:
             raise UsageError(f"{self.manifest.root} has no field 'label' of numbers, only {self.schema.types()}")
         kind = self.schema[LABEL]
-        columns = [np.empty((0, *(dim or 0 for dim in kind.shape)), kind.dtype)]  # for a data set without shards
+        columns = [np.empty((0, *kind.fixed_shape), kind.dtype)]  # for a data set without shards
         for number in range(len(self.manifest.shards)):
             with self._pool.shard(number) as shard:
                 columns.append(shard.column(LABEL))
@@ -180,7 +180,7 @@ class PackedSamples:
             return read[0][1]
         size = len(indices)
         columns: Batch = {
-            name: np.empty((size, *(dim or 0 for dim in kind.shape)), kind.dtype) if kind.is_fixed else [None] * size
+            name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
             for name, kind in self.schema.fields
         }
         for rows, values in read:

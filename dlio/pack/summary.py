@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlio import sample_table
-from dlio.manifest import CropReady, Manifest, Shard
+from dlio.manifest import CropReady, Manifest
 from dlio.sample_table import SampleTable
+from dlio.shards import open_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,10 +46,10 @@ def summarise(manifest: Manifest) -> Summary:
     sizes: list[np.ndarray[Any, Any]] = []
     counts: np.ndarray[Any, Any] | int = 0
     for shard in manifest.shards:
-        if (table := _table(manifest, shard)) is not None:
-            sizes.append(table.num_bytes)
-            counts = counts + _class_counts(manifest, table)
-            table.close()
+        if (table := open_table(manifest, shard)) is not None:
+            with closing(table):
+                sizes.append(table.num_bytes)
+                counts = counts + _class_counts(manifest, table)
     names = manifest.class_names if np.ndim(counts) else ()
     return Summary(
         _percentiles(np.concatenate(sizes) if sizes else np.empty(0)),
@@ -67,18 +69,15 @@ def class_counts(manifest: Manifest) -> np.ndarray[Any, Any] | None:
 
     counts = np.zeros((len(manifest.shards), len(manifest.class_names)), np.int64)
     for row, shard in enumerate(manifest.shards):
-        table = _table(manifest, shard)
-        known = 0 if table is None else _class_counts(manifest, table)
-        if table is None or np.ndim(known) == 0:
+        table = open_table(manifest, shard)
+        if table is None:
+            return None
+        with closing(table):
+            known = _class_counts(manifest, table)
+        if np.ndim(known) == 0:
             return None
         counts[row] = known
-        table.close()
     return counts
-
-
-def _table(manifest: Manifest, shard: Shard) -> SampleTable | None:
-    names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
-    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
 
 
 def _class_counts(manifest: Manifest, table: SampleTable) -> np.ndarray[Any, Any] | int:

@@ -34,7 +34,7 @@ class ColumnWriter:
 
         self._kind = kind
         self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
-        shape = tuple(dim for dim in kind.shape if dim is not None) if kind.is_number else ()
+        shape = kind.fixed_shape if kind.is_number else ()
         self._rows = RowWriter(file, name, self._dtype, shape, chunk_bytes)
         int64 = np.dtype("<i8")
         self._ends = [RowWriter(file, ends, int64, (), SMALL_CHUNK_BYTES) for ends in dataset_names(name, kind)[1:]]

@@ -244,9 +244,9 @@ def _numbers(feature: Any, name: str, kind: Field) -> Any:
     return numbers.astype(bool)
 
 
-def _shape(features: dict[str, Any], name: str, kind: Field) -> list[int]:
+def _shape(features: dict[str, Any], name: str, kind: Field) -> Sequence[int]:
     if None not in kind.shape:
-        return [dim for dim in kind.shape if dim is not None]
+        return kind.fixed_shape
     stored = features.get(f"{name}/shape")
     if stored is not None:
         return list(stored.int64_list.value)

@@ -21,7 +21,7 @@ from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
 from dlio.sample import Field, Sample, Schema
 
-_HEADER = struct.Struct("<IfQQ")
+HEADER = struct.Struct("<IfQQ")
 _LABELS = re.compile(r"int64|float32|float32\[[1-9][0-9]*\]")
 MAX_INTEGER = 1 << 24
 
@@ -34,7 +34,7 @@ def fits(schema: Schema) -> bool:
 
 def image_starts(schema: Schema) -> int:
     """Returns where in a record of this schema the image begins, in bytes."""
-    return _HEADER.size + 4 * sum(dim or 0 for dim in schema["label"].shape)
+    return HEADER.size + 4 * sum(schema["label"].fixed_shape)
 
 
 def encode(sample: Sample, schema: Schema, number: int) -> list[Part]:
@@ -46,11 +46,11 @@ def encode(sample: Sample, schema: Schema, number: int) -> list[Part]:
     label = sample.fields["label"]
     image: bytes = sample.fields["image"]
     if not isinstance(label, int | float):
-        return [_HEADER.pack(len(label), 0.0, number, 0) + label.astype("<f4").tobytes(), image]
+        return [HEADER.pack(len(label), 0.0, number, 0) + label.astype("<f4").tobytes(), image]
     if type(label) is int and abs(label) > MAX_INTEGER:
         problem = f"{label} is not exact in float32, as recordio's image header keeps it, beyond {MAX_INTEGER}"
         raise SchemaError(f"sample {sample.key!r}, field 'label': {problem}; tfrecord can hold it")
-    return [_HEADER.pack(0, label, number, 0), image]
+    return [HEADER.pack(0, label, number, 0), image]
 
 
 def decode(data: bytes | memoryview, schema: Schema) -> Sample:
@@ -61,13 +61,13 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """
     import numpy as np
 
-    if len(data) < _HEADER.size:
-        raise ValueError(f"the record has {len(data)} bytes, fewer than the {_HEADER.size} of an image header")
-    flag, label, number, _ = _HEADER.unpack_from(data)
-    image_starts = _HEADER.size + 4 * flag
+    if len(data) < HEADER.size:
+        raise ValueError(f"the record has {len(data)} bytes, fewer than the {HEADER.size} of an image header")
+    flag, label, number, _ = HEADER.unpack_from(data)
+    image_starts = HEADER.size + 4 * flag
     if image_starts > len(data):
         raise ValueError(f"the header announces {flag} labels, the record has {len(data)} bytes only")
-    labels = np.frombuffer(data, "<f4", flag, _HEADER.size) if flag else np.array([label], "<f4")
+    labels = np.frombuffer(data, "<f4", flag, HEADER.size) if flag else np.array([label], "<f4")
     fields = {"image": bytes(data[image_starts:]), "label": _label(labels, schema["label"])}
     return Sample(str(number), {name: fields[name] for name in schema})
 

@@ -40,16 +40,26 @@ def decode(data: bytes | memoryview) -> np.ndarray[Any, Any]:
     """Returns a new array, in this machine's byte order.
 
     Raises:
+        ValueError: as `view`.
+    """
+    found = view(data)
+    return found.astype(found.dtype.newbyteorder("="))
+
+
+def view(data: bytes | memoryview) -> np.ndarray[Any, Any]:
+    """Returns the array that lies in `data`, in the file's byte order.
+
+    Raises:
         ValueError: `data` is no `.npy` of numbers, or its size does not match its header.
     """
     import numpy as np
 
-    view = memoryview(data)
-    if bytes(view[:6]) != MAGIC or len(view) < 12 or view[6] not in (1, 2, 3):
+    file = memoryview(data)
+    if bytes(file[:6]) != MAGIC or len(file) < 12 or file[6] not in (1, 2, 3):
         raise ValueError("the file is no .npy")
-    begins = 10 if view[6] == 1 else 12
-    ends = begins + int.from_bytes(view[8:begins], "little")
-    match = _HEADER.fullmatch(view[begins:ends]) if ends <= len(view) else None
+    begins = 10 if file[6] == 1 else 12
+    ends = begins + int.from_bytes(file[8:begins], "little")
+    match = _HEADER.fullmatch(file[begins:ends]) if ends <= len(file) else None
     if match is None:
         raise ValueError("the .npy has a damaged header, or holds something else than numbers")
     shape = tuple(int(dim) for dim in match[3].replace(b",", b" ").split())
@@ -57,7 +67,7 @@ def decode(data: bytes | memoryview) -> np.ndarray[Any, Any]:
         dtype = np.dtype(match[1].decode())
     except TypeError as error:
         raise ValueError(f"the .npy has an unknown type: {error}") from None
-    if math.prod(shape) * dtype.itemsize != len(view) - ends:
-        raise ValueError(f"the .npy has {len(view) - ends} bytes, expected {list(shape)} of {dtype}")
-    array: np.ndarray[Any, Any] = np.frombuffer(view[ends:], dtype=dtype).astype(dtype.newbyteorder("="))
+    if math.prod(shape) * dtype.itemsize != len(file) - ends:
+        raise ValueError(f"the .npy has {len(file) - ends} bytes, expected {list(shape)} of {dtype}")
+    array: np.ndarray[Any, Any] = np.frombuffer(file[ends:], dtype=dtype)
     return array.reshape(shape[::-1]).T if match[2] == b"True" else array.reshape(shape)

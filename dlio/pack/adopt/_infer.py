@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from dlio.errors import SchemaError
@@ -39,11 +40,8 @@ def begins_with(path: Path, num_bytes: int) -> bytes:
     """
     if not path.is_file():
         return b""
-    file = PositionalFile(path)
-    try:
+    with closing(PositionalFile(path)) as file:
         return file.read(0, min(num_bytes, file.num_bytes))
-    finally:
-        file.close()
 
 
 def no_key(sample: object) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.errors import SchemaError
+from dlio.formats.layouts.lmdb import MAGIC, PAGE
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.formats.payloads.messages import message
@@ -18,14 +19,13 @@ from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
 CONTAINER = "lmdb"
-_MAGIC = struct.pack("<I", 0xBEEFC0DE)
-_MAGIC_AT = 16
+_MAGIC = struct.pack("<I", MAGIC)
 
 
 def files(path: Path) -> tuple[Path, ...]:
     """Returns the data file that `path` is, or that is in the folder `path`."""
     records = path / DATA_FILE if path.is_dir() else path
-    return (records,) if begins_with(records, _MAGIC_AT + 4)[_MAGIC_AT:] == _MAGIC else ()
+    return (records,) if begins_with(records, PAGE.size + len(_MAGIC))[PAGE.size :] == _MAGIC else ()
 
 
 def infer(records: Path) -> Schema:

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
+from dlio.formats.payloads.irheader import HEADER
 from dlio.formats.recordio import MAGIC, scan, unframe
 from dlio.pack.adopt._examples import example_schema, is_example
 from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with_index
@@ -17,7 +18,6 @@ from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
 CONTAINER = "recordio"
-_HEADER = struct.Struct("<IfQQ")
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -45,9 +45,9 @@ def infer(records: Path) -> Schema:
 
 
 def _image_record_schema(path: Path, first: list[bytes]) -> Schema:
-    if not all(len(data) >= _HEADER.size for data in first):
+    if not all(len(data) >= HEADER.size for data in first):
         raise SchemaError(f"{path}: its records are neither image records nor Examples: MXNet's im2rec writes images")
-    headers = [_HEADER.unpack_from(data) for data in first]
+    headers = [HEADER.unpack_from(data) for data in first]
     counts = {flag for flag, *_ in headers}
     if len(counts) > 1:
         raise SchemaError(f"{path}: its records have different numbers of labels, {sorted(counts)}: they are no field")

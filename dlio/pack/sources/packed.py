@@ -18,6 +18,7 @@ from dlio.pack.listing import Listing
 from dlio.sample import Sample
 from dlio.sample_table import SampleTable
 from dlio.shard_pool import ShardPool
+from dlio.shards import open_table
 
 
 def packed(path: str | Path) -> Packed:
@@ -55,9 +56,9 @@ class Packed:
             keys,
             np.repeat(np.array(means, dtype="int64"), counts),
             columns | {"place": np.arange(len(keys))},
-            _image_fields(found),
-            np.array(found.offsets, dtype="int64"),
-            np.full(len(keys), int(found.content_id[:15], 16)),
+            image_fields=_image_fields(found),
+            bounds=np.array(found.offsets, dtype="int64"),
+            versions=np.full(len(keys), int(found.content_id[:15], 16)),
         )
 
     @contextmanager
@@ -88,8 +89,8 @@ def _image_fields(found: Manifest) -> tuple[str, ...]:
 def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
     """Yields each shard and the table of its samples, open until the next is asked for."""
     for shard in found.shards:
-        names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
-        if not names:
+        opened = open_table(found, shard)
+        if opened is None:
             raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set anew")
-        with closing(SampleTable(found.root / names[0], found.schema, shard.num_samples)) as table:
+        with closing(opened) as table:
             yield shard, table
