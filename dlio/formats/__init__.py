@@ -144,8 +144,10 @@ class Format(Protocol):
     def Reader(self, path: Path, schema: Schema) -> Reader:  # noqa: N802
         """Opens the shard whose records are in `path`.
 
+        Records that lie in the file as they are take no more bytes than it has, all together: that bounds a batch.
+
         Raises:
-            CorruptRecordError: the file, or its index, is damaged.
+            CorruptRecordError: the file, or its index, is damaged, or tells of records that overlap.
             StorageError: it cannot be read.
             MissingPackageError: the format's own package is not installed.
         """

@@ -90,7 +90,11 @@ def read_entries(file: PositionalFile) -> Entries:
             extents.append((offset, num_bytes))
     if len(keys) != meta.num_entries:
         raise _corrupt(file, f"expected {meta.num_entries} records in its tree, found {len(keys)}")
-    return Entries(meta.page_bytes, keys, np.array(extents, dtype="int64").reshape(-1, 2))
+    places = np.array(extents, dtype="int64").reshape(-1, 2)
+    claimed = int(places[:, 1].sum())
+    if claimed > meta.end:  # else a small file could stand for any amount of data
+        raise _corrupt(file, f"expected records of at most {meta.end} bytes in all, found {claimed}: they overlap")
+    return Entries(meta.page_bytes, keys, places)
 
 
 @dataclass(frozen=True, slots=True)
