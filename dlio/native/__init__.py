@@ -4,6 +4,7 @@
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
     decode(jpeg)                                 all pixels
+    encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  what the headers say
     measure(buffers)                             heights and widths of many
     status_message(status)                       what a status of decode_batch means
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Probe,
         decode,
         decode_batch,
+        encode,
         make_crop_ready,
         measure,
         probe,
@@ -47,6 +49,7 @@ __all__ = [
     "available",
     "decode",
     "decode_batch",
+    "encode",
     "make_crop_ready",
     "measure",
     "missing",

@@ -115,6 +115,21 @@ def decode(jpeg: Buffer) -> NDArray[np.uint8]:
         MemoryError: there is not enough memory.
     """
 
+def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
+    """Returns the pixels as libjpeg-turbo writes them by default: a baseline JPEG with 4:2:0 subsampling.
+
+    Args:
+        pixels: uint8 (H, W, 3), RGB, contiguous, of numpy or anything with the buffer protocol; nobody changes them
+            meanwhile.
+        quality: libjpeg's, 1 to 100.
+
+    Raises:
+        DataError: a size that no JPEG has: 0, or more than 65,500 pixels wide or high.
+        ValueError: another shape or dtype, or a quality out of range.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
 def probe(jpeg: Buffer) -> Probe:
     """Returns what the headers say, without decoding.
 

@@ -106,16 +106,16 @@ std::vector<BufferView> view_all(const nb::list& buffers) {
   return views;
 }
 
+BufferView view_pixels(nb::handle image, const std::string& name) {
+  BufferView view(image, PyBUF_ND | PyBUF_FORMAT);
+  if (view.holds_pixels()) return view;
+  throw nb::value_error((name + ": expected uint8 of shape (height, width, 3)").c_str());
+}
+
 std::vector<BufferView> view_all_pixels(const nb::list& images) {
   std::vector<BufferView> views;
   views.reserve(nb::len(images));
-  for (nb::handle image : images) {
-    views.emplace_back(image, PyBUF_ND | PyBUF_FORMAT);
-    if (!views.back().holds_pixels()) {
-      const std::string number = std::to_string(views.size() - 1);
-      throw nb::value_error(("image " + number + ": expected uint8 of shape (height, width, 3)").c_str());
-    }
-  }
+  for (nb::handle image : images) views.push_back(view_pixels(image, "image " + std::to_string(views.size())));
   return views;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "decode.hpp"
@@ -27,7 +28,7 @@ class BufferView {
   BufferView& operator=(const BufferView&) = delete;
 
   Bytes bytes() const noexcept;
-  RgbPixels pixels() const noexcept;  // of a view of view_all_pixels
+  RgbPixels pixels() const noexcept;  // of a view of view_pixels
   bool holds_pixels() const noexcept;
 
  private:
@@ -37,7 +38,8 @@ class BufferView {
 // Raises as BufferView.
 std::vector<BufferView> view_all(const nb::list& buffers);
 
-// Raises as BufferView, and ValueError for anything but uint8 of shape (height, width, 3).
+// Raises as BufferView, and ValueError, which names the image, for anything but uint8 of shape (height, width, 3).
+BufferView view_pixels(nb::handle image, const std::string& name);
 std::vector<BufferView> view_all_pixels(const nb::list& images);
 
 // The arguments of decode_batch and resize_batch.

@@ -10,6 +10,7 @@
 #include "arrays.hpp"
 #include "crop_ready.hpp"
 #include "decode.hpp"
+#include "encode.hpp"
 #include "intervals.hpp"
 #include "pixels.hpp"
 #include "probe.hpp"
@@ -30,6 +31,18 @@ nb::bytes crop_ready_bytes(nb::object jpeg) {
   if (rewritten) return nb::bytes(rewritten->data, rewritten->size);
   if (nb::isinstance<nb::bytes>(jpeg)) return nb::borrow<nb::bytes>(jpeg);
   return nb::bytes(view.bytes().data, view.bytes().size);
+}
+
+nb::bytes encode_pixels(nb::object pixels, int quality) {
+  if (quality < 1 || quality > 100) throw nb::value_error("quality: expected 1 to 100");
+  const BufferView view = view_pixels(pixels, "pixels");
+  Kept<Scratch> memory;
+  Bytes jpeg{};
+  {
+    nb::gil_scoped_release unlocked;
+    jpeg = encode(view.pixels(), quality, *memory);
+  }
+  return nb::bytes(jpeg.data, jpeg.size);
 }
 
 nb::object decode_to_array(nb::object jpeg) {
@@ -138,6 +151,7 @@ NB_MODULE(_jpeg, module) {
   nb::register_exception_translator(dlio::translate, nb::module_::import_("dlio.errors").release().ptr());
   dlio::bind_probe(module);
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
+  module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());

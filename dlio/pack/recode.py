@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlio import jpeg, native
-from dlio.errors import SourceError, UsageError
+from dlio.errors import DataError, SourceError, UsageError
 from dlio.pack.inspect import inspect_image
 from dlio.sample import ImageInfo
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image as Pillow
 
 COLORS = ("keep", "grey", "rgb")
@@ -90,15 +92,26 @@ class Recode:
         )
 
     def _encode(self, data: bytes, info: ImageInfo) -> bytes:
+        encoding = self.encoding.upper() if self.encoding != "keep" else info.format
+        pixels = self._pixels_by_core(data, info)
+        if pixels is not None and encoding == "JPEG" and info.channels == 3 and self.color != "grey":
+            try:
+                return native.encode(pixels, self.quality)
+            except DataError as error:
+                raise SourceError(f"it cannot be encoded: {error}") from None
+        return self._encode_by_pillow(data, info, encoding, pixels)
+
+    def _encode_by_pillow(self, data: bytes, info: ImageInfo, encoding: str, pixels: NDArray[np.uint8] | None) -> bytes:
+        """Returns the image encoded anew; `pixels` are its own, of their final size, where they are known."""
         from dlio import pillow
 
-        encoding = self.encoding.upper() if self.encoding != "keep" else info.format
         out = io.BytesIO()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                image = self._for_encoding(self._pixels(data, info), encoding)
+                image = self._pixels_by_pillow(data, info) if pixels is None else _as_pillow(pixels, info.channels)
                 options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+                image = self._for_encoding(image, encoding)
                 image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
         except SourceError:
             raise
@@ -106,22 +119,35 @@ class Recode:
             raise SourceError(f"it cannot be decoded or encoded: {pillow.reason(error)}") from None
         return out.getvalue()
 
-    def _pixels(self, data: bytes, info: ImageInfo) -> Pillow.Image:
+    def _pixels_by_core(self, data: bytes, info: ImageInfo) -> NDArray[np.uint8] | None:
+        """Returns the decoded image, of its final size, uint8 (H, W, 3); None where the core leaves it to Pillow."""
+        if not (native.available and info.format == "JPEG" and info.channels in (1, 3)):
+            return None
+        import numpy as np
+
+        (left, top, right, bottom), (width, height) = self._window(info)
+        out: NDArray[np.uint8] = np.empty((1, height, width, 3), dtype="uint8")
+        boxes = np.array([[left, top, right - left, bottom - top]], dtype="int32")
+        status = int(native.decode_batch([data], boxes, np.zeros(1, dtype="bool"), out)[0])
+        if status == 0:
+            pixels: NDArray[np.uint8] = out[0]
+            return pixels
+        if status == jpeg.LEFT_TO_PILLOW:
+            return None
+        raise SourceError(f"it cannot be decoded: {jpeg.problem(status)}")
+
+    def _pixels_by_pillow(self, data: bytes, info: ImageInfo) -> Pillow.Image:
         """Returns the decoded image, of its final size."""
-        box, (width, height) = self._window(info)
-        if native.available and info.format == "JPEG" and info.channels in (1, 3):
-            image = _decode_by_core(data, box, width, height)
-            if image is not None:
-                return image.convert("L") if info.channels == 1 else image
         from PIL import Image
 
         from dlio import pillow
 
+        box, size = self._window(info)
         image = pillow.open_image(data)
         image.load()
         if image.mode == "P":
             image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-        return image.crop(box).resize((width, height), Image.Resampling.BILINEAR)
+        return image.crop(box).resize(size, Image.Resampling.BILINEAR)
 
     def _window(self, info: ImageInfo) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
         """Returns left, top, right and bottom of what is taken of the image, and the width and height it gets."""
@@ -151,17 +177,9 @@ class Recode:
 KEEP = Recode()
 
 
-def _decode_by_core(data: bytes, box: tuple[int, int, int, int], width: int, height: int) -> Pillow.Image | None:
-    """Returns the box of a JPEG, resized, in RGB; None where the core leaves it to Pillow."""
-    import numpy as np
+def _as_pillow(pixels: NDArray[np.uint8], channels: int) -> Pillow.Image:
+    """Returns the core's pixels as Pillow's image, grey where the JPEG was."""
     from PIL import Image
 
-    left, top, right, bottom = box
-    out = np.empty((1, height, width, 3), dtype="uint8")
-    boxes = np.array([[left, top, right - left, bottom - top]], dtype="int32")
-    status = int(native.decode_batch([data], boxes, np.zeros(1, dtype="bool"), out)[0])
-    if status == 0:
-        return Image.fromarray(out[0])
-    if status == jpeg.LEFT_TO_PILLOW:
-        return None
-    raise SourceError(f"it cannot be decoded: {jpeg.problem(status)}")
+    image = Image.fromarray(pixels)
+    return image.convert("L") if channels == 1 else image

@@ -111,6 +111,11 @@ def test_a_broken_image_is_refused(kind):
         recode(bytes(data), resize=50)
 
 
+def test_an_image_enlarged_beyond_what_a_jpeg_holds_is_refused():
+    with pytest.raises(SourceError, match="cannot be encoded: .*76800 x 128, a JPEG has at most 65500 a side"):
+        recode(image(1, "JPEG", width=600, height=1), resize=128)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"resize": 0}, {"resize": 1 << 20}, {"quality": 0}, {"quality": 101}, {"color": "pink"}, {"encoding": "gif"}],
