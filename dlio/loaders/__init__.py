@@ -1,1 +1,1 @@
-"""Feeds data-parallel trainers from packed shards: `dlio.loaders.torch`, `dlio.loaders.tensorflow`."""
+"""Feeds data-parallel trainers from packed shards: `torch`, `tensorflow`, `keras`, and `loader`, which needs none."""

@@ -34,6 +34,12 @@ class Work(Generic[T]):
     about: Callable[[int], str] = "part {}".format
     announce: Callable[[], None] | None = None
 
+    def finish(self) -> T:
+        """Returns the item, made in this thread; raises whatever a part raises."""
+        for part in self.parts:
+            part()
+        return self.item
+
 
 def ahead(
     works: Iterable[Work[T]], num_threads: int, prefetch: int, timeout: float | None = None
@@ -58,7 +64,7 @@ def ahead(
         UsageError: there are threads, and this process was forked since: they are in the parent.
     """
     if num_threads == 0:
-        yield from map(_finish, works)
+        yield from (work.finish() for work in works)
         return
     process = os.getpid()
     threads, announcer, patience = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-announcer"), timeout
@@ -79,12 +85,6 @@ def ahead(
         ended = [threads.end(patience), announcer.end(patience)]
         if not all(ended):
             _log.warning("threads that read or decode samples hang, and are left to themselves")
-
-
-def _finish(work: Work[T]) -> T:
-    for part in work.parts:
-        part()
-    return work.item
 
 
 @dataclass(frozen=True, slots=True)

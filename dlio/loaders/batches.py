@@ -21,13 +21,20 @@ import numpy.typing as npt
 
 from dlio import decoders
 from dlio.errors import CorruptRecordError
-from dlio.keyed import derive_each
+from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.order import Indices
 from dlio.pictures import Picture
 from dlio.sample import Schema
 
 Damages = dict[int, CorruptRecordError]
+
+_TRANSFORM = 1  # tells these keys from those of other random choices, such as the order
+
+
+def transform_key(seed: int, epoch: int) -> int:
+    """Returns the key of the random choices of a transform in an epoch."""
+    return derive(seed, epoch, _TRANSFORM)
 
 
 def make(samples: PackedSamples, indices: Sequence[int] | Indices, key: int, *, channels_last: bool = False) -> Batch:

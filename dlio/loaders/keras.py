@@ -26,7 +26,6 @@ except ModuleNotFoundError as error:
 import numpy as np
 
 from dlio.images import Transform
-from dlio.loaders.ahead import ahead
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, PackedSamples
 from dlio.loaders.loader import Loader
@@ -99,10 +98,10 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """
         self._asked.add(index)
         work = self._source.work(self._loader.steps(self.epoch)[index], self._loader.key(self.epoch))
-        [batch] = ahead([work], num_threads=0, prefetch=1)  # in this thread, one of Keras's
+        batch = work.finish()  # in this thread, one of Keras's
         if self._source.mask:
             batch[VALID] = batch[VALID].astype(np.float32)
-        return paired(with_bytes(batch), self._source.manifest.schema)
+        return paired(with_bytes(batch), self._source.samples.schema)
 
     @property
     def epoch(self) -> int:

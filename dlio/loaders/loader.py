@@ -22,8 +22,8 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
 from dlio.errors import UsageError
-from dlio.keyed import derive
 from dlio.loaders.ahead import ahead
+from dlio.loaders.batches import transform_key
 from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
 from dlio.loaders.place import num_cores_of_rank, place_from_env
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
@@ -34,8 +34,6 @@ from dlio.loaders.stats import verdict
 log = logging.getLogger(__name__)
 
 _Running = weakref.WeakKeyDictionary[Generator[Any, None, None], int]  # iterations, each with its epoch
-
-_AUGMENTATION = 1  # tells the keys of random boxes from those of the order
 
 
 class Loader:
@@ -83,7 +81,7 @@ class Loader:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
-        self.lanes = num_lanes(source.manifest) if lanes is None else lanes
+        self.lanes = num_lanes(source.samples.manifest) if lanes is None else lanes
         self.end = end
         self.num_threads = num_cores_of_rank() if num_threads is None else num_threads
         if timeout is not None and not (self.num_threads and timeout > 0):
@@ -134,7 +132,8 @@ class Loader:
             UsageError: not a single batch would come of it, or the numbers cannot be shared out evenly.
             LauncherError: the launcher's variables contradict each other.
         """
-        order = epoch_order(self.source.manifest, seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
+        manifest = self.source.samples.manifest
+        order = epoch_order(manifest, seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
         return rank_steps(order, self.share(), self.end)
 
     def __len__(self) -> int:
@@ -182,7 +181,7 @@ class Loader:
 
     def key(self, epoch: int) -> int:
         """Returns what names the random choices of the transforms in an epoch."""
-        return derive(self.seed, epoch, _AUGMENTATION)
+        return transform_key(self.seed, epoch)
 
     def _timed(self, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """Yields what is made, and keeps the time that the consumer waits for it."""
@@ -212,7 +211,7 @@ class Loader:
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: whether the trainer waited, what for, and what to do about it."""
-        ready = any(shard.crop_ready for shard in self.source.manifest.shards)
+        ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
         return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
     def _watched(self, batches: Generator[Any, None, None], epoch: int) -> Generator[Any, None, None]:
@@ -225,7 +224,7 @@ class Loader:
             self._next = Progress(epoch)
 
     def _run(self) -> Run:
-        return Run(self.source.manifest, self.shuffle, self.seed, self.lanes)
+        return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes)
 
     def state_dict(self) -> State:
         """Returns where the run stands, as five scalars; the same on every rank.
@@ -247,4 +246,4 @@ class Loader:
         """Ends iterations that are under way and closes all files; the loader can be used again."""
         for batches in list(self._running):
             batches.close()
-        self.source.close()
+        self.source.samples.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dlio.cores import num_usable_cores
-from dlio.errors import LauncherError
+from dlio.errors import LauncherError, UsageError
 from dlio.topology import Topology
 
 _UNBOUND = "torchrun"  # starts ranks that all keep its own affinity mask
@@ -26,6 +26,17 @@ def place_from_env() -> tuple[int, int]:
     if place.world_size != (place.local_world_size or 0) * place.num_nodes:
         return place.rank, place.world_size
     return place.node_rank * (place.world_size // place.num_nodes) + place.local_rank, place.world_size
+
+
+def given_place(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
+    """Returns the two numbers, None where neither is given.
+
+    Raises:
+        UsageError: one is given alone.
+    """
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
+    return None if rank is None or world_size is None else (rank, world_size)
 
 
 def num_cores_of_rank() -> int:

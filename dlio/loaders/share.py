@@ -37,6 +37,11 @@ class End(StrEnum):
     MASK = "mask"
 
 
+def chosen_end(end: End | str | None, *, drops: bool) -> End:
+    """Returns the end that a user has named, else whether the last batch is dropped or padded."""
+    return End(end) if end is not None else End.DROP if drops else End.PAD
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """Which part of every global batch a rank takes.

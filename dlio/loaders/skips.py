@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
 
 from dlio.errors import CorruptRecordError
 from dlio.fork_lock import ForkLock
 
 log = logging.getLogger(__name__)
-
-OnError = Literal["raise", "skip"]
 
 
 class Skips:

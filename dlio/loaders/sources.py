@@ -25,18 +25,11 @@ class Source(Protocol):
     """Makes batches of samples; safe for several threads."""
 
     @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one batch; `key` names the random choices of its transform."""
-
-    @property
     def samples(self) -> PackedSamples:
         """The data set, which keeps the time and counts what is left out."""
 
-    def close(self) -> None:
-        """Closes all files; they are opened again when needed."""
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one batch; `key` names the random choices of its transform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +49,8 @@ class ArrayBatches:
     def __post_init__(self) -> None:
         """Raises UsageError where the samples have a field `valid` of their own and there is a mask."""
         if self.mask and VALID in self.samples.schema:
-            problem = f"{self.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
+            problem = f"{self.samples.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
             raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
-
-    @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-        return self.samples.manifest
 
     def work(self, step: Step, key: int) -> Work[Any]:
         """Returns the work of making one batch, in parts that fill some rows each."""
@@ -72,12 +60,8 @@ class ArrayBatches:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key)
             step.valid[replaced] = False
 
-        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.manifest)
+        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples.manifest)
         return divided(self.samples, step, batch | {VALID: step.valid} if self.mask else batch, fill, size)
-
-    def close(self) -> None:
-        """Closes all files."""
-        self.samples.close()
 
 
 def _decode_size(manifest: Manifest) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import SchemaError, UsageError, missing_package
+from dlio.errors import SchemaError, missing_package
 
 try:
     import tensorflow as tf
@@ -39,8 +39,8 @@ from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle, check_shuffle
-from dlio.loaders.place import place_from_env
-from dlio.loaders.share import End
+from dlio.loaders.place import given_place, place_from_env
+from dlio.loaders.share import End, chosen_end
 from dlio.loaders.sources import ArrayBatches
 from dlio.manifest import Manifest
 from dlio.sample import Field
@@ -92,11 +92,9 @@ def dataset(
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """
-    if (rank is None) != (world_size is None):
-        raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
     check_shuffle(shuffle)
-    place = place_from_env() if rank is None or world_size is None else (rank, world_size)
-    ends = End(end) if end is not None else End.DROP if drop_remainder else End.PAD
+    place = given_place(rank, world_size) or place_from_env()
+    ends = chosen_end(end, drops=drop_remainder)
     samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
     if lanes is None and not max_skipped and tensorflow_records.reads(samples):
         plan = tensorflow_records.Plan(samples, batch_size, shuffle, seed, ends, *place)
@@ -117,7 +115,7 @@ def _finished(batches: tf.data.Dataset, num_steps: int) -> tf.data.Dataset:
 def _from_loader(loader: Loader) -> tf.data.Dataset:
     source = loader.source
     assert isinstance(source, ArrayBatches)
-    schema = source.manifest.schema
+    schema = source.samples.schema
     size = loader.batch_size if loader.end is End.DROP else None
     spec: Batch = {name: _spec(name, kind, size, source.samples.transform) for name, kind in schema.fields}
     if loader.end is End.MASK:

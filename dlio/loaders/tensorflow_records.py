@@ -24,6 +24,7 @@ from dlio import decoders
 from dlio.formats import tfrecord
 from dlio.formats.payloads import example
 from dlio.keyed import derive, derive_each
+from dlio.loaders.batches import transform_key
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.order import Shuffle, Window, epoch_order
 from dlio.loaders.share import End, RankSteps, Share, rank_steps
@@ -35,7 +36,6 @@ from dlio.shards import checked_files
 _SHUFFLE_BYTES = 64 << 20
 _INTERLEAVED = 16  # shards read in turn; each holds a buffer of _READ_BYTES
 _READ_BYTES = 1 << 20
-_AUGMENTATION = 1
 _GRAPH_SEED = 87654321  # TensorFlow's own where no other is set
 
 
@@ -222,7 +222,7 @@ def _windows(plan: Plan, images: tf.Tensor, numbers: tf.Tensor, epochs: tf.Tenso
         sizes, problems = decoders.measure(pictures.tolist())
         for row, problem in problems.items():
             raise plan.samples.damage(int(indices[row]), problem)
-        keys = derive_each(derive(plan.seed, int(epochs[0]), _AUGMENTATION), indices)
+        keys = derive_each(transform_key(plan.seed, int(epochs[0])), indices)
         planned = transform.plan(sizes, keys)
         whole = np.concatenate([np.zeros_like(planned.boxes[:, :2]), planned.boxes[:, 2:]], axis=1)
         parts = whole if planned.parts is None else planned.parts

@@ -10,7 +10,6 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.share import Step
 from dlio.loaders.sources import DECODE_SIZE, divided
 from dlio.loaders.torch_dataset import PackedDataset
-from dlio.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +21,6 @@ class ItemBatches:
     """
 
     dataset: PackedDataset
-
-    @property
-    def manifest(self) -> Manifest:
-        """The data set."""
-        return self.dataset.manifest
 
     @property
     def samples(self) -> PackedSamples:
@@ -41,7 +35,3 @@ class ItemBatches:
             items[rows] = self.dataset.items(step.indices[rows], key)
 
         return divided(self.samples, step, (items, step.valid), fill, DECODE_SIZE)
-
-    def close(self) -> None:
-        """Closes all files."""
-        self.dataset.packed.close()

@@ -16,7 +16,8 @@ from dlio.errors import UsageError
 from dlio.loaders.batches import paired
 from dlio.loaders.loader import Loader
 from dlio.loaders.order import Shuffle
-from dlio.loaders.share import End, Step
+from dlio.loaders.place import given_place
+from dlio.loaders.share import End, Step, chosen_end
 from dlio.loaders.sources import ArrayBatches
 from dlio.loaders.torch_accelerate import for_accelerate
 from dlio.loaders.torch_dataset import PackedDataset, tensors
@@ -93,24 +94,18 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ValueError: as torch's DataLoader.
             UsageError: numbers that cannot be shared out evenly, or no PackedDataset.
         """
-        if not isinstance(dataset, PackedDataset):
-            raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
-        if (rank is None) != (world_size is None):
-            raise UsageError(f"rank={rank}, world_size={world_size}: give both or neither")
+        given_place(rank, world_size)
         own_order = sampler is None and batch_sampler is None
         if collate_fn is torch.utils.data.default_collate:
             collate_fn = None  # which a trainer finds among the attributes, and gives where it makes the loader anew
-        if collate_fn is None and dataset.makes_images:
-            raise UsageError(
-                "images of any size make no batch: give the PackedDataset a transform, or a collate_fn here"
-            )
+        _check_makes_batches(
+            dataset, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
+        )
         if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
             raise UsageError("end='mask' needs dlio's order, which tells what it repeats: give no sampler of your own")
-        if batch_size is None and batch_sampler is None:
-            raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
-        self.end = End(end) if end is not None else End.DROP if drop_last else End.PAD
+        self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
         self._by_item = not dataset.makes_arrays or collate_fn is not None
         mask = self.end is End.MASK
@@ -161,9 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Says nothing: torch warns of more processes than cores, and no process is started here."""
 
     def _place(self) -> tuple[int, int]:
-        if self.rank is not None and self.world_size is not None:
-            return self.rank, self.world_size
-        return place_of_process()
+        return given_place(self.rank, self.world_size) or place_of_process()
 
     @property
     def _own_order(self) -> bool:
@@ -210,7 +203,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 batch = self.collate_fn(items)
             batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
         else:
-            batch = paired(tensors(made), self._loader.source.manifest.schema)
+            batch = paired(tensors(made), self._loader.source.samples.schema)
         if self.pin_memory and torch.cuda.is_available():
             batch = pinned(batch)  # type: ignore[no-untyped-call]
         return batch
@@ -257,3 +250,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def close(self) -> None:
         """Ends iterations that are under way and closes all files; the loader can be used again."""
         self._loader.close()
+
+
+def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
+    """Refuses what no batches can be made of, such as images of any size that nothing collates.
+
+    Raises:
+        UsageError: there is no PackedDataset, or no batch.
+    """
+    if not isinstance(dataset, PackedDataset):
+        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
+    if dataset.makes_images and not collates:
+        raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
+    if not sized:
+        raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")
