@@ -4,8 +4,8 @@ That is `manifest.jsonl` and a folder `.dlio-index`, which holds for each shard 
 (`dlio.sample_table`) and, where the owner has none, its index (`dlio.formats.layouts.text_index`). Nothing of the
 owner's is changed, and no pattern by which other tools find the shards, such as `train-*`, matches what is new.
 
-How the shards of a format are recognised, and what their records hold, tells a module of this folder, found by name; it
-fulfils `Layout`.
+How the shards of a format are recognised, and what their records hold, tells the module of this folder that has the
+format's name; it fulfils `Layout`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,6 @@ CLAIMS = ".dlio-indexing"  # below the folder of the shards: who is indexing it
 
 class Layout(Protocol):
     """What the module of a format holds: how other tools lay out its shards."""
-
-    @property
-    def CONTAINER(self) -> str:  # noqa: N802  a constant of the module
-        """The name of the format in the manifest."""
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """Returns the files of the shard that `path`, a file or folder, is, its records first; none if it is none.
@@ -133,7 +129,7 @@ def index(
     if os.access(root / CLAIMS, os.W_OK):
         forget(root / CLAIMS)  # of one that was killed
     _check_no_data_set(root, overwrite)
-    found = find_shards(root, layout, match)
+    found = find_shards(root, format, match)
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
     if label_offset and str(schema.get("label")) != "int64":
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
@@ -160,7 +156,7 @@ def _index(tasks: list[ShardTask], workers: int | None, report: Callable[[Shard]
     from dlio.pack.adopt._scan import scan_shard
     from dlio.pack.resume import INDEXED
 
-    root, schema, layout = tasks[0].root, tasks[0].schema, load(tasks[0].layout)
+    root, schema, layout = tasks[0].root, tasks[0].schema, load(tasks[0].format)
     scanned: dict[str, Shard] = {}
     with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
         for shard in map_bounded(pool, scan_shard, tasks):
@@ -168,7 +164,7 @@ def _index(tasks: list[ShardTask], workers: int | None, report: Callable[[Shard]
             report(shard)
     origin = {"source": INDEXED, "path": str(root), "num_shards": len(tasks)}
     shards = tuple(scanned[task.shard.name] for task in tasks)
-    manifest = Manifest(layout.CONTAINER, schema, shards, origin, root)
+    manifest = Manifest(tasks[0].format, schema, shards, origin, root)
     manifest = replace(manifest, shards=with_distinct_keys(manifest))
     manifest = replace(manifest, schema=replace(schema, class_names=class_names(manifest, layout)))
     manifest.save(root)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlio import files, formats, manifest
 from dlio.errors import CorruptRecordError, SourceError, UsageError
-from dlio.pack.adopt import Layout, ListsShards
+from dlio.pack.adopt import Layout, ListsShards, load
 
 _PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name shards
 
@@ -23,12 +23,12 @@ class Found:
     files: tuple[str, ...]
 
 
-def find_shards(root: Path, layout: Layout, match: str | None = None) -> list[Found]:
+def find_shards(root: Path, format: str, match: str | None = None) -> list[Found]:  # noqa: A002  the field's word
     """Returns the shards in the folder `root`, numbers in their names in numeric order.
 
     Args:
         root: the folder; folders in it are looked at as shards only.
-        layout: how the shards of the format look.
+        format: what the shards are.
         match: takes only names that fit this pattern, and any part of a set.
 
     Raises:
@@ -37,7 +37,7 @@ def find_shards(root: Path, layout: Layout, match: str | None = None) -> list[Fo
         StorageError: the folder cannot be read.
         UsageError: there are several sets.
     """
-    suffix = formats.load(layout.CONTAINER).SUFFIX
+    layout, suffix = load(format), formats.load(format).SUFFIX
     found = []
     for path in _candidates(root, layout):
         if match is not None and not fnmatchcase(path.name, match):

@@ -24,7 +24,7 @@ class ShardTask:
 
     root: Path
     shard: Found
-    layout: str
+    format: str
     schema: Schema
 
     @property
@@ -53,7 +53,7 @@ def scan_shard(task: ShardTask) -> Shard:
         CorruptRecordError: a record is damaged, or does not follow the schema.
         StorageError: a file cannot be read, or one not be written.
     """
-    reader = formats.load(load(task.layout).CONTAINER).Reader(task.records, task.schema)
+    reader = formats.load(task.format).Reader(task.records, task.schema)
     with closing(reader), closing(_DigestAhead(task.records)) as digest:
         table = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
@@ -74,7 +74,7 @@ def _publish(root: Path, path: Path, content: bytes) -> File:
 
 def _read(task: ShardTask, reader: Reader, digest: _DigestAhead) -> SampleTableBuilder:
     table = SampleTableBuilder(task.schema)
-    key_of = load(task.layout).keys(task.records)
+    key_of = load(task.format).keys(task.records)
     for number in range(len(reader)):
         digest.advance(reader.locate(number)[1] or 0)
         try:

@@ -19,7 +19,6 @@ from dlio.formats.layouts.hdf5_rows import h5py, reading
 from dlio.pack.adopt._infer import begins_with, legal_schema, no_key
 from dlio.sample import NUMBER_TYPES, Field, Sample, Schema
 
-CONTAINER = "hdf5"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
 

@@ -18,7 +18,6 @@ from dlio.pack.adopt._infer import begins_with, common_field, first_records
 from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
-CONTAINER = "lmdb"
 _MAGIC = struct.pack("<I", MAGIC)
 
 

@@ -14,7 +14,6 @@ from dlio.pack.adopt._infer import legal_schema, no_key
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
-CONTAINER = "mds"
 INDEX = "index.json"
 
 

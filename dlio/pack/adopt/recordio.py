@@ -17,8 +17,6 @@ from dlio.pack.listed import read_lines
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
-CONTAINER = "recordio"
-
 
 def files(path: Path) -> tuple[Path, ...]:
     """Returns the shard at `path`, a file that begins with RecordIO's magic number, and its index."""

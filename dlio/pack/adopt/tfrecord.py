@@ -17,7 +17,6 @@ from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with
 from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
-CONTAINER = "tfrecord"
 _NAMES = ("image_class_synset", "image_class_text")
 
 

@@ -22,7 +22,6 @@ from dlio.pack.adopt._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_f
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 
-CONTAINER = "webdataset"
 _TEXT = frozenset(["txt", "text", "transcript", "json", "jsn"])
 _CLASSES = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
 
