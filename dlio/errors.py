@@ -34,6 +34,11 @@ class DlioError(Exception):
 
     exit_code = 3
 
+    @property
+    def message(self) -> str:
+        """What the error says, without the number that the system's errors carry."""
+        return str(getattr(self, "strerror", None) or self)
+
 
 class UsageError(DlioError, ValueError):
     """Arguments that contradict each other or cannot be carried out."""

@@ -6,6 +6,7 @@ its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accident
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -114,8 +115,6 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
 
 
 def _advice(error: OSError) -> str:
-    import errno
-
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ": free some space or choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -6,6 +6,7 @@ GlusterFS to sshfs, and mountinfo has the subtype. A tmpfs is memory: what it ta
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -167,8 +168,6 @@ def check_room(path: Path, needed_bytes: int, needed_files: int) -> FileSystem:
     Raises:
         StorageError: it does not; the message says what is needed and what is free.
     """
-    import errno
-
     system = filesystem_of(path)
     if system.free_bytes < needed_bytes:
         raise StorageError(

@@ -274,4 +274,4 @@ def _read_lines(path: Path) -> list[str] | None:
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is no text: {error}: restore the file or pack it anew") from error
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         code: int = args.function(args)
         sys.stdout.flush()
     except DlioError as error:
-        _complain(error, _message(error))
+        _complain(error, error.message)
         return error.exit_code
     except BrokenPipeError:
         _discard_output()
@@ -71,9 +71,3 @@ def _complain(error: BaseException, message: str) -> None:
     """Prints an error, unless another process of the same job does."""
     if not isinstance(error.__cause__, ReportedElsewhereError):
         complain(message)
-
-
-def _message(error: DlioError) -> str:
-    """Returns the message without the number that the system's errors carry."""
-    strerror = getattr(error, "strerror", None)
-    return str(strerror or error)

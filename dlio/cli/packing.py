@@ -135,13 +135,14 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.recode import COLORS, ENCODINGS
+    from dlio.pack.recode import COLORS, ENCODINGS, KEEP
 
     verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
     verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
-    verb.add_argument("--quality", type=count, default=95, metavar="Q", help="of images encoded anew (default: 95)")
+    quality = f"of images encoded anew (default: {KEEP.quality})"
+    verb.add_argument("--quality", type=count, default=KEEP.quality, metavar="Q", help=quality)
     verb.add_argument(
         "--crop-ready",
         action="store_true",

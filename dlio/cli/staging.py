@@ -20,6 +20,7 @@ from dlio.stage import strategies
 
 if TYPE_CHECKING:
     from dlio.stage.job import NodeProgress, Options
+    from dlio.stage.run import Summary
     from dlio.stage.source import Source
     from dlio.topology import Topology
 
@@ -55,10 +56,10 @@ def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
     verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
-    verb.add_argument("--source-rate", type=size, default=5 * 10**9, metavar="SIZE", help="all nodes' bytes a second")
-    verb.add_argument("--client-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, from the source")
-    verb.add_argument("--network-rate", type=size, default=10**10, metavar="SIZE", help="one node's, to another")
-    verb.add_argument("--local-rate", type=size, default=2 * 10**9, metavar="SIZE", help="one node's, to its storage")
+    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="all nodes' bytes a second")
+    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="one node's, from the source")
+    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="one node's, to another")
+    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="one node's, to its storage")
     verb.add_argument("--osts", type=count, default=0, metavar="N", help="stripe: storage targets (default: enough)")
     verb.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
@@ -80,8 +81,7 @@ def stage(args: argparse.Namespace) -> int:
     if watch or args.strategy in ("auto", "broadcast"):
         start_together(topology)
     source = source_of(args.dataset)
-    manifest = source.manifest
-    chosen = args.dest or _chosen_dest(args, manifest, topology)
+    chosen = args.dest or _chosen_dest(args, source.manifest, topology)
     if args.dry_run:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
@@ -101,14 +101,17 @@ def stage(args: argparse.Namespace) -> int:
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
         return print_report(args, asdict(summary)) if leads else EXIT_DONE
-    rate = format_size(summary.copied_bytes / max(summary.seconds, 1e-9))
-    say(
-        args,
-        f"{summary.node}: {manifest.num_samples} samples in {len(manifest.shards)} shards, "
-        f"{format_size(summary.copied_bytes)} copied in {summary.seconds:.2f} s, {rate}/s ({summary.strategy})",
-    )
+    say(args, _in_one_line(summary, staged))
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+def _in_one_line(summary: Summary, staged: Manifest) -> str:
+    copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
+    return (
+        f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
+        f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy})"
+    )
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -193,15 +196,16 @@ def _preview(args: argparse.Namespace, source: Source, dest: Path, topology: Top
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a machine that need not be there; rates in bytes a second.
 
-    The first line, or the key `chosen`, is what `auto` would take there.
+    Rates that are not given are those of a middling cluster. The first line, or the key `chosen`, is what `auto` would
+    take there.
     """
     from dlio.stage import model
     from dlio.stage.source import source_of
 
     manifest = source_of(args.dataset).manifest
-    machine = model.Machine(
-        args.nodes, args.local_free, True, args.source_rate, args.client_rate, args.network_rate, args.local_rate
-    )
+    given = {name: getattr(args, f"{name}_rate") for name in ("source", "client", "network", "local")}
+    rates = {name: rate for name, rate in given.items() if rate is not None}
+    machine = model.Machine(args.nodes, args.local_free, **rates)
     largest = max((shard.num_bytes for shard in manifest.shards), default=0)
     chosen = model.choose(manifest.num_bytes, largest, machine, args.epochs)
     ways = model.all_ways(manifest.num_bytes, machine, args.copies)

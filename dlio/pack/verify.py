@@ -95,14 +95,9 @@ def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
         try:
             files.check_digest(root / file.name, file.digest)
         except DlioError as error:
-            damaged.append(Damage(shard.name, str(root / file.name), _text(error)))
+            damaged.append(Damage(shard.name, str(root / file.name), error.message))
             readable &= isinstance(error, DigestError)
     return damaged, readable
-
-
-def _text(error: DlioError) -> str:
-    """Returns the message without the number that the system's errors carry."""
-    return str(getattr(error, "strerror", None) or error)
 
 
 def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
@@ -113,7 +108,7 @@ def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
     except DlioError as error:
-        yield Damage(shard.name, str(check.header.root / shard.files[0].name), _text(error))
+        yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.message)
         return
     try:
         for index in range(len(reader)):
@@ -129,7 +124,7 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
         if decode:
             _decode(sample)
     except DlioError as error:
-        problem = error.problem if isinstance(error, CorruptRecordError) else _text(error)
+        problem = error.problem if isinstance(error, CorruptRecordError) else error.message
         yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
 
 

@@ -19,11 +19,11 @@ from typing import IO
 from dlio import files
 from dlio.errors import DigestError
 from dlio.manifest import File
+from dlio.stage.plan import BLOCK_BYTES
 from dlio.stage.source import Source, rest_of
 
 # Eight files at once hide a latency of some ms per read; with 4 MiB blocks that is 32 MiB of buffers.
 THREADS = 8
-BLOCK_BYTES = 4 << 20
 
 
 class StoppedError(Exception):
@@ -90,15 +90,7 @@ def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: T
         buffer = bytearray(BLOCK_BYTES)
         while (file := _next(queue, lock)) is not None and not tally.stop.is_set():
             try:
-                aside, final = target.aside / file.name, target.final / file.name
-                with files.storage_errors("create", aside):
-                    aside.parent.mkdir(parents=True, exist_ok=True)
-                if target.create and not aside.exists():
-                    target.create(aside, file)
-                _copy_one(source, aside, file, buffer, tally)
-                with files.storage_errors("publish", final):
-                    final.parent.mkdir(parents=True, exist_ok=True)
-                    aside.replace(final)
+                _copy_and_name(source, target, file, buffer, tally)
             except StoppedError:
                 return
             except BaseException:
@@ -119,6 +111,23 @@ def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: T
 def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
     with lock:
         return next(queue, None)
+
+
+def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearray, tally: Tally) -> None:
+    """Copies one file aside and gives it its final name.
+
+    Raises:
+        DigestError, StorageError: as `copy_files` says.
+    """
+    aside, final = target.aside / file.name, target.final / file.name
+    with files.storage_errors("create", aside):
+        aside.parent.mkdir(parents=True, exist_ok=True)
+    if target.create and not aside.exists():
+        target.create(aside, file)
+    _copy_one(source, aside, file, buffer, tally)
+    with files.storage_errors("publish", final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        aside.replace(final)
 
 
 def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:

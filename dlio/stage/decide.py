@@ -15,7 +15,7 @@ from dlio.sizes import format_size
 from dlio.stage import model, striping
 from dlio.stage.cache import room
 from dlio.stage.folder import check_dest
-from dlio.stage.job import Job, Options, all_files
+from dlio.stage.job import NO_OPTIONS, Job, Options, all_files
 from dlio.stage.model import Decision, Machine
 from dlio.stage.plan import numbered, part
 from dlio.stage.ring import can_exchange, world
@@ -24,7 +24,6 @@ from dlio.stage.strategies.stripe import layouts
 from dlio.stage.trust import folder_for_us
 from dlio.topology import Topology
 
-_NO_OPTIONS = Options()
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of what is left: the training needs the other half
 
 
@@ -59,7 +58,7 @@ def preview(
     dest: str | Path,
     *,
     strategy: str = "auto",
-    options: Options = _NO_OPTIONS,
+    options: Options = NO_OPTIONS,
     topology: Topology | None = None,
     allow_shared: bool = False,
 ) -> Preview:

@@ -32,6 +32,9 @@ class Options:
     epochs: int = 0
 
 
+NO_OPTIONS = Options()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
     """How far one of several nodes has come.
@@ -65,7 +68,7 @@ class Job:
     source: Source
     dest: Path
     topology: Topology
-    options: Options = Options()
+    options: Options = NO_OPTIONS
     report: Callable[[int], None] | None = None
     expect: Callable[[int], None] | None = None
     watch: Callable[[Sequence[NodeProgress]], None] | None = None

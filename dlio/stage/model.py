@@ -19,10 +19,8 @@ from dataclasses import dataclass
 
 from dlio.errors import StorageError
 from dlio.sizes import format_size
-from dlio.stage.plan import check_copies
+from dlio.stage.plan import BLOCK_BYTES, check_copies
 from dlio.stage.striping import stripe_count
-
-BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)

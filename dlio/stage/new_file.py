@@ -13,7 +13,8 @@ import mmap
 import os
 from pathlib import Path
 
-from dlio.stage.copy import BLOCK_BYTES, append_block
+from dlio.stage.copy import append_block
+from dlio.stage.plan import BLOCK_BYTES
 
 PAGE_BYTES = mmap.PAGESIZE
 _SYNC_BYTES = 256 << 20  # seconds even on a slow disk, and many times the blocks under way

@@ -14,8 +14,9 @@ from contextlib import suppress
 
 from dlio.errors import DlioError, StorageError
 from dlio.manifest import File
-from dlio.stage.copy import BLOCK_BYTES, Tally
+from dlio.stage.copy import Tally
 from dlio.stage.new_file import page_buffer
+from dlio.stage.plan import BLOCK_BYTES
 from dlio.stage.ring import Ring
 from dlio.stage.source import Source
 from dlio.stage.stream import Block, OwnStream, Place, Sink

@@ -10,6 +10,8 @@ from dlio.errors import UsageError
 from dlio.manifest import File, Manifest, Shard
 from dlio.topology import Topology
 
+BLOCK_BYTES = 4 << 20  # what is copied, and passed from node to node, at a time
+
 
 def place(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[int, ...]]:
     """Returns the node ranks of each shard, so that the nodes hold about the same number of bytes.

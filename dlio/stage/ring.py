@@ -118,8 +118,12 @@ def has_agent_store(topology: Topology) -> bool:
 
     Elsewhere the two may be set for a training to come, which is to find the port free, or by nobody who answers.
     """
-    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return served and topology.launcher == "torchrun" and meets_at_master(topology)
+    return agent_serves() and topology.launcher == "torchrun" and meets_at_master(topology)
+
+
+def agent_serves() -> bool:
+    """Returns whether torchrun says that its agent has the store at MASTER_ADDR and MASTER_PORT."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def meets_at_master(topology: Topology) -> bool:

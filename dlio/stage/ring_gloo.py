@@ -174,7 +174,7 @@ def job_store(topology: Topology, name: str) -> Any:
 
 
 def _serves(topology: Topology) -> bool:
-    return topology.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    return topology.rank == 0 and not ring.agent_serves()
 
 
 @cache

@@ -20,12 +20,11 @@ from dlio.stage.board import seen_by_rank_0
 from dlio.stage.decide import check_local, decide
 from dlio.stage.destination import choose_dest
 from dlio.stage.folder import check_dest
-from dlio.stage.job import Job, NodeProgress, Options
+from dlio.stage.job import NO_OPTIONS, Job, NodeProgress, Options
 from dlio.stage.ring import can_exchange
 from dlio.stage.source import Source, source_of
 from dlio.topology import Topology
 
-_NO_OPTIONS = Options()
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +57,7 @@ def run(
     *,
     strategy: str,
     topology: Topology | None = None,
-    options: Options = _NO_OPTIONS,
+    options: Options = NO_OPTIONS,
     allow_shared: bool = False,
     report: Callable[[int], None] | None = None,
     expect: Callable[[int], None] | None = None,

@@ -18,9 +18,10 @@ from pathlib import Path
 from dlio import files
 from dlio.errors import DigestError
 from dlio.manifest import File
-from dlio.stage.copy import BLOCK_BYTES, Tally
+from dlio.stage.copy import Tally
 from dlio.stage.folder import StagedFolder
 from dlio.stage.new_file import NewFile
+from dlio.stage.plan import BLOCK_BYTES
 from dlio.stage.source import Source
 
 _HEADER = struct.Struct("=qqq")

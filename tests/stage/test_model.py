@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlio.errors import StorageError
 from dlio.stage import model
 from dlio.stage.model import Machine, all_ways, choose, epochs_until_it_pays
+from dlio.stage.plan import BLOCK_BYTES
 
 GB = 10**9
 TRAINING = Machine(448, 100 * GB, client=2e9, source=5e9, local=2e9, network=10e9)
@@ -86,7 +87,7 @@ def test_what_fits_in_no_way_is_said_with_figures() -> None:
 )
 def test_what_is_chosen_fits_and_reading_once_is_never_slower(num_bytes: int, machine: Machine) -> None:
     replicate, broadcast, partition, _ = all_ways(num_bytes, machine)
-    fill = machine.num_nodes * model.BLOCK_BYTES / machine.network
+    fill = machine.num_nodes * BLOCK_BYTES / machine.network
     passing = num_bytes * (machine.num_nodes - 1) / machine.num_nodes / machine.network
     assert broadcast.seconds <= max(replicate.seconds, passing) * 1.000001 + fill
     assert partition.seconds <= broadcast.seconds

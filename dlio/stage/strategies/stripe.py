@@ -24,6 +24,7 @@ from dlio.stage.plan import files_on, partitioned
 from dlio.stage.striping import Layout
 from dlio.stage.trust import folder_for_us
 
+_BEEGFS_TARGETS = 4  # its own default
 _log = logging.getLogger(__name__)
 
 Creator = Callable[[Path, File], None]
@@ -103,7 +104,7 @@ def _creator(job: Job, laid_out: dict[str, Layout]) -> Creator | None:
     if system.type != "beegfs":
         _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
         return None
-    layout = Layout(job.options.stripe_count or 4, job.options.stripe_size or striping.STRIPE_BYTES)
+    layout = Layout(job.options.stripe_count or _BEEGFS_TARGETS, job.options.stripe_size or striping.STRIPE_BYTES)
     return lambda path, file: striping.stripe_beegfs(path.parent, layout)
 
 
