@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.formats.payloads import Part, npy
+from dlio.formats.payloads import npy
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 from dlio.sample_crc import crc32c
@@ -85,32 +85,32 @@ def _size(value: Any) -> int:
     return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", 8)
 
 
-def _key_arrays(keys: list[bytes]) -> dict[str, list[Part]]:
+def _key_arrays(keys: list[bytes]) -> dict[str, bytes]:
     text = b"".join(keys)
     offsets = _numbers("int64", list(accumulate(map(len, keys), initial=0)))
-    return {"key_bytes": [npy.header("|u1", (len(text),)), text], "key_offsets": offsets}
+    return {"key_bytes": npy.header("|u1", (len(text),)) + text, "key_offsets": offsets}
 
 
-def _numbers(dtype: str, values: list[Any]) -> list[Part]:
+def _numbers(dtype: str, values: list[Any]) -> bytes:
     """Returns the file of an array of one number a sample, made without numpy, which takes long to load."""
     code = _CODES[dtype]
     size = struct.calcsize(code)
     header = npy.header(f"{'<' if size > 1 else '|'}{dtype[0]}{size}", (len(values),))
-    return [header, struct.pack(f"<{len(values)}{code}", *values)]
+    return header + struct.pack(f"<{len(values)}{code}", *values)
 
 
-def _array(kind: Field, values: list[Any]) -> list[Part]:
+def _array(kind: Field, values: list[Any]) -> bytes:
     import numpy as np
 
     return npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *kind.fixed_shape))
 
 
-def _dump(arrays: dict[str, list[Part]]) -> bytes:
+def _dump(arrays: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for name, parts in arrays.items():
+        for name, data in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                member.writelines(parts)
+                member.write(data)
     return out.getvalue()
 
 

@@ -31,7 +31,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
 from dlio.formats.layouts.tar_index import Layout, read_layout, split
-from dlio.formats.payloads import Part, members
+from dlio.formats.payloads import members
 from dlio.positional import PositionalFile
 from dlio.sample import Sample, Schema
 
@@ -92,16 +92,16 @@ class Writer:
         prefix, key = self._name(legal_key(sample.key), max(map(len, files)))
         path = prefix + b"/" + key if prefix else key
         stem = key + b"."
-        pieces: list[Part] = []
+        pieces: list[bytes] = []
         words = []
         offset = self._records.tell()
-        for extension, parts in files.items():
-            num_bytes = sum(map(len, parts))
+        for extension, data in files.items():
+            num_bytes = len(data)
             if num_bytes > tar.MAX_MEMBER_BYTES:
                 problem = f"{num_bytes} bytes, webdataset holds up to {tar.MAX_MEMBER_BYTES}; tfrecord can hold it"
                 raise SchemaError(f"sample {sample.key!r}, file {extension.decode()!r}: {problem}")
             header, zeros = tar.frame(stem, extension, prefix, num_bytes)
-            pieces += header, *parts, zeros
+            pieces += header, data, zeros
             offset += tar.BLOCK_BYTES
             words.append(b"%b %d %d %b.%b" % (extension, offset, num_bytes, path, extension))
             offset += num_bytes + len(zeros)

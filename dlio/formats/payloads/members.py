@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from dlio.formats.payloads import Part, npy
+from dlio.formats.payloads import npy
 from dlio.sample import Field, Sample, Schema
 
-Contents = dict[bytes, list[Part]]  # of files, in parts, by extension
+Contents = dict[bytes, bytes]  # of files, by extension
 Files = Mapping[str, memoryview]
 
 _IMAGE = re.compile(
@@ -62,16 +62,16 @@ def _field_encoder(name: str, kind: Field, schema: Schema) -> Callable[[Any], Co
         return partial(_text_files, f"{name}.txt".encode())
     bare = IMAGE_TYPES - frozenset(schema) if name == "image" else frozenset[str]()
     extension = lru_cache(partial(_extension, name, bare))
-    return lambda value: {extension(value[:_MAGIC_BYTES]): [value]}
+    return lambda value: {extension(value[:_MAGIC_BYTES]): value}
 
 
 @lru_cache(1 << 10)  # most data sets have fewer classes
 def _class_files(label: int) -> Contents:
-    return {b"cls": [b"%d" % label]}
+    return {b"cls": b"%d" % label}
 
 
 def _text_files(extension: bytes, value: str) -> Contents:
-    return {extension: [value.encode()]}
+    return {extension: value.encode()}
 
 
 def _extension(name: str, bare: frozenset[str], start: bytes) -> bytes:
@@ -82,8 +82,8 @@ def _extension(name: str, bare: frozenset[str], start: bytes) -> bytes:
 
 def _list_files(name: str, values: Sequence[bytes | str]) -> Contents:
     if not values:
-        return {f"{name}.empty".encode(): []}
-    return {f"{name}.{number:06d}.{_type(item)}".encode(): [_bytes(item)] for number, item in enumerate(values)}
+        return {f"{name}.empty".encode(): b""}
+    return {f"{name}.{number:06d}.{_type(item)}".encode(): _bytes(item) for number, item in enumerate(values)}
 
 
 def _array_files(name: str, dtype: str, value: Any) -> Contents:

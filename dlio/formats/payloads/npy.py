@@ -11,8 +11,6 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from dlio.formats.payloads import Part
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,10 +21,12 @@ _HEADER = re.compile(
 )
 
 
-def encode(array: np.ndarray[Any, Any]) -> list[Part]:
-    """Returns the file of an array of numbers, little-endian, row-major, in parts."""
+def encode(array: np.ndarray[Any, Any]) -> bytes:
+    """Returns the file of an array of numbers, little-endian, row-major."""
+    import numpy as np
+
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return [header(little.dtype.str, array.shape), little.tobytes()]
+    return b"".join([header(little.dtype.str, array.shape), np.ascontiguousarray(little).data])
 
 
 def header(dtype: str, shape: tuple[int, ...]) -> bytes:
