@@ -147,10 +147,13 @@ def test_damage_on_the_server_is_found_by_the_digest(web: WebServer, dataset: Ma
         dlio.stage(web.url, tmp_path / "local")
 
 
-def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+def test_a_short_file_on_the_server_is_named(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
     (dataset.root / "shard-00006.bin").write_bytes(b"short")
     with pytest.raises(StorageError, match="gave 5 bytes, asked for 7 from 0 on"):
         dlio.stage(web.url, tmp_path / "local")
+
+
+def test_what_a_server_lacks_is_said(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
     web.answers_ranges = False
     with pytest.raises(StorageError, match="its server answers no ranges"):
         dlio.stage(web.url, tmp_path / "local")
