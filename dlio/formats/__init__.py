@@ -3,6 +3,10 @@
 A format knows bytes and files. It knows nothing of atomicity, digests, manifests or clusters: the writer gets a path
 stem and samples, and whatever files it leaves there are the shard. To add a format, add a module to this folder, or
 name a module of your own package with its dots (`--format mypackage.zarr`); it fulfils `Format`.
+
+    payloads/   what records hold, whatever the container: Example, IRHeader, Datum, a file for each field
+    layouts/    how some containers' files are laid out, where more than one module has to know
+    foreign/    formats that are read and not written
 """
 
 from __future__ import annotations
