@@ -28,7 +28,7 @@ from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
 from dlio.loaders.place import num_cores_of_rank, place_from_env
 from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sources import Source
-from dlio.loaders.state import Progress, Run, State
+from dlio.loaders.state import Position, Run, State
 from dlio.loaders.stats import verdict
 
 log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ class Loader:
         source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, another asked for meanwhile
         self.timeout = timeout
         self._place = place
-        self._next = Progress()  # where the next iteration starts
-        self._reached = Progress()  # where the run stands
+        self._next = Position()  # where the next iteration starts
+        self._reached = Position()  # where the run stands
         self._running: _Running = weakref.WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Loader:
         return under_way[-1] if under_way else self.next_epoch
 
     @property
-    def reached(self) -> Progress:
+    def reached(self) -> Position:
         """Where the run stands; at an epoch's end, at the start of the next."""
         return self._reached
 
@@ -150,12 +150,12 @@ class Loader:
             UsageError, LauncherError: as `steps`.
             CorruptRecordError, StorageError: when the batch that needs the record is reached.
         """
-        progress = self._next
-        whole = self.steps(progress.epoch)
-        steps = RankSteps(whole.order, whole.share, self.end, progress.consumed)
-        self._next = Progress(progress.epoch + 1)
-        self._reached = progress
-        return self._watched(self._counted(steps), progress.epoch)
+        start = self._next
+        whole = self.steps(start.epoch)
+        steps = RankSteps(whole.order, whole.share, self.end, start.consumed)
+        self._next = Position(start.epoch + 1)
+        self._reached = start
+        return self._watched(self._counted(steps), start.epoch)
 
     def _counted(self, steps: RankSteps) -> Generator[Any, None, None]:
         """Yields the batches of `steps` and keeps count of what was handed out."""
@@ -163,7 +163,7 @@ class Loader:
         with closing(self.run(steps, epoch)) as batches:
             for number, batch in enumerate(batches, start=1):
                 done = number == len(steps)
-                self._reached = Progress(epoch + 1) if done else Progress(epoch, steps.consumed(number))
+                self._reached = Position(epoch + 1) if done else Position(epoch, steps.consumed(number))
                 yield batch
         if log.isEnabledFor(logging.INFO):
             log.info("epoch %d: %s", epoch, self.verdict())
@@ -221,7 +221,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one; a position that was loaded in this very epoch is kept."""
         if epoch != self._next.epoch:
-            self._next = Progress(epoch)
+            self._next = Position(epoch)
 
     def _run(self) -> Run:
         return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes)
@@ -240,7 +240,7 @@ class Loader:
             UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
         """
         if state:
-            self._next = self._reached = self._run().progress(state)
+            self._next = self._reached = self._run().position(state)
 
     def close(self) -> None:
         """Ends iterations that are under way and closes all files; the loader can be used again."""

@@ -20,7 +20,7 @@ State = dict[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Position:
     """Where a run stands: positions of every lane consumed in an epoch."""
 
     epoch: int = 0
@@ -36,23 +36,23 @@ class Run:
     seed: int
     lanes: int
 
-    def state(self, progress: Progress) -> State:
+    def state(self, position: Position) -> State:
         """Returns where the run stands, in words that any number of ranks, threads and any batch size understand."""
         return {
             "version": _VERSION,
             "order": order_id(self.manifest, self.shuffle, self.lanes),
             "seed": self.seed,
-            "epoch": progress.epoch,
-            "samples": progress.consumed * self.lanes,
+            "epoch": position.epoch,
+            "samples": position.consumed * self.lanes,
         }
 
-    def progress(self, state: Mapping[str, Any]) -> Progress:
+    def position(self, state: Mapping[str, Any]) -> Position:
         """Returns where the run stood when `state` was taken.
 
         Raises:
             UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
         """
-        mine = self.state(Progress())
+        mine = self.state(Position())
         if state.keys() != mine.keys() or state["version"] != _VERSION:
             raise UsageError(f"no state of this version of dlio's loader: {dict(state)!r:.200}")
         if state["order"] != mine["order"]:
@@ -64,7 +64,7 @@ class Run:
             raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
         order = epoch_order(self.manifest, seed=self.seed, shuffle=self.shuffle, lanes=self.lanes)
         samples = _count_in(state, "samples", int(order.lane_sizes.max()) * self.lanes)
-        return Progress(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
+        return Position(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
 
 
 def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
