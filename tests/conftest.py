@@ -15,6 +15,8 @@ from typing import cast
 import pytest
 from hypothesis import settings
 
+from tests.images import make_image_folder
+
 settings.register_profile("dlio", deadline=None)  # a timing never decides a test
 settings.load_profile("dlio")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
@@ -39,6 +41,13 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of 36 PNGs in the classes cat, dog and owl."""
+    make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
+    return tmp_path / "photos"
 
 
 @pytest.fixture(scope="module")

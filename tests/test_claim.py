@@ -13,7 +13,7 @@ import pytest
 from dlio import claim as claim_module
 from dlio.claim import alone, claimed
 from dlio.errors import StorageError
-from tests.stage.conftest import Forked
+from tests.stage.conftest import Forked, wait_for
 
 
 def work_once(folder: Path, done: Path, log: Path) -> None:
@@ -38,11 +38,6 @@ def hold(folder: Path, ready: Path) -> None:
     with claimed(folder, lambda: False):
         ready.touch()
         time.sleep(1000)
-
-
-def wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.005)
 
 
 def test_a_killed_owner_is_succeeded_by_exactly_one(tmp_path: Path) -> None:

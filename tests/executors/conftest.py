@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from dlio import executors
-from tests.images import make_image_folder
 
 JOB = Path(__file__).with_name("job.py")
 MPIEXEC = shutil.which("mpiexec", path=f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}")
@@ -124,10 +123,3 @@ def engine(request) -> Engine:
     if request.param == "ray":
         return Engine("ray", request.getfixturevalue("ray_address"), RAY_TOKEN)
     return Engine(request.param)
-
-
-@pytest.fixture
-def photos(tmp_path) -> Path:
-    """A folder of 36 PNGs in the classes cat, dog and owl."""
-    make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
-    return tmp_path / "photos"

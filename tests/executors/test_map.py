@@ -14,22 +14,11 @@ from dlio import executors
 from dlio.cores import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
+from tests.executors.job import die_on_three, fail_on_three
 
 
 def square(number: int) -> int:
     return number * number
-
-
-def fail_on_three(number: int) -> int:
-    if number == 3:
-        raise SourceError("three")
-    return number
-
-
-def die_on_three(number: int) -> int:
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
 
 
 def process_of(_: int) -> int:

@@ -14,19 +14,11 @@ import pytest
 from dlio.manifest import Manifest, Shard
 from dlio.pack.listing import Source
 from dlio.shard_pool import ShardPool
-from tests.images import make_image_folder
 
 NOBODY = 65534
 
 #: Formats whose shards are the same bytes for the same samples, whatever wrote them.
 BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
-
-
-@pytest.fixture
-def photos(tmp_path) -> Path:
-    """A folder of 36 PNGs in the classes cat, dog and owl."""
-    make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
-    return tmp_path / "photos"
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -81,6 +81,12 @@ def folder_of(staged: Manifest) -> StagedFolder:
     return StagedFolder(staged.root.parent.parent, staged.root.name)
 
 
+def wait_for(path: Path) -> None:
+    """Returns once another process has made the file."""
+    while not path.exists():
+        time.sleep(0.005)
+
+
 class Forked:
     """A child process that runs a function; the test waits for it or kills it."""
 

@@ -19,7 +19,7 @@ from dlio.stage.fetch import residue_removed
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import take
 
-from .conftest import Forked, MiB, assert_staged, folder_of, write_dataset
+from .conftest import Forked, MiB, assert_staged, folder_of, wait_for, write_dataset
 
 pytestmark = pytest.mark.usefixtures("job_7")
 
@@ -123,8 +123,7 @@ def test_a_copy_that_is_being_filled_is_left_alone(dataset: Manifest, tmp_path: 
         time.sleep(1000)
 
     child = Forked(lambda: dlio.stage(dataset, tmp_path / "local", report=hang))
-    while not ready.exists():
-        time.sleep(0.005)
+    wait_for(ready)
     assert clean(tmp_path / "local", job="7") == []
     child.kill()
     assert len(clean(tmp_path / "local", job="7")) == 1

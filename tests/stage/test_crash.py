@@ -19,7 +19,7 @@ from dlio.claim import PRESUMED_DEAD_SECONDS
 from dlio.manifest import NAME, Manifest
 from dlio.stage.run import run
 
-from .conftest import Forked, MiB, assert_staged, damaged_files, write_dataset
+from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write_dataset
 
 
 def test_killed_at_200_random_moments(tmp_path: Path) -> None:
@@ -55,11 +55,6 @@ def stage_until(source: Manifest, dest: Path, ready: Path, num_bytes: int) -> No
             time.sleep(1000)
 
     dlio.stage(source, dest, report=hang)
-
-
-def wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.005)
 
 
 def test_the_next_run_reads_only_what_is_missing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dlio.stage.job import Options
 from dlio.stage.run import run
 from dlio.stage.striping import Layout, layout_of, parse_lov, stripe_count
 
-from .conftest import Forked, MiB, assert_staged, damaged_files, node, write_dataset
+from .conftest import Forked, MiB, assert_staged, damaged_files, node, wait_for, write_dataset
 
 
 @pytest.fixture
@@ -128,8 +128,7 @@ def test_a_damaged_begun_file_keeps_its_layout(lustre: Path, tmp_path: Path) -> 
         time.sleep(1000)
 
     child = Forked(lambda: dlio.stage(source, lustre, strategy="stripe", report=hang))
-    while not ready.exists():
-        time.sleep(0.005)
+    wait_for(ready)
     child.kill()
     for begun in lustre.rglob("shard-*"):
         os.truncate(begun, 0)
@@ -186,8 +185,7 @@ def test_a_node_that_is_lost_and_one_that_never_came_are_made_up_for(dataset: Ma
         time.sleep(1000)
 
     lost = Forked(lambda: dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(1, 3), report=hang))
-    while not ready.exists():
-        time.sleep(0.005)
+    wait_for(ready)
     survivor = Forked(lambda: dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(0, 3)))
     time.sleep(0.2)
     lost.kill()
