@@ -35,7 +35,7 @@ class DlioError(Exception):
     exit_code = 3
 
     @property
-    def message(self) -> str:
+    def text(self) -> str:  # called `message`, torch would take it for an argument of the constructor
         """What the error says, without the number that the system's errors carry."""
         return str(getattr(self, "strerror", None) or self)
 

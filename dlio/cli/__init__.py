@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         code: int = args.function(args)
         sys.stdout.flush()
     except DlioError as error:
-        _complain(error, error.message)
+        _complain(error, error.text)
         return error.exit_code
     except BrokenPipeError:
         _discard_output()

@@ -95,7 +95,7 @@ def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
         try:
             files.check_digest(root / file.name, file.digest)
         except DlioError as error:
-            damaged.append(Damage(shard.name, str(root / file.name), error.message))
+            damaged.append(Damage(shard.name, str(root / file.name), error.text))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 
@@ -108,7 +108,7 @@ def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
     except DlioError as error:
-        yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.message)
+        yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
         return
     try:
         for index in range(len(reader)):
@@ -124,7 +124,7 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
         if decode:
             _decode(sample)
     except DlioError as error:
-        problem = error.problem if isinstance(error, CorruptRecordError) else error.message
+        problem = error.problem if isinstance(error, CorruptRecordError) else error.text
         yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
 
 
