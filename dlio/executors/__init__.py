@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, cast
 
 from dlio.cores import num_usable_cores
@@ -123,25 +124,28 @@ def map_bounded(pool: Pool, function: Callable[[Task], Result], tasks: Iterable[
     """
     waiting = iter(tasks)
     running: dict[Future[Result], Task] = {}
+    finished: SimpleQueue[Future[Result]] = SimpleQueue()  # an interrupt of `wait` may leave futures locked for ever
     failed: list[tuple[BaseException, Task]] = []
     while True:
         while not failed and len(running) < 2 * pool.workers and (task := next(waiting, None)) is not None:
             try:
-                running[pool.executor.submit(function, task)] = task
+                future = pool.executor.submit(function, task)
             except pool.died as broken:  # a worker died since the last result
                 failed.append((broken, task))
                 break
-            if any(map(Future.done, running)):  # hand it out before another is run, or waited for
+            running[future] = task
+            future.add_done_callback(finished.put)
+            if not finished.empty():  # hand it out before another is run, or waited for
                 break
         if not running:
             break
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            task = running.pop(future)
-            error = _error(future)
-            if error is None:
-                yield future.result()
-            else:
-                failed.append((error, task))
+        future = finished.get()
+        task = running.pop(future)
+        error = _error(future)
+        if error is None:
+            yield future.result()
+        else:
+            failed.append((error, task))
     if any(isinstance(error, BrokenExecutor) for error, _ in failed):
         pool.executor.shutdown(wait=True)  # its other workers are ended too, and write no more when the error comes
     if failed:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -103,7 +105,11 @@ class _Begun(Generic[T]):
                 f"this iteration began in process {self.process}, whose threads did not come along into its fork "
                 f"{os.getpid()}: iterate over the loader anew here"
             )
-        late = wait(self.parts, timeout).not_done
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with suppress(TimeoutError):
+            for part in self.parts:  # an interrupt of futures' `wait` may leave them locked, and their threads hanging
+                part.exception(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        late = {part for part in self.parts if not part.done()}
         for part in self.parts:
             if part not in late:
                 part.result()

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,9 @@ from dlio import executors
 from dlio.cores import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
+from dlio.loaders.threads import Threads
 from tests.executors.job import die_on_three, fail_on_three
+from tests.interrupts import interrupt_at_each_line
 
 
 def square(number: int) -> int:
@@ -47,6 +50,39 @@ def test_an_error_comes_after_the_results_of_what_was_running(pool):
             results.append(result)  # noqa: PERF402  what came before the error is kept
     assert set(results) >= {0, 1, 2}
     assert len(results) < 9_999  # how many it is depends on the other worker's luck
+
+
+class Giving(Executor):
+    """Threads that can be given up."""
+
+    def __init__(self, count):
+        self.threads = Threads(count, "test-worker")
+
+    def submit(self, fn, /, *args, **kwargs):
+        return self.threads.submit(partial(fn, *args, **kwargs))
+
+
+def test_an_interrupt_at_any_moment_leaves_no_worker_waiting():
+    begun = threading.Semaphore(0)
+
+    def work(_):
+        begun.release()
+        time.sleep(0.005)
+
+    def tasks():
+        yield from range(2)
+        for _ in range(2):  # what is interrupted comes while both workers work
+            begun.acquire()
+        yield 2
+
+    def run():
+        executor = Giving(2)
+        try:
+            assert len(list(map_bounded(Pool(executor, 2), work, tasks()))) == 3
+        finally:
+            assert executor.threads.end(10)
+
+    assert interrupt_at_each_line(run) > 50
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
 
 from dlio.errors import StorageError, TimedOutError
 from dlio.loaders.ahead import Work, ahead
+from tests.interrupts import interrupt_at_each_line
 
 
 def test_no_more_is_made_than_the_bound_allows() -> None:
@@ -45,6 +47,27 @@ def test_what_batches_read_is_announced_ahead_of_them_and_cannot_fail() -> None:
 
     assert list(ahead(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
     assert all(event.is_set() for event in announced)
+
+
+def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    begun = threading.Semaphore(0)
+
+    def part() -> None:
+        begun.release()
+        time.sleep(0.005)
+
+    def works() -> Iterator[Work[int]]:
+        yield Work(0, (part,) * 3)
+        for _ in range(3):  # nothing but the lines of `wait` can be interrupted while parts run
+            begun.acquire()
+        yield Work(1, (lambda: None,))
+
+    def run() -> None:
+        with closing(ahead(works(), num_threads=4, prefetch=1, timeout=10)) as items:
+            assert list(items) == [0, 1]
+
+    assert interrupt_at_each_line(run) > 50
+    assert "hang" not in caplog.text
 
 
 class Hanging:

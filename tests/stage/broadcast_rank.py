@@ -27,7 +27,15 @@ from dlio.topology import Topology
 
 dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
-(Path(log) / f"{rank}.pid").write_text(str(os.getpid()))
+
+
+def leave(name: str, text: str) -> None:
+    """Leaves a file in the log's folder, whole or not at all."""
+    (Path(log) / f".{name}").write_text(text)
+    (Path(log) / f".{name}").rename(Path(log) / name)
+
+
+leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 board.FIRST_SECONDS, board.BEAT_SECONDS = 0.1, 0.05
 ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
@@ -78,6 +86,4 @@ try:
     found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-name = f"{host}.{rank}.json"
-(Path(log) / f".{name}").write_text(json.dumps(found))
-(Path(log) / f".{name}").rename(Path(log) / name)
+leave(f"{host}.{rank}.json", json.dumps(found))

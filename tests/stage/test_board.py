@@ -75,7 +75,7 @@ def test_rank_0_waits_for_the_progress_of_a_lost_node_no_longer_than_for_a_block
     monkeypatch.setenv("STRATEGY", "replicate")
     monkeypatch.setenv("LOST_SECONDS", "1")
     running = any_cluster.start(dataset.root, 2, fault="hang")
-    while "node0.0" not in any_cluster.reports():
+    while "node0.0" not in any_cluster.reports() or not (any_cluster.log / "1.pid").exists():
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
     os.kill(int((any_cluster.log / "1.pid").read_text()), signal.SIGKILL)
