@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -105,10 +105,14 @@ class _Begun(Generic[T]):
                 f"this iteration began in process {self.process}, whose threads did not come along into its fork "
                 f"{os.getpid()}: iterate over the loader anew here"
             )
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with suppress(TimeoutError):
-            for part in self.parts:  # an interrupt of futures' `wait` may leave them locked, and their threads hanging
-                part.exception(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        for part in self.parts:  # an interrupt of futures' `wait` may leave them locked, and their threads hanging
+            try:
+                part.exception(None if timeout is None else max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                if time.monotonic() < deadline:  # a signal handler's own
+                    raise
+                break
         late = {part for part in self.parts if not part.done()}
         for part in self.parts:
             if part not in late:

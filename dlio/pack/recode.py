@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlio import jpeg, native
-from dlio.errors import DataError, SourceError, UsageError
+from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect import inspect_image
 from dlio.sample import ImageInfo
 
@@ -92,31 +92,27 @@ class Recode:
         )
 
     def _encode(self, data: bytes, info: ImageInfo) -> bytes:
-        encoding = self.encoding.upper() if self.encoding != "keep" else info.format
-        pixels = self._pixels_by_core(data, info)
-        if pixels is not None and encoding == "JPEG" and info.channels == 3 and self.color != "grey":
-            try:
-                return native.encode(pixels, self.quality)
-            except DataError as error:
-                raise SourceError(f"it cannot be encoded: {error}") from None
-        return self._encode_by_pillow(data, info, encoding, pixels)
-
-    def _encode_by_pillow(self, data: bytes, info: ImageInfo, encoding: str, pixels: NDArray[np.uint8] | None) -> bytes:
-        """Returns the image encoded anew; `pixels` are its own, of their final size, where they are known."""
         from dlio import pillow
 
-        out = io.BytesIO()
+        encoding = self.encoding.upper() if self.encoding != "keep" else info.format
         try:
+            pixels = self._pixels_by_core(data, info)
+            if pixels is not None and encoding == "JPEG" and info.channels == 3 and self.color != "grey":
+                return native.encode(pixels, self.quality)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 image = self._pixels_by_pillow(data, info) if pixels is None else _as_pillow(pixels, info.channels)
-                options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
-                image = self._for_encoding(image, encoding)
-                image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
+                return self._encode_by_pillow(image, encoding)
         except SourceError:
             raise
         except pillow.ERRORS as error:
             raise SourceError(f"it cannot be decoded or encoded: {pillow.reason(error)}") from None
+
+    def _encode_by_pillow(self, image: Pillow.Image, encoding: str) -> bytes:
+        out = io.BytesIO()
+        options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+        image = self._for_encoding(image, encoding)
+        image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
         return out.getvalue()
 
     def _pixels_by_core(self, data: bytes, info: ImageInfo) -> NDArray[np.uint8] | None:

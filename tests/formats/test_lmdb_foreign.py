@@ -13,6 +13,9 @@ from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
 from tests.formats.lmdb_shards import BYTES, caffe_datum, foreign, read, samples, write
 
 
+_LAST_PAGE_AT = 136  # in a meta page (struct MDB_meta of mdb.c)
+
+
 def test_reads_what_convert_imageset_writes(tmp_path):
     records = [(b"%08d_n01/%d.jpg" % (i, i), caffe_datum(b"%d" % i * (i % 900), i % 1000)) for i in range(2500)]
     found = read(foreign(tmp_path / "caffe", records))
@@ -43,6 +46,21 @@ def test_reads_a_database_that_was_changed_and_copied(tmp_path, compact):
         assert [sample.key for sample in found] == [f"{i:05d}" for i in range(4000) if i % 3]
         assert found[0].fields == {"image": b"changed", "label": 2}
         assert all(len(sample.fields["image"]) == int(sample.key) for sample in found[1:])
+
+
+def test_reads_a_file_whose_last_pages_were_never_written(tmp_path):
+    """LMDB leaves pages at the end out that were taken and given back in one transaction."""
+    path = foreign(tmp_path / "a", [(b"%03d" % i, caffe_datum(bytes(20_000), i)) for i in range(20)])
+    with (path / "data.mdb").open("r+b") as file:
+        for meta in (0, PAGE):
+            file.seek(meta + _LAST_PAGE_AT)
+            last = int.from_bytes(file.read(8), "little")
+            file.seek(meta + _LAST_PAGE_AT)
+            file.write((last + 2).to_bytes(8, "little"))
+    with lmdb.open(str(path), readonly=True) as environment, environment.begin() as txn:
+        assert environment.info()["last_pgno"] * PAGE >= (path / "data.mdb").stat().st_size
+        assert len(dict(txn.cursor())) == 20
+    assert [sample.fields["label"] for sample in read(path)] == list(range(20))
 
 
 def test_lmdb_can_add_to_what_was_written(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -68,6 +69,21 @@ def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(caplog: pytest.LogC
 
     assert interrupt_at_each_line(run) > 50
     assert "hang" not in caplog.text
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_an_alarm_of_the_user_comes_through(timeout: float | None) -> None:
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError("the user's alarm")
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(TimeoutError, match="the user's alarm"):
+            list(ahead([Work(1, (partial(time.sleep, 0.5),))], 1, 1, timeout))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 class Hanging:

@@ -112,8 +112,13 @@ def test_a_broken_image_is_refused(kind):
 
 
 def test_an_image_enlarged_beyond_what_a_jpeg_holds_is_refused():
-    with pytest.raises(SourceError, match=r"cannot be encoded: .*76800 x 128, a JPEG has at most 65500 a side"):
+    with pytest.raises(SourceError, match=r"or encoded: .*76800 x 128, a JPEG has at most 65500 a side"):
         recode(image(1, "JPEG", width=600, height=1), resize=128)
+
+
+def test_an_image_enlarged_beyond_all_memory_is_refused():
+    with pytest.raises(SourceError, match="cannot be decoded or encoded"):
+        recode(image(1, "JPEG", width=65_000, height=1), resize=1 << 14)
 
 
 @pytest.mark.parametrize(

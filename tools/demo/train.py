@@ -41,8 +41,9 @@ def main(path: str) -> None:
     for epoch in range(EPOCHS):
         train_epoch(epoch, loader, network, optimizer)
     dist.barrier()
-    del network
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # else a thread of gloo may abort the interpreter's end (pytorch issue 190489)
 
 
 def train_epoch(epoch: int, loader: DataLoader, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -156,6 +157,8 @@ def main() -> None:
         print("\n".join(f"{name:20}{area:.4f}" for name, area in zip(findings, areas.tolist(), strict=True)))
     dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # else a thread of gloo may abort the interpreter's end (pytorch issue 190489)
 
 
 if __name__ == "__main__":

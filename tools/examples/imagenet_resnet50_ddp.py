@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -200,6 +201,8 @@ def main() -> None:
         training.evaluate()
     dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # else a thread of gloo may abort the interpreter's end (pytorch issue 190489)
 
 
 if __name__ == "__main__":

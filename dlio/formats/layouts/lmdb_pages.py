@@ -92,8 +92,9 @@ def read_entries(file: PositionalFile) -> Entries:
         raise _corrupt(file, f"expected {meta.num_entries} records in its tree, found {len(keys)}")
     places = np.array(extents, dtype="int64").reshape(-1, 2)
     claimed = int(places[:, 1].sum())
-    if claimed > meta.end:  # else a small file could stand for any amount of data
-        raise _corrupt(file, f"expected records of at most {meta.end} bytes in all, found {claimed}: they overlap")
+    if claimed > file.num_bytes:  # else a small file could stand for any amount of data
+        problem = f"expected records of at most {file.num_bytes} bytes in all, found {claimed}: they overlap"
+        raise _corrupt(file, problem)
     return Entries(meta.page_bytes, keys, places)
 
 
@@ -124,8 +125,6 @@ def _meta_in_force(file: PositionalFile) -> _Meta:
     # transaction n writes page n mod 2, so the two numbers are neighbours, or both 0 in a new file
     if abs(first.transaction - second.transaction) > 1 or meta is not (first, second)[meta.transaction & 1]:
         raise _corrupt(file, f"its meta pages are of transactions {first.transaction} and {second.transaction}")
-    if meta.end > file.num_bytes:
-        raise _corrupt(file, f"expected {meta.end} bytes, found {file.num_bytes}: it is cut off")
     if meta.flags & DUPLICATE_KEYS:
         raise CorruptRecordError(file.path, "its keys have several values each: expected one record for each key")
     return meta
@@ -165,6 +164,7 @@ def _children(file: PositionalFile, meta: _Meta, number: int) -> Iterator[int]:
 def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
     page, nodes = _page(file, meta, number, LEAF)
+    end = min(meta.end, file.num_bytes)  # the last pages may never have been written, if no record needs them
     room = len(page)  # nodes that overlap would let a small file stand for any amount of keys
     for record, node in enumerate(nodes, first):
         low, high, flags, key_bytes = NODE.unpack_from(page, node)
@@ -174,7 +174,7 @@ def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Itera
         offset = number * meta.page_bytes + start
         if flags == BIG_VALUE:
             offset = int.from_bytes(page[start:stop], "little") * meta.page_bytes + PAGE.size
-        problem = _problem(flags, stop > len(page) or room < 0, offset + num_bytes > meta.end)
+        problem = _problem(flags, stop > len(page) or room < 0, offset + num_bytes > end)
         if problem:
             raise _corrupt(file, problem, record=record, offset=number * meta.page_bytes + node)
         yield page[node + NODE.size : start], offset, num_bytes
@@ -185,7 +185,7 @@ def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
         return "expected a value, found a named database"
     if beyond_page:
         return "the record goes beyond its page"
-    return "the record's value goes beyond the last page" if beyond_file else None
+    return "the record's value goes beyond the end of the file" if beyond_file else None
 
 
 def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:

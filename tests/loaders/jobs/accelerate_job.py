@@ -12,7 +12,7 @@ from torch.utils.data import RandomSampler
 
 from dlio.images import Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
-from tests.loaders.jobs.reading import DATA, FOLDER, numbers, report
+from tests.loaders.jobs.reading import DATA, FOLDER, leave_torch_group, numbers, report
 
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 dataset = PackedDataset(DATA, transform=Resize(16))
@@ -64,3 +64,4 @@ PartialState().device = torch.device("meta")
 told["device"] = next(iter(ours))[0].device.type
 report(accelerator.process_index, told)
 accelerator.end_training()
+leave_torch_group()

@@ -30,5 +30,6 @@ def leave_torch_group() -> NoReturn:
     """
     import torch.distributed
 
-    torch.distributed.destroy_process_group()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     os._exit(0)
