@@ -12,7 +12,6 @@ from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
 from tests.formats.lmdb_shards import BYTES, caffe_datum, foreign, read, samples, write
 
-
 _LAST_PAGE_AT = 136  # in a meta page (struct MDB_meta of mdb.c)
 
 
