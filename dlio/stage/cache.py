@@ -219,3 +219,9 @@ def _places() -> list[Path]:
 def _with_own(dest: Path) -> list[Path]:
     """Returns `dest` and what users have in its place: this user, or all of them for root."""
     return [dest, *sorted(dest.glob(f"{OWN}*" if os.geteuid() == 0 else own_dest(dest).name))]
+
+
+def places(dest: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Returns the folders that may hold staged copies: `dest` or where `clean` looks, and what users have instead."""
+    named = [Path(dest).absolute()] if dest is not None else _places()
+    return list(dict.fromkeys(folder for place in named for folder in _with_own(place)))

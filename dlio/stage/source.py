@@ -76,7 +76,7 @@ class MountedFolder:
         self._modified: dict[str, int] = {}
 
     def __str__(self) -> str:
-        return str(self.manifest.root)
+        return str(self.manifest.root.absolute())  # it is written into the copy, to be found again from elsewhere
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
