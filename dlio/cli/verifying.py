@@ -152,7 +152,7 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 def _scrub(args: argparse.Namespace) -> int:
-    from dlio.idle import step_back
+    from dlio.stage.idle import step_back
     from dlio.stage.scrub import scrub
 
     step_back()
