@@ -44,7 +44,7 @@ def _new_blake3() -> Hash:
     return blake3.blake3()
 
 
-_ALGORITHMS: dict[str, Callable[[], Hash]] = {"xxh3-128": _new_xxh3, "blake3": _new_blake3}
+ALGORITHMS: dict[str, Callable[[], Hash]] = {"xxh3-128": _new_xxh3, "blake3": _new_blake3}
 
 
 def new_hash(algorithm: str) -> Hash:
@@ -54,9 +54,9 @@ def new_hash(algorithm: str) -> Hash:
         UsageError: the algorithm is unknown.
     """
     try:
-        return _ALGORITHMS[algorithm]()
+        return ALGORITHMS[algorithm]()
     except KeyError:
-        raise UsageError(f"{algorithm!r} is no digest: expected one of {', '.join(_ALGORITHMS)}") from None
+        raise UsageError(f"{algorithm!r} is no digest: expected one of {', '.join(ALGORITHMS)}") from None
 
 
 def digest_bytes(data: bytes, algorithm: str = DEFAULT_DIGEST) -> str:

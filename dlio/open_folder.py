@@ -18,8 +18,8 @@ from dlio import files
 from dlio.errors import StorageError
 
 MAX_BYTES = 16 << 10  # of a lease, a claim or a marker: theirs have some hundred
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_DEPTH = 32  # of what is removed; data sets have a few levels
 
@@ -67,14 +67,14 @@ class OpenFolder:
     @classmethod
     def at(cls, path: Path) -> OpenFolder:
         """Returns the folder at a path that the user named; links in the path are followed."""
-        return cls(path, os.open(path, _FOLDER & ~os.O_NOFOLLOW))
+        return cls(path, os.open(path, FOLDER & ~os.O_NOFOLLOW))
 
     def below(self, *names: str) -> OpenFolder:
         """Returns a folder below this one, one name for each level; a link in its place is an OSError."""
         found = self
         for name in names:
             try:
-                inner = OpenFolder(found.path / name, os.open(name, _FOLDER, dir_fd=found.descriptor))
+                inner = OpenFolder(found.path / name, os.open(name, FOLDER, dir_fd=found.descriptor))
             finally:
                 if found is not self:
                     found.close()
@@ -114,7 +114,7 @@ class OpenFolder:
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """Returns a small file's content and what the system says of it; another kind of entry is an OSError."""
-        descriptor = os.open(name, _FILE, dir_fd=self.descriptor)
+        descriptor = os.open(name, FILE, dir_fd=self.descriptor)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

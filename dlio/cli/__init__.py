@@ -18,7 +18,8 @@ from dlio.executors import ReportedElsewhereError
 #: The modules of this package, and the verbs that each has.
 VERBS = {
     "packing": ("pack", "convert"),
-    "informing": ("info", "verify"),
+    "informing": ("info",),
+    "verifying": ("verify",),
     "adopting": ("index",),
     "staging": ("stage", "plan", "clean"),
 }

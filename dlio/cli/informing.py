@@ -1,4 +1,4 @@
-"""The verbs that look at packed data sets: info tells what they hold, verify whether it is what was packed."""
+"""The verb that tells what a packed data set holds: info."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from dlio.cli.options import add_verb, count, dataset_argument, workers_option
-from dlio.cli.output import complain, describe, print_report, unmistakable
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED
+from dlio.cli.options import add_verb, count, dataset_argument
+from dlio.cli.output import describe, print_report, unmistakable
 from dlio.manifest import Manifest
-from dlio.progress import Progress
 from dlio.sizes import format_size
 
 SHOWN_CLASSES = 20
 
 
 def add_verbs(verbs: Any) -> None:
-    """Adds these verbs to the command line."""
+    """Adds this verb to the command line."""
     tell = add_verb(verbs, info)
     dataset_argument(tell)
     tell.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
     tell.add_argument("--batch-size", type=count, default=256, metavar="N", help="samples of a global batch (256)")
-    check = add_verb(verbs, verify)
-    dataset_argument(check)
-    check.add_argument("--decode", action="store_true", help="decode every image too")
-    workers_option(check)
 
 
 def info(args: argparse.Namespace) -> int:
@@ -68,43 +62,3 @@ def _mixing(args: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
         "at_worst": round(mixing_score(window, args.batch_size, sizes), 4),
     }
     return {"mixing_score": {"shuffle_window": args.shuffle_window, "batch_size": args.batch_size, **scores}}
-
-
-def verify(args: argparse.Namespace) -> int:
-    """Checks every digest and every record of the packed data set DATASET; exits 1 where something is damaged.
-
-    Of a data set staged in parts, what lies on this node is checked.
-    """
-    from dlio.pack.verify import verify as check
-
-    manifest = Manifest.load(args.dataset)
-    checked = manifest.shards_here
-    num_samples = sum(shard.num_samples for shard in checked)
-    with Progress("verify", unit="samples", quiet=args.quiet) as progress:
-        progress.start(num_samples, len(checked))
-        damage = check(
-            manifest,
-            decode=args.decode,
-            workers=args.workers,
-            report=lambda shard: progress.advance(shard.num_samples, shard.num_bytes, 1),
-        )
-    for item in damage:
-        complain(f"damaged: {item}")
-    print_report(
-        args,
-        {
-            "samples": num_samples,
-            "bytes": sum(shard.num_bytes for shard in checked),
-            **_part(manifest),
-            "damaged": [asdict(item) for item in damage] if args.json else len(damage),
-            "path": str(args.dataset),
-        },
-    )
-    return EXIT_SKIPPED if damage else EXIT_DONE
-
-
-def _part(manifest: Manifest) -> dict[str, str]:
-    """Returns what a report says of a data set of which only a part is here."""
-    if manifest.node is None:
-        return {}
-    return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.cli.options import add_verb, count, octal, size
 from dlio.cli.output import print_report, say
+from dlio.cli.terminable import terminable
 from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.progress import Progress
@@ -87,7 +86,7 @@ def stage(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
-    with _terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
+    with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
         staged, summary = run(
             source,
@@ -162,16 +161,6 @@ class _Shown:
     def _go_on(self, done: int) -> None:
         self._progress.advance(done - self._done, done - self._done)
         self._done = done
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Within it SIGTERM, a scheduler's notice, ends the work as Ctrl-C does: another process can go on at once."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _chosen_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> Path:

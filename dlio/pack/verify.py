@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio import files
-from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError
+from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.manifest import Manifest, Shard
 from dlio.pack.inspect import decode_image
@@ -20,7 +20,7 @@ class Damage:
     """Something that is not what was packed.
 
     Attributes:
-        shard: the shard's name.
+        shard: the shard's name, '' where the damage is the manifest's.
         path: the damaged file.
         problem: what was expected and what was found.
         record: the record's number within the shard, from 0; None where the damage is the file's.
@@ -36,7 +36,7 @@ class Damage:
     offset: int | None = None
 
     def __str__(self) -> str:
-        parts = [f"shard {self.shard}", self.path]
+        parts = [f"shard {self.shard}", self.path] if self.shard else [self.path]
         if self.record is not None:
             parts.append(f"record {self.record} {self.key!r}")
         if self.offset is not None:
@@ -93,6 +93,8 @@ def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
     damaged, readable = [], True
     for file in shard.files:
         try:
+            if (root / file.name).is_fifo():
+                raise StorageError(f"{root / file.name} is a pipe, not a file")  # opening it would wait for ever
             files.check_digest(root / file.name, file.digest)
         except DlioError as error:
             damaged.append(Damage(shard.name, str(root / file.name), error.text))

@@ -27,7 +27,7 @@ from dlio.stage.folder import (
     LEASES,
     OWN,
     StagedFolder,
-    is_copy,
+    copy_named,
     is_own,
     marker_of,
     open_cache,
@@ -53,7 +53,7 @@ def copies(dest: Path) -> list[StagedFolder]:
     with files.storage_errors("look at", dest / CACHE):
         try:
             with open_cache(dest) as cache:
-                used = {name: _last_used(cache, name) for name in filter(is_copy, cache.names())}
+                used = {name: _last_used(cache, name) for name in filter(copy_named, cache.names())}
                 found = [(time, name) for name, time in used.items() if time is not None]
         except OSError as error:
             if error.errno not in _ABSENT:
@@ -179,8 +179,7 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
         StorageError: a folder cannot be read, or a lease not be removed.
     """
     removed = []
-    named = [Path(dest).absolute()] if dest is not None else places()
-    for folder in (each for place in named for each in _with_own(place)):
+    for folder in folders_with_copies(dest):
         if not keep:
             _give_back(folder)
         for copy in copies(folder):
@@ -203,7 +202,7 @@ def _give_back(dest: Path) -> None:
 def _renamed(cache: OpenFolder, prefix: str) -> list[tuple[str, str]]:
     """Returns the entries whose removal has begun, each with the name of its copy."""
     found = [(name, name.removeprefix(prefix).partition("-")[2]) for name in cache.names() if name.startswith(prefix)]
-    return [(name, copy) for name, copy in found if is_copy(copy)]
+    return [(name, copy) for name, copy in found if copy_named(copy)]
 
 
 def _sweep(dest: Path) -> None:
@@ -237,3 +236,9 @@ def _with_own(dest: Path) -> list[Path]:
     except OSError:
         names = []
     return [dest, *(dest / name for name in sorted(names))]
+
+
+def folders_with_copies(dest: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Returns the folders that may hold staged copies: DEST, or all of this node, and what users have instead."""
+    named = [Path(dest).absolute()] if dest is not None else places()
+    return list(dict.fromkeys(folder for place in named for folder in _with_own(place)))

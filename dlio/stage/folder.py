@@ -40,7 +40,7 @@ CLAIMS = ".claims"
 LEASES = ".leases"
 OWN = "dlio-u"
 _OWN = re.compile(rf"{OWN}\d+")
-_COPY = re.compile(r"[0-9a-f]{32}(\.\d+of\d+x\d+)?")
+_COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
 CONTROL = ".dlio"
 MARKER = "copy.json"
 
@@ -113,7 +113,7 @@ class StagedFolder:
         try:
             record = json.loads(self.marker.read_bytes())
             return record["copy"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def has_manifest(self) -> bool:
@@ -142,7 +142,8 @@ class StagedFolder:
         aside = self.aside(mine)
         with files.storage_errors("create", self.path):
             marked = self._marked_as()
-            if marked is None and self.path.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
+            strange = not self.marker.exists() and self.path.exists()
+            if strange and any(path.name != CONTROL for path in self.path.iterdir()):
                 raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
             if marked not in (None, self.copy):
                 raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
@@ -180,6 +181,16 @@ class StagedFolder:
         shutil.rmtree(self.unfinished, ignore_errors=True)
         self._give([last, self.marker], names, access)
         files.publish(last, self.path / NAME)
+
+    def access(self) -> Access:
+        """Returns who may read a copy that is there, as its marker and folder tell.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
+        with files.storage_errors("look at", self.path):
+            marker = self.marker.lstat()
+            return Access(0o600 | marker.st_mode & 0o044, marker.st_gid, self.path.lstat().st_mode & 0o044)
 
     def give(self, names: Sequence[str], access: Access) -> None:
         """Gives others the access to a copy that is there; another user's copy stays as it is.
@@ -243,9 +254,9 @@ def marker_of(copy: OpenFolder) -> os.stat_result | None:
         return None
 
 
-def is_copy(name: str) -> bool:
-    """Returns whether dlio gives such names to copies."""
-    return bool(_COPY.fullmatch(name))
+def copy_named(name: str) -> re.Match[str] | None:
+    """Returns the parts of a copy's name: content_id, and of a part node, nodes and copies; None for another name."""
+    return _COPY.fullmatch(name)
 
 
 def is_own(dest: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio.errors import ManifestError, StorageError
 from dlio.filesystems import local_folders
 from dlio.manifest import Manifest
-from dlio.stage.folder import CONTROL, MARKER, StagedFolder, is_copy, open_cache
+from dlio.stage.folder import CONTROL, MARKER, StagedFolder, copy_named, open_cache
 from dlio.stage.lease import take
 from dlio.stage.source import is_url, source_of
 from dlio.stage.trust import is_replaceable, is_safe, own_dest
@@ -59,7 +59,7 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
         for dest in dict.fromkeys((named, own_dest(named), own_dest(named, 0))):
             try:
                 with open_cache(dest) as cache:
-                    names = [name for name in cache.names() if name.startswith(content_id) and is_copy(name)]
+                    names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
             except OSError:
                 continue
             for name in names:
@@ -84,7 +84,7 @@ def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:
 def _check_name(manifest: Manifest) -> None:
     """Raises ManifestError where a staged copy that was named itself holds another data set than its name says."""
     name = manifest.root.absolute().name
-    is_staged = is_copy(name) and (manifest.root / CONTROL / MARKER).exists()
+    is_staged = copy_named(name) and (manifest.root / CONTROL / MARKER).exists()
     if is_staged and not name.startswith(manifest.content_id):
         raise ManifestError(f"{manifest.root} holds another data set, {manifest.content_id}: stage it again")
 

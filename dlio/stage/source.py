@@ -86,7 +86,7 @@ class MountedFolder:
         self._status: dict[str, os.stat_result] = {}
 
     def __str__(self) -> str:
-        return str(self.manifest.root)
+        return str(self.manifest.root.absolute())  # it is written into the copy, to be found again from elsewhere
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""

@@ -1,0 +1,109 @@
+"""Work on a copy with the rights of its owner, and no others: what root does to a user's copy.
+
+A copy's folders, its manifest, and the source that it names are the word of its owner. A process that has become that
+user can do no more with them than the user can: links lead nowhere new, and no secret of root's is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dlio import files
+from dlio.errors import DlioError, StorageError
+
+_NOBODY = 65534
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
+
+
+def as_owner(owner: int, work: Callable[[], Any]) -> Any:
+    """Returns what `work`, called by the user `owner`, returns: a JSON value; to be called before threads are started.
+
+    Root calls it in a process that becomes that user, without root's environment. All others call it here.
+
+    Raises:
+        DlioError: `work` raised it; from another process, a StorageError of the same text.
+        StorageError: the caller is neither the owner nor root, or the process died.
+    """
+    if os.geteuid() == owner:
+        return work()
+    if os.geteuid() != 0:
+        raise StorageError(f"it belongs to the user {owner}: only this user or root can do it")
+    answer = _in_a_child(owner, work)
+    if "error" in answer:
+        raise StorageError(str(answer["error"]))
+    return answer.get("value")
+
+
+def _in_a_child(owner: int, work: Callable[[], Any]) -> dict[str, Any]:
+    for algorithm in files.ALGORITHMS:
+        files.new_hash(algorithm)  # loaded while root's Python can be read
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer(writer, owner, work)
+    os.close(writer)
+    try:
+        with os.fdopen(reader, "rb") as pipe:
+            text = pipe.read()
+    except BaseException:
+        os.kill(child, signal.SIGINT)
+        raise
+    finally:
+        status = os.waitpid(child, 0)[1]
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        code = os.waitstatus_to_exitcode(status)
+        raise StorageError(f"the process that did it for the user {owner} died with the exit code {code}")
+    return answer
+
+
+def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
+    """Does the work in the child and sends its result; does not return."""
+    code = 1
+    try:
+        _become(owner)
+        try:
+            answer = {"value": work()}
+        except DlioError as error:
+            answer = {"error": error.text}
+        except ImportError as error:
+            answer = {"error": f"the user {owner} cannot load root's Python: {error}: install it where all can read it"}
+        with os.fdopen(writer, "w") as pipe:
+            json.dump(answer, pipe)
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(user: int) -> None:
+    """Gives up root's rights for good, and its environment with them."""
+    try:
+        entry = pwd.getpwuid(user)
+        name, group, home = entry.pw_name, entry.pw_gid, entry.pw_dir
+        os.initgroups(name, group)
+    except KeyError:  # no account here any more
+        group, home = _NOBODY, "/"
+        os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    kept = {variable: os.environ[variable] for variable in _KEPT if variable in os.environ}
+    os.environ.clear()
+    os.environ.update(kept, HOME=home)

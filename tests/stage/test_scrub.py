@@ -1,0 +1,271 @@
+"""`verify --staged`: all complete copies of a node are looked through, and nothing makes them look used."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.claim import claimed
+from dlio.errors import ManifestError, StorageError
+from dlio.manifest import NAME, Manifest
+from dlio.stage import at_rest
+from dlio.stage.as_owner import as_owner
+from dlio.stage.at_rest import CopyAtRest, Pace
+from dlio.stage.cache import copies
+from dlio.stage.plan import BLOCK_BYTES
+from dlio.stage.run import run
+from dlio.stage.scrub import Scrubbed, scrub
+
+from .conftest import Forked, assert_staged, damaged_files, folder_of, node, write_dataset
+from .test_repair import flip
+from .test_trust import as_user, open_to_all
+
+pytestmark = pytest.mark.usefixtures("job_7")
+
+
+def three(tmp_path: Path) -> list[Manifest]:
+    """Returns three small data sets."""
+    return [write_dataset(tmp_path / f"source{seed}", [70_000, 0, 5], seed=seed) for seed in range(3)]
+
+
+def states(dest: Path, *, mend: bool = False) -> dict[str, tuple[list[str], list[str], list[str]]]:
+    """Returns what a scrub finds: by the copy's name what is damaged, repaired, and not repaired."""
+    return {
+        Path(found.path).name: (list(found.damaged), list(found.repaired), list(found.not_repaired))
+        for found in scrub(dest, mend=mend)
+    }
+
+
+def test_every_copy_is_checked_and_the_damaged_one_is_mended(tmp_path: Path) -> None:
+    sources = three(tmp_path)
+    staged = [dlio.stage(source, tmp_path / "local") for source in sources]
+    whole: tuple[list[str], list[str], list[str]] = ([], [], [])
+    assert states(tmp_path / "local") == {source.content_id: whole for source in sources}
+    flip(staged[1].root / "shard-00000.bin")
+    (staged[1].root / "shard-00002.bin").unlink()
+    names = ["shard-00000.bin", "shard-00002.bin"]
+    assert states(tmp_path / "local")[sources[1].content_id] == (names, [], names)
+    assert states(tmp_path / "local", mend=True)[sources[1].content_id] == (names, names, [])
+    assert states(tmp_path / "local")[sources[1].content_id] == whole
+    for copy, source in zip(staged, sources, strict=True):
+        assert_staged(copy, source)
+
+
+def test_nothing_makes_a_copy_look_used(tmp_path: Path) -> None:
+    """Neither the times of its files nor the leases change; eviction follows the marker's time and the leases."""
+    staged = [dlio.stage(source, tmp_path / "local") for source in three(tmp_path)]
+    for number, copy in enumerate(reversed(staged)):
+        os.utime(folder_of(copy).marker, (1, 10 + number))
+        os.utime(copy.root / "shard-00000.bin", (1, 2))  # a read would renew the first, being the older
+    flip(staged[0].root / "shard-00002.bin")
+    order = copies(tmp_path / "local")
+    leases = {path: path.stat().st_mtime_ns for path in (tmp_path / "local" / "dlio" / ".leases").rglob("*")}
+    assert [found.is_whole for found in scrub(tmp_path / "local", mend=True)] == [True] * 3
+    assert copies(tmp_path / "local") == order
+    assert [folder.marker.stat().st_mtime for folder in order] == [10, 11, 12]
+    assert [(copy.root / "shard-00000.bin").stat().st_atime for copy in staged] == [1, 1, 1]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "local" / "dlio" / ".leases").rglob("*")} == leases
+
+
+def test_links_below_dest_are_not_followed(dataset: Manifest, tmp_path: Path) -> None:
+    elsewhere = dlio.stage(dataset, tmp_path / "elsewhere")
+    flip(elsewhere.root / "shard-00004.bin")
+    local = tmp_path / "local"
+    (local / "dlio").mkdir(parents=True)
+    (local / "dlio" / dataset.content_id).symlink_to(elsewhere.root)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "dlio").symlink_to(tmp_path / "elsewhere" / "dlio")
+    assert states(local, mend=True) == states(tmp_path / "linked", mend=True) == {}
+    assert damaged_files(elsewhere.root, dataset) == ["shard-00004.bin"]
+
+
+@pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder"])
+def test_a_manifest_that_is_no_file_is_damage_and_waited_for_by_nobody(
+    dataset: Manifest, tmp_path: Path, kind: str
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    path = staged.root / NAME
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(dataset.root / NAME)
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    found = list(scrub(tmp_path / "local"))
+    assert [copy.is_whole for copy in found] == [False]
+    assert NAME in found[0].problem
+    if kind != "folder":  # which no file can replace
+        assert states(tmp_path / "local", mend=True) == {dataset.content_id: ([NAME], [NAME], [])}
+        assert_staged(staged, dataset)
+
+
+def test_what_is_not_complete_is_left_alone_and_what_is_busy_is_said(dataset: Manifest, tmp_path: Path) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    flip(staged.root / "shard-00004.bin")
+    with claimed(folder_of(staged).claims, lambda: False):
+        found = list(scrub(tmp_path / "local", mend=True))
+    assert "by another process" in found[0].problem
+    assert not found[0].is_whole
+    (staged.root / NAME).unlink()
+    assert list(scrub(tmp_path / "local", mend=True)) == []
+
+
+def test_a_source_that_is_gone_is_told_once_and_the_next_copy_is_mended(tmp_path: Path) -> None:
+    sources = three(tmp_path)[:2]
+    for source in sources:
+        flip(dlio.stage(source, tmp_path / "local").root / "shard-00000.bin")
+    sources[0].root.rename(tmp_path / "away")
+    found = {Path(copy.path).name: copy for copy in scrub(tmp_path / "local", mend=True)}
+    assert f"{sources[0].root / NAME} does not exist" in found[sources[0].content_id].problem
+    assert found[sources[1].content_id].is_whole
+
+
+def test_parts_are_copies_too(dataset: Manifest, tmp_path: Path) -> None:
+    staged = run(dataset, tmp_path / "local", strategy="partition", topology=node(0, 2))[0]
+    name = next(file.name for shard in staged.shards_here for file in shard.files if file.num_bytes > 700)
+    flip(staged.root / name)
+    assert states(tmp_path / "local", mend=True) == {staged.root.name: ([name], [name], [])}
+    assert damaged_files(staged.root, dataset) == []
+
+
+def test_where_the_page_cache_cannot_be_passed_by_it_is_used(
+    dataset: Manifest, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("size=50m")
+    staged = dlio.stage(dataset, disk)
+    assert states(disk) == {dataset.content_id: ([], [], [])}
+    flip(staged.root / "shard-00004.bin", -1)
+    assert states(disk)[dataset.content_id][0] == ["shard-00004.bin"]
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_reading_stays_below_the_rate(dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """9 MiB in blocks of 4 at 1 MiB a second: the second waits 4 s, the third 4 s less the 3 that reading took."""
+    staged, clock = dlio.stage(dataset, tmp_path / "local"), Clock()
+    monkeypatch.setattr(at_rest, "time", clock)
+    pace, preadv = Pace(BLOCK_BYTES // 4), os.preadv
+
+    def slow(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        if position == BLOCK_BYTES:
+            clock.now += 3
+        return preadv(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    with CopyAtRest(staged.root) as copy:
+        assert copy.damage(dataset.shards[4].files[0], pace) is None
+    assert clock.slept == [4.0, 1.0]
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    """Runs `dlio verify --staged` in a process of its own, whose priority falls."""
+    script = "import sys\nfrom dlio import cli\nsys.exit(cli.main(['verify', '--staged', *sys.argv[1:]]))"
+    return subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
+
+
+def test_the_command_line(dataset: Manifest, tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    staged = dlio.stage(dataset, local)
+    done = command(local)
+    assert (done.returncode, done.stdout) == (0, f"{staged.root}: 7 files, 21.0 MB, whole\n")
+    flip(staged.root / "shard-00004.bin")
+    done = command(local, "--quiet")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"damaged: {staged.root}/shard-00004.bin: expected the digest" in done.stderr
+    done = command(local, "--repair", "--max-rate", "1G")
+    assert (done.returncode, done.stdout) == (0, f"{staged.root}: 7 files, 21.0 MB, 1 damaged, 1 repaired\n")
+    done = command(local, "--json")
+    assert [Scrubbed(**copy).is_whole for copy in json.loads(done.stdout)["copies"]] == [True]
+    assert command(tmp_path / "nowhere").stdout.startswith("checked nothing")
+    for words in (["--decode"], ["--from", "x"], ["--max-rate", "0"], ["--workers", "2"]):
+        assert command(local, *words).returncode == 2
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks the kernel by the number of its call")
+def test_priority_is_the_lowest() -> None:
+    def child() -> None:
+        from dlio.stage.idle import step_back
+
+        step_back()
+        assert os.nice(0) == 19
+        assert ctypes.CDLL(None).syscall(252, 1, 0) >> 13 == 3  # ioprio_get: the idle class
+
+    assert Forked(child).wait() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+def test_root_scrubs_everybodys_and_a_user_only_his_own(dataset: Manifest, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    dest, name = tmp_path / "tmp", "shard-00004.bin"
+    assert as_user(2001, lambda: dlio.stage(dataset, dest)) == 0
+    assert as_user(2002, lambda: dlio.stage(dataset, dest)) == 0
+    folders = [dest / "dlio" / dataset.content_id, dest / "dlio-u2002" / "dlio" / dataset.content_id]
+    for folder in folders:
+        flip(folder / name)
+
+    def user() -> None:
+        assert [(found.path, found.is_whole) for found in scrub(dest, mend=True)] == [(str(folders[1]), True)]
+
+    assert as_user(2002, user) == 0
+    assert [(found.path, list(found.repaired)) for found in scrub(dest, mend=True)] == [
+        (str(folders[0]), [name]),
+        (str(folders[1]), []),
+    ]
+    assert [(folder / name).stat().st_uid for folder in folders] == [2001, 2002]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+def test_a_hostile_copy_gets_nothing_of_roots(dataset: Manifest, tmp_path: Path) -> None:
+    """Its marker names a source that only root may read."""
+    open_to_all(tmp_path)
+    dest = tmp_path / "tmp"
+    assert as_user(2001, lambda: dlio.stage(dataset, dest)) == 0
+    staged = dest / "dlio" / dataset.content_id
+    (staged / "shard-00004.bin").unlink()
+    dataset.root.chmod(0o700)
+    found = list(scrub(dest, mend=True))
+    assert "Permission denied" in found[0].problem
+    assert not (staged / "shard-00004.bin").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+def test_what_is_done_as_the_owner_has_no_more_than_the_owner_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+    def rights() -> list[object]:
+        return [*os.getresuid(), *os.getresgid(), os.getgroups(), os.environ.get("AWS_SECRET_ACCESS_KEY")]
+
+    assert as_owner(2001, rights) == [2001] * 3 + [65534] * 3 + [[], None]
+    with pytest.raises(StorageError, match="not for you"):
+        as_owner(2001, refuse)
+    with pytest.raises(StorageError, match="died with the exit code 9"):
+        as_owner(2001, lambda: os._exit(9))
+    assert as_owner(0, os.getpid) == os.getpid()
+
+
+def refuse() -> None:
+    raise ManifestError("not for you")
