@@ -1,4 +1,4 @@
-"""The members of an uncompressed zip file, each proven by its checksum when it is read (PKWARE APPNOTE 6.3, 4.3 to 4.5).
+"""The members of an uncompressed zip file, each proven by its checksum when it is read (PKWARE APPNOTE 4.3 to 4.5).
 
     local header, 30 bytes | name | extra | data               each member, anywhere
     entry, 46 bytes | name | extra | comment                   each member: its CRC-32, sizes, where its header is
