@@ -2,7 +2,7 @@
 
 Containers keep a key only in their ecosystem's form, and most keep no checksum of a record. `STEM.samples.npz` keeps
 both exactly, so that damage is found and named, and labels are known without reading images. It is an uncompressed
-`.npz` of numpy with these arrays over the shard's n samples:
+`.npz` of numpy with these arrays over the shard's n samples, each compared with its CRC-32 when it is first read:
 
     key_bytes    uint8    the keys, UTF-8, one after the other
     key_offsets  int64    n + 1 positions in key_bytes
@@ -21,11 +21,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import CorruptRecordError, StorageError
+from dlio.errors import CorruptRecordError
 from dlio.formats.payloads import npy
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
 from dlio.sample_crc import crc32c
+from dlio.stored_zip import read_directory, read_member
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,28 +131,10 @@ class SampleTable:
         self._file = PositionalFile(path)
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
         try:
-            self._members = self._directory()
+            self._members = read_directory(self._file)
         except BaseException:
             self._file.close()
             raise
-
-    def _directory(self) -> dict[str, tuple[int, int]]:
-        """Returns position and size of each member; only stored ones, so that no size can exceed the file's."""
-        try:
-            with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                entries = archive.infolist()
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
-            raise CorruptRecordError(self.path, f"no table of samples: {error}: restore the file") from error
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {self.path}: {error.strerror}") from error
-        members = {}
-        for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise CorruptRecordError(self.path, f"{entry.filename} is compressed, expected it stored as it is")
-            local = self._file.read(entry.header_offset, 30)
-            names_bytes = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-            members[entry.filename.removesuffix(".npy")] = (entry.header_offset + 30 + names_bytes, entry.file_size)
-        return members
 
     @property
     def crcs(self) -> np.ndarray[Any, Any]:
@@ -179,10 +162,10 @@ class SampleTable:
     def _read(self, name: str) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        if name not in self._members:
+        member = f"{name}.npy"
+        if member not in self._members:
             raise CorruptRecordError(self.path, f"the column {name!r} is missing: restore the file")
-        offset, num_bytes = self._members[name]
-        data = self._file.read(offset, num_bytes)
+        data = read_member(self._file, member, self._members[member])
         try:
             found = npy.view(data)
             expected = ((found.size,), np.dtype("uint8")) if name == "key_bytes" else self._expected(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -110,6 +111,10 @@ def _inside(name: object) -> str:
     path = PurePosixPath(str(name))
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(name):
         raise ValueError(f"the file name {name!r} leads outside the data set's folder")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError(f"no file can have the name {name!r}") from None
     return str(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import string
 from bisect import bisect_right
@@ -130,6 +131,8 @@ def _line(**changes):
         _line(file={"name": "a/../../b"}),
         _line(file={"name": ""}),
         _line(file={"name": "a\0b"}),
+        _line(file={"name": "a\ud800b"}),
+        _line(shard="a\udfff"),
         _line(nodes=[-1]),
         _line(skipped=[["only a key"]]),
         {"shard": "a"},
@@ -146,6 +149,15 @@ def test_a_damaged_line_is_named(line, tmp_path):
     with pytest.raises(ManifestError, match="line 3") as raised:
         Manifest.load(tmp_path)
     assert str(path) in str(raised.value)
+
+
+def test_a_file_name_that_is_no_utf8_is_a_file_name(tmp_path):
+    """As Linux has them, and `dlio index` finds them."""
+    path = _manifest().save(tmp_path)
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps(_line(file={"name": os.fsdecode(b"caf\xe9.rec")}))
+    path.write_text("\n".join(lines) + "\n")
+    assert os.fsencode(Manifest.load(tmp_path).shards[1].files[0].name) == b"caf\xe9.rec"
 
 
 @pytest.mark.parametrize(

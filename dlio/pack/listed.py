@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from dlio.files import storage_errors
 from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.labels import LabelColumn
 
+MAX_LINE = 1 << 20  # characters; a path has up to 4096 bytes, 10,000 labels take some 100 KB
 _MOST_KNOWN = 1 << 16  # labels of classes are fewer, measurements are hardly ever equal
 
 
@@ -81,17 +85,41 @@ class Listed:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a list in UTF-8, without their ends; only a newline ends a line.
+    """Yields the lines of a list, without their ends; only a newline ends a line.
+
+    Raises:
+        SourceError: it is empty, or as `raw_lines`.
+        StorageError: it cannot be read.
+    """
+    line = None
+    for line in raw_lines(path, newline="\n"):
+        yield line.removesuffix("\n").removesuffix("\r")
+    if line is None:
+        raise SourceError(f"{path} is empty: expected a line for each image")
+
+
+def raw_lines(path: Path, newline: str) -> Iterator[str]:
+    """Yields the lines of a list in UTF-8, with their ends, which are what `open` takes `newline` for.
 
     Bytes that are no UTF-8 become surrogates, so that the names that hold them are refused one by one.
 
     Raises:
-        SourceError: it is empty.
+        SourceError: it is no regular file, or a line is too long.
         StorageError: it cannot be read.
     """
-    line = None
-    with storage_errors("read", path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
-        for line in file:
-            yield line.removesuffix("\n").removesuffix("\r")
-    if line is None:
-        raise SourceError(f"{path} is empty: expected a line for each image")
+    with (
+        storage_errors("read", path),
+        open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline, opener=_open_regular) as file,
+    ):
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE + 1), ""), start=1):
+            if len(line) > MAX_LINE:
+                raise SourceError(f"{path}, line {number}: more than {MAX_LINE:,} characters: it is no list of images")
+            yield line
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SourceError(f"{path} is no regular file: give a list that is one")
+    return descriptor

@@ -115,17 +115,22 @@ def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
     try:
         for index in range(len(reader)):
             yield from _damage(reader, index, check.decode)
+    except CorruptRecordError as error:
+        yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
     finally:
         reader.close()
 
 
 def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
+    """Yields what is wrong with a record; raises CorruptRecordError where that is the table of all."""
     path, offset = reader.locate(index)
     try:
         sample = reader.read(index)
         if decode:
             _decode(sample)
     except DlioError as error:
+        if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
+            raise
         problem = error.problem if isinstance(error, CorruptRecordError) else error.text
         yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
 

@@ -45,6 +45,17 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
             container.Reader(cut, BYTES)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("page_bytes", [0, 1, 100, 2 * PAGE, 2**32 - 1])
+def test_a_page_size_that_the_other_meta_page_does_not_tell_is_refused(tmp_path, number, page_bytes):
+    """A page of 0 bytes has no head to look at."""
+    data = bytearray((write(tmp_path / "a", samples(3)) / "data.mdb").read_bytes())
+    struct.pack_into("<I", data, number * PAGE + 16 + 24, page_bytes)
+    (tmp_path / "b").write_bytes(data)
+    with pytest.raises(CorruptRecordError, match=r"b, offset \d+: .*page"):
+        container.Reader(tmp_path / "b", BYTES)
+
+
 def tree_pages(data: bytes) -> list[int]:
     heads = [(page, *struct.unpack_from("<QHH", data, page * PAGE)) for page in range(len(data) // PAGE)]
     return [page for page, number, _, flags in heads if number == page and flags in (1, 2, 8)]

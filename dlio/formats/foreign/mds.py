@@ -21,6 +21,7 @@ read. Shards have no checksums and no keys.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ SUFFIX = ".mds"
 _BYTES = frozenset(["bytes", "jpeg", "png"])
 _TEXT = frozenset(["str", "json"])
 _DIGITS = {"str_int": "int64", "str_float": "float64"}
+_SHAPE = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 _TYPE_CODES = {
     8: "uint8",
     9: "int8",
@@ -78,7 +80,7 @@ class Column:
             return Field("int64" if kind == "int" else kind)
         if kind in _DIGITS:
             return Field(_DIGITS[kind])
-        if kind == "ndarray" and dtype in NUMBER_TYPES and shape:
+        if kind == "ndarray" and dtype in NUMBER_TYPES and _SHAPE.fullmatch(shape):
             return Field(dtype, tuple(map(int, shape.split(","))))
         return None
 
@@ -107,8 +109,10 @@ class Column:
         try:
             if not dtype:
                 dtype, data = _TYPE_CODES[data[0]], data[1:]
-            if fixed:
-                return _numbers(data, dtype, list(map(int, fixed.split(","))))
+            if (field := self.field) is not None:
+                return _numbers(data, dtype, list(field.fixed_shape))
+            if dtype not in NUMBER_TYPES or fixed:
+                raise ValueError(f"the column {self.name!r} is encoded as {self.encoding!r}, which dlio does not read")
             dims, size = data[0] >> 2, 1 << (data[0] & 3)
             starts = range(1, 1 + dims * size, size)
             shape = [int.from_bytes(data[start : start + size], "little") for start in starts]
@@ -121,10 +125,9 @@ def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
     import numpy as np
 
     try:
-        little = np.dtype(dtype).newbyteorder("<")
-    except TypeError:
-        raise ValueError(f"{dtype!r} is no type of numbers") from None
-    return np.frombuffer(data, dtype=little).astype(dtype).reshape(shape)
+        return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
+    except OverflowError as error:  # a dimension of more than 63 bits
+        raise ValueError(f"{len(data)} bytes are no array of the shape {shape}: {error}") from None
 
 
 def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
@@ -158,10 +161,19 @@ def read_columns(file: PositionalFile) -> list[Column]:
         if config["version"] != 2 or config["format"] != "mds":
             raise ValueError(f"of the format {config['format']!r}, version {config['version']!r}")
         lists = (config["column_names"], config["column_encodings"], config["column_sizes"])
-        return [Column(str(n), str(e), s if s is None else int(s)) for n, e, s in zip(*lists, strict=True)]
+        columns = [Column(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
+        if len({column.name for column in columns}) != len(columns):
+            raise ValueError("two columns of one name")
+        return columns
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"its configuration is none of MDS, version 2 ({error!r}): restore the file"
         raise CorruptRecordError(file.path, problem, offset=begin) from error
+
+
+def _size(value: object) -> int | None:
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"a column of {value!r} bytes")
 
 
 class Reader:

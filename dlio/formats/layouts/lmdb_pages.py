@@ -121,6 +121,9 @@ def _meta_in_force(file: PositionalFile) -> _Meta:
     if first.page_bytes not in _PAGE_BYTES:
         raise _corrupt(file, f"a page size of {first.page_bytes} bytes is none of LMDB's", offset=0)
     second = _meta(file, 1, first.page_bytes)
+    if second.page_bytes != first.page_bytes:
+        problem = f"its meta pages tell page sizes of {first.page_bytes} and {second.page_bytes} bytes"
+        raise _corrupt(file, problem, offset=first.page_bytes)
     meta = max(first, second, key=lambda meta: meta.transaction)
     # transaction n writes page n mod 2, so the two numbers are neighbours, or both 0 in a new file
     if abs(first.transaction - second.transaction) > 1 or meta is not (first, second)[meta.transaction & 1]:

@@ -1,11 +1,13 @@
 """HDF5 files with datasets of equal length at the root: arrays, or images as variable-length uint8, and labels.
 
-Datasets of another length, and groups, are no fields; the longest common length is that of the images.
+There are as many records as images, else labels, else as most datasets have rows. Labels of another number are an
+error; other datasets, and groups, are left out, and named in the log. Links are refused, and never followed.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -16,9 +18,10 @@ from dlio.errors import SchemaError
 from dlio.formats.hdf5 import KEY
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.layouts.hdf5_rows import h5py, reading
-from dlio.pack.adopt._infer import begins_with, legal_schema, no_key
+from dlio.pack.adopt._infer import ADVICE, begins_with, legal_schema, no_key
 from dlio.sample import NUMBER_TYPES, Field, Sample, Schema
 
+log = logging.getLogger(__name__)
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -37,16 +40,38 @@ def infer(records: Path) -> Schema:
 
 
 def _fields(path: Path, library: Any) -> dict[str, Field]:
-    datasets = {name: value for name, value in library.items() if hasattr(value, "shape") and value.shape}
+    datasets = _datasets(path, library)
+    names = {name: held for name, held in field_names(list(datasets)).items() if name != KEY}
+    anchor = next((name for field in ("image", "label") for name in names if names[name] == field), None)
+    lengths = Counter(len(datasets[name]) for name in names)
+    length = len(datasets[anchor]) if anchor else max(lengths, key=lengths.__getitem__, default=0)
+    fields = {}
+    for name, held in names.items():
+        num_rows = len(datasets[name])
+        if num_rows == length:
+            fields[held] = _field(path, name, datasets[name], held)
+        elif held == "label":
+            raise SchemaError(f"{path}: {name!r} has {num_rows} rows, {anchor!r} has {length}: mend it, or {ADVICE}")
+        else:
+            log.warning("%s: %r is left out: it has %d rows, not %d", path, name, num_rows, length)
+    return fields
+
+
+def _datasets(path: Path, library: Any) -> dict[str, Any]:
+    """Returns the datasets of rows at the root; follows no link, and says which other things are left out."""
+    h5 = h5py()
+    datasets = {}
+    for name in library:
+        if not isinstance(library.get(name, getlink=True), h5.HardLink):
+            raise SchemaError(f"{path}: {name!r} is a link, its data are elsewhere: copy them here, or {ADVICE}")
+        found = library[name]
+        if isinstance(found, h5.Dataset) and found.shape:
+            datasets[name] = found
+        else:
+            log.warning("%s: %r is left out: it is no dataset of rows", path, name)
     if not datasets:
         raise SchemaError(f"{path} has no datasets at its root, only {sorted(library)}: move them there")
-    names = {name: held for name, held in field_names(list(datasets)).items() if name != KEY}
-    lengths = Counter(len(datasets[name]) for name in names)
-    images = next((name for name, held in names.items() if held == "image"), None)
-    length = len(datasets[images]) if images else lengths.most_common(1)[0][0]
-    return {
-        held: _field(path, name, datasets[name], held) for name, held in names.items() if len(datasets[name]) == length
-    }
+    return datasets
 
 
 def _field(path: Path, name: str, dataset: Any, held: str) -> Field:

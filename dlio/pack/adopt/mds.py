@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
+from dlio.files import storage_errors
 from dlio.formats.foreign.mds import read_columns, read_offsets
 from dlio.formats.layouts.aliases import field_names
 from dlio.pack.adopt._infer import legal_schema, no_key
@@ -23,12 +24,15 @@ def listed(root: Path) -> list[str] | None:
     Raises:
         SourceError: one is not there, or kept compressed only.
         CorruptRecordError: the index is none.
+        StorageError: it cannot be read.
     """
     path = root / INDEX
     if not path.is_file():
         return None
+    with storage_errors("read", path):
+        text = path.read_bytes()
     try:
-        names = [str(shard["raw_data"]["basename"]) for shard in json.loads(path.read_bytes())["shards"]]
+        names = [str(shard["raw_data"]["basename"]) for shard in json.loads(text)["shards"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptRecordError(path, f"it is no index of MDS ({error!r}): restore it") from error
     for name in names:

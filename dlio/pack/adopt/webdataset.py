@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from dlio.errors import CorruptRecordError, SchemaError
+from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
 from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
 from dlio.formats.payloads import npy
@@ -45,8 +45,13 @@ def infer(records: Path) -> Schema:
         samples = []
         num_bytes = 0
         for number in range(min(len(layout), MAX_RECORDS)):
-            samples.append(_fields(records, file, layout, number))
             begin, end = layout.extent(number)
+            try:
+                samples.append(_fields(records, file, layout, number))
+            except DataError:
+                raise
+            except ValueError as error:
+                raise CorruptRecordError(records, str(error), record=number, offset=begin) from error
             num_bytes += end - begin
             if num_bytes >= MAX_BYTES:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
         StorageError: it cannot be read.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
+            raise SourceError(f"{path} is no regular file: give an archive that is one")
         is_zip = path.suffix.lower() == ".zip"
         found = _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
         for member in found:

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.errors import SourceError, StorageError
+from dlio.errors import SourceError
 from dlio.pack.image_files import image_file_listing, image_file_reader
 from dlio.pack.keys import printable
-from dlio.pack.listed import Listed, read_lines
+from dlio.pack.listed import Listed, raw_lines, read_lines
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import CHEST_TABLES
 from dlio.sample import Sample
@@ -67,7 +67,7 @@ class ChestXray14:
         import numpy as np
 
         findings, twice = self._findings()
-        is_split = self.path.is_file() and self.path.suffix.lower() != ".csv"
+        is_split = not self.path.is_dir() and self.path.suffix.lower() != ".csv"
         listed = Listed(self.path, refused=[] if is_split else twice)
         folders = self._folders()
         for number, name in enumerate(read_lines(self.path) if is_split else findings, start=1):
@@ -92,18 +92,15 @@ class ChestXray14:
         if table is None:
             raise SourceError(f"{self.root} has no {' or '.join(CHEST_TABLES)}: give the data set's folder by --root")
         try:
-            with table.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-                rows = csv.DictReader(file)
-                found: dict[str, list[int] | str] = {}
-                twice: list[tuple[str, str]] = []
-                for row in rows:
-                    name, place = row["Image Index"] or "", f"{table}, line {rows.line_num}"
-                    if name in found:
-                        twice.append((printable(name), f"{place}: {name!r} is listed twice"))
-                    else:
-                        found[name] = _numbers(row["Finding Labels"], place) if name else f"{place} names no image"
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {table}: {error.strerror}") from error
+            rows = csv.DictReader(raw_lines(table, newline=""))
+            found: dict[str, list[int] | str] = {}
+            twice: list[tuple[str, str]] = []
+            for row in rows:
+                name, place = row["Image Index"] or "", f"{table}, line {rows.line_num}"
+                if name in found:
+                    twice.append((printable(name), f"{place}: {name!r} is listed twice"))
+                else:
+                    found[name] = _numbers(row["Finding Labels"], place) if name else f"{place} names no image"
         except (KeyError, csv.Error) as error:
             raise SourceError(f"{table} is no table with the columns Image Index and Finding Labels: {error}") from None
         if not found:

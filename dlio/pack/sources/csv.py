@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
-from dlio.files import storage_errors
 from dlio.pack.image_files import image_file_listing, image_file_reader, path_below
 from dlio.pack.keys import printable
 from dlio.pack.labels import stack
-from dlio.pack.listed import Listed
+from dlio.pack.listed import Listed, raw_lines
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
 
@@ -99,15 +98,11 @@ class CsvFile:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yields header and rows, each with the number of its line; what is no UTF-8 becomes surrogates."""
-        with (
-            storage_errors("read", self.path),
-            self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
-        ):
-            reader = csv.reader(file)
-            try:
-                yield from ((reader.line_num, row) for row in reader if row)
-            except csv.Error as error:
-                raise SourceError(f"{self.path}, line {reader.line_num}: it is no CSV file: {error}") from error
+        reader = csv.reader(raw_lines(self.path, newline=""))
+        try:
+            yield from ((reader.line_num, row) for row in reader if row)
+        except csv.Error as error:
+            raise SourceError(f"{self.path}, line {reader.line_num}: it is no CSV file: {error}") from error
 
     def _empty(self) -> SourceError:
         return SourceError(f"{self.path} has no rows: expected a header and a line for each image")

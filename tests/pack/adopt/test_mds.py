@@ -103,6 +103,34 @@ class TestMDS:
         with pytest.raises(SchemaError, match="the column 'x' is encoded as 'pkl', which dlio does not read"):
             index(tmp_path, format="mds")
 
+    @pytest.mark.parametrize("size", [float("inf"), float("nan"), 1e400, -8, 1.5, "8", True, [8]])
+    def test_columns_of_no_size_are_refused(self, tmp_path, size):
+        write_mds(tmp_path / "shard.00000.mds", {"x": ("int", size)}, [[struct.pack("<q", 1)]])
+        with pytest.raises(CorruptRecordError, match=r"shard\.00000\.mds.*none of MDS"):
+            index(tmp_path, format="mds")
+
+    @pytest.mark.parametrize(
+        "shape", ["x", "-4", "2,", "2;2", "1_0", "\u0664", "2,-1", "9" * 30, " 2", "", "\ud800", ":", "2:2"]
+    )
+    def test_arrays_of_no_shape_are_refused(self, tmp_path, shape):
+        write_mds(tmp_path / "shard.00000.mds", {"x": (f"ndarray:uint8:{shape}", 4)}, [[bytes(4)]])
+        with pytest.raises(SchemaError, match="the column 'x' is encoded as 'ndarray:uint8:"):
+            index(tmp_path, format="mds")
+        with pytest.raises(CorruptRecordError, match=r"shard\.00000\.mds, record 0"):
+            index(tmp_path, format="mds", schema=Schema.of({"x": "uint8[4]"}), workers=1)
+
+    @pytest.mark.parametrize("dtype", ["object", "S4", "M8[s]", "i4,i4", "(2,)u2", "uint08", "float128", "\ud800"])
+    def test_arrays_of_no_plain_numbers_are_refused(self, tmp_path, dtype):
+        write_mds(tmp_path / "shard.00000.mds", {"x": (f"ndarray:{dtype}:4", 64)}, [[bytes(64)]])
+        with pytest.raises(CorruptRecordError, match=r"shard\.00000\.mds, record 0"):
+            index(tmp_path, format="mds", schema=Schema.of({"x": "uint8[4]"}), workers=1)
+
+    @pytest.mark.parametrize("dims", [b"\x07" + b"\xff" * 8, b"\xff" * 40, b"\x04", b""])
+    def test_arrays_whose_own_shape_is_damaged_are_named(self, tmp_path, dims):
+        write_mds(tmp_path / "shard.00000.mds", {"x": ("ndarray:uint8", None)}, [[dims + bytes(4)]])
+        with pytest.raises(CorruptRecordError, match=r"shard\.00000\.mds, record 0"):
+            index(tmp_path, format="mds", schema=Schema.of({"x": "uint8[?]"}), workers=1)
+
     def test_arrays_that_tell_their_own_shape(self, tmp_path):
         array = np.arange(6, dtype="<u2").reshape(2, 3)
         static = bytes([2 << 2, 2, 3]) + array.tobytes()

@@ -79,3 +79,37 @@ class TestWebDataset:
             writer.write({"__key__": "k", "jpg": JPEGS[0], "png": image(1)})
         _, found = adopt(tmp_path, "webdataset")
         assert found == [("k", {"jpg": JPEGS[0], "png": image(1)})]
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (b"<f8", b"<f7"),
+            (b"<f8", b"<q8"),
+            (b"<f8", b"|O8"),
+            (b"\x93NUMPY", b"\x93NUMPX"),
+            (b"\x93NUMPY\1", b"\x93NUMPY\3"),
+            (b"(4,)", b"(5,)"),
+            (b"(4,)", b"(-4)"),
+            (b"'shape'", b"'shapE'"),
+        ],
+    )
+    def test_an_array_with_a_damaged_header_is_named_while_the_schema_is_found(self, tmp_path, old, new):
+        with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
+            writer.write({"__key__": "0", "jpg": JPEGS[0], "npy": np.zeros(4)})
+        tar = (tmp_path / "a.tar").read_bytes()
+        assert tar.count(old) == 1
+        (tmp_path / "a.tar").write_bytes(tar.replace(old, new))
+        with pytest.raises(CorruptRecordError, match=r"a\.tar, record 0, offset \d+: .*\.npy"):
+            index(tmp_path, format="webdataset")
+
+    @pytest.mark.parametrize(
+        "words",
+        ["jpg 511 9 0.jpg", "jpg 512 -1 0.jpg", "jpg 512 999999 0.jpg", "jpg 1024 9 0.jpg", "jpg x 9 0.jpg", "jpg 512"]
+        + [f"jpg {number} 9 0.jpg" for number in ("9" * 19, "9" * 5000, "1e3", "0")],
+    )
+    def test_an_index_that_does_not_fit_is_named(self, tmp_path, words):
+        with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
+            writer.write({"__key__": "0", "jpg": JPEGS[0], "cls": 1})
+        (tmp_path / "a.idx").write_text(f"v1.2 1\n{words}\n")
+        with pytest.raises(CorruptRecordError, match=r"a\.(idx|tar)"):
+            index(tmp_path, format="webdataset")
