@@ -28,9 +28,9 @@ MAY_IMPORT = {
     "cli": BASE
     | {"formats", "manifest", "sample", "pack", "stage", "loaders", "executors", "progress", "topology"}
     | {"__version__"},
-    "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "owner"},
+    "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner"},
     "sources": {"pack"},
-    "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "owner"},
+    "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "open_folder", "owner"},
     "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage"},
     "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
@@ -46,8 +46,9 @@ MAY_IMPORT = {
     "formats": BASE | {"positional", "sample"},
     "manifest": BASE | {"files", "sample", "shard_entry"},
     "shard_entry": set(),
-    "claim": BASE | {"claim_file"},
-    "claim_file": BASE | {"files", "owner"},
+    "claim": BASE | {"claim_file", "open_folder"},
+    "claim_file": BASE | {"files", "open_folder", "owner"},
+    "open_folder": BASE | {"files"},
     "owner": BASE,
     "executors": BASE | {"cores"},
     "filesystems": BASE | {"files"},

@@ -15,6 +15,7 @@ import pytest
 import dlio
 from dlio.errors import StorageError
 from dlio.manifest import NAME, File, Manifest
+from dlio.stage.access import PRIVATE
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.source import MountedFolder
 
@@ -94,7 +95,7 @@ def test_power_lost_between_a_file_s_folder_and_its_first_byte(disk: Disk, datas
         path.touch()
         disk.cut_power()
 
-    target = Copying(disk.mounted / "aside", disk.mounted, create_and_cut)
+    target = Copying(disk.mounted / "aside", disk.mounted, lambda _: PRIVATE, create_and_cut)
     with pytest.raises(StorageError, match=r"Input/output error|Read-only file system"):
         copy_files(MountedFolder(dataset), target, dataset.shards[2].files, Tally())
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from dlio.manifest import NAME, Manifest
+from dlio.stage.folder import StagedFolder
+from dlio.stage.lease import leases
 
 from .conftest import assert_staged
 
@@ -58,7 +60,7 @@ def test_pbs(dataset: Manifest, site: Path, tmp_path: Path) -> None:
     request(tmp_path / "home", dataset, tmp_path / "local")
     run_hook(tmp_path / "home", site / "pbs-prologue", "12.pbs", "root", "root")
     assert_staged(wait_for_manifest(dataset, tmp_path / "local"), dataset)
-    assert (tmp_path / "local" / "dlio" / ".leases" / dataset.content_id / "12.pbs").exists()
+    assert [lease.job for lease in leases(StagedFolder(tmp_path / "local", dataset.content_id))] == ["12.pbs"]
 
 
 def test_flux(dataset: Manifest, site: Path, tmp_path: Path) -> None:

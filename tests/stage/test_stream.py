@@ -9,6 +9,7 @@ import pytest
 from dlio.files import digest_file
 from dlio.manifest import File
 from dlio.stage import new_file
+from dlio.stage.access import PRIVATE
 from dlio.stage.copy import Tally
 from dlio.stage.folder import StagedFolder
 from dlio.stage.new_file import page_buffer
@@ -27,7 +28,9 @@ def test_files_with_holes_are_brought_to_the_disk_on_the_way(tmp_path: Path, mon
     synced: list[int] = []
     monkeypatch.setattr(new_file, "_SYNC_BYTES", MiB)
     monkeypatch.setattr(new_file.os, "fdatasync", synced.append)
-    sink = Sink([file], Place(folder, frozenset([file]), tmp_path / "aside"), Tally(), page_buffer())
+    sink = Sink(
+        [file], Place(folder, frozenset([file]), tmp_path / "aside", {file.name: PRIVATE}), Tally(), page_buffer()
+    )
     for block in blocks:
         sink.write(memoryview(block))
     assert len(synced) == 3
