@@ -17,6 +17,7 @@ from dlio.claim import forget, is_in_progress
 from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
 from dlio.manifest import NAME
+from dlio.stage import lease
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import drop, job_name, leases, take
 from dlio.stage.source import is_url, source_of
@@ -159,6 +160,8 @@ def _sweep(dest: Path) -> None:
     for leftover in cache.glob(f"{_REMOVED}*"):
         if leftover.lstat().st_uid == os.geteuid():
             _discard(StagedFolder(dest, leftover.name))
+    for leased in cache.glob(".leases/[!.]*"):
+        lease.forget(StagedFolder(dest, leased.name))
     below = (folder for pattern in (".claims/*/*", ".claims/*", ".leases/*") for folder in cache.glob(pattern))
     own = [dest] if dest.name.startswith(OWN) else []
     for folder in (*below, cache / ".claims", cache / ".leases", cache, *own):

@@ -15,6 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -118,3 +119,13 @@ def drop(folder: StagedFolder, job: str) -> None:
         if lease.job == job and (job or lease.holder == session):
             with files.storage_errors("end the lease", path):
                 path.unlink(missing_ok=True)
+
+
+def forget(folder: StagedFolder) -> None:
+    """Removes the leases on a copy that are over, and what their takers left unfinished, as far as this user may."""
+    for path in folder.leases.glob("*"):
+        lease = _read(path)
+        is_left = lease is not None and (lease.holder.is_alive() is False if path.name[0] == "." else lease.is_over())
+        if is_left:
+            with suppress(OSError):  # another user's, or gone
+                path.unlink()
