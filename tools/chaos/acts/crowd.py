@@ -1,0 +1,37 @@
+"""A hundred or more stages and cleans at once on one DEST, some of them killed: who succeeds has what it wanted."""
+
+from __future__ import annotations
+
+import time
+
+from tools.chaos import oracle
+from tools.chaos.process import Process
+from tools.chaos.scene import Scene
+
+NEEDS: tuple[str, ...] = ()
+
+
+def play(scene: Scene) -> None:
+    """Starts all of them within a few seconds, each as a job of its own."""
+    sources = [scene.source("tfrecord"), scene.source("recordio")]
+    cleans, stages = [], []
+    for number in range(scene.choose.randint(60, 250)):
+        if scene.choose.random() < 0.4:
+            cleans.append(scene.clean(job=f"clean-{number}"))
+        else:
+            source = scene.choose.choice(sources)
+            stages.append((scene.stage(source, job=f"stage-{number}"), source))
+        time.sleep(scene.choose.choice((0.0, 0.0, 0.01)))
+        _kill(scene)
+    scene.wait(*cleans, *(process for process, _ in stages))
+    for process, source in stages:
+        scene.staged(process, source)
+    for source in sources:
+        oracle.check_copies(scene.dest, source)
+
+
+def _kill(scene: Scene) -> None:
+    """Now and then ends one by chance, started early or late."""
+    if scene.choose.random() < 0.15:
+        victim: Process = scene.choose.choice(scene.processes)
+        victim.strike(scene.choose, 0.01)
