@@ -73,7 +73,8 @@ def copies(dest: Path, manifest: Manifest) -> Iterator[Path]:
 def check_copies(dest: Path, manifest: Manifest, distrusted: Iterable[int] = ()) -> None:
     """Raises Violation where a file of a copy is wrong under its final name; users may spoil their own copies."""
     for copy in copies(dest, manifest):
-        if copy.lstat().st_uid not in distrusted and copy.parent.lstat().st_uid not in distrusted:
+        way = (copy, copy.parent, copy.parent.parent)
+        if not {path.lstat().st_uid for path in way} & set(distrusted):
             check_names(copy, manifest)
 
 

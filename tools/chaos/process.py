@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import dlio.cli
 from tools.chaos.violation import Violation
 
+Command = Sequence[str] | Callable[[], object]
 DLIO = [sys.executable, "-m", "dlio"]
 _LEFT_OUT = ("dlio.__main__", "dlio.loaders", "dlio.executors.")  # frameworks start threads, which do not survive a fork
 _POLL_SECONDS = 0.005
@@ -29,14 +30,16 @@ class Process:
     """A started command; `code` is its exit code once it has ended, or minus the signal that ended it.
 
     Args:
-        words: the command; one that begins with "dlio" runs in a fork of this process, which saves its start.
+        words: the command, or a function; one that begins with "dlio" runs in a fork of this process, which saves its
+            start.
         log: the file that takes both its outputs.
         user: who runs it.
         environ: its whole environment.
     """
 
-    def __init__(self, words: Sequence[str], log: Path, user: int, environ: Mapping[str, str]) -> None:
-        self.words, self.log, self.user = list(words), log, user
+    def __init__(self, words: Command, log: Path, user: int, environ: Mapping[str, str]) -> None:
+        self.name = getattr(words, "func", words).__name__ if callable(words) else " ".join(words)
+        self.log, self.user = log, user
         self.sent: set[int] = set()
         self.code: int | None = None
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -47,7 +50,7 @@ class Process:
         os.close(descriptor)
 
     def __str__(self) -> str:
-        return f"process {self.pid} (user {self.user}): {' '.join(self.words)}"
+        return f"process {self.pid} (user {self.user}): {self.name}"
 
     def has_ended(self) -> bool:
         """Returns whether it has ended, and knows its exit code from then on."""
@@ -121,7 +124,7 @@ def members(sessions: Sequence[int]) -> list[int]:
     return found
 
 
-def _become(words: Sequence[str], descriptor: int, user: int, environ: Mapping[str, str]) -> None:
+def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, str]) -> None:
     """Turns this forked process into the command; does not return."""
     code = 70  # as sysexits.h has it: our own fault
     try:
@@ -137,9 +140,7 @@ def _become(words: Sequence[str], descriptor: int, user: int, environ: Mapping[s
             os.setuid(user)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if words[0] != "dlio":
-            os.execvpe(words[0], list(words), dict(environ))
-        code = _run(words)
+        code = _run(words, environ)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -154,9 +155,14 @@ def load_dlio() -> None:
                 importlib.import_module(module.name)
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Command, environ: Mapping[str, str]) -> int:
     faulthandler.enable(sys.__stderr__)
     try:
+        if callable(words):
+            words()
+            return 0
+        if words[0] != "dlio":
+            os.execvpe(words[0], list(words), dict(environ))
         return dlio.cli.main(list(words[1:]))
     except SystemExit as left:
         return int(left.code or 0)

@@ -12,7 +12,7 @@ from dlio.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.linux import unmount_below
 from tools.chaos.patience import until
-from tools.chaos.process import DLIO, Process, members
+from tools.chaos.process import DLIO, Command, Process, members
 from tools.chaos.violation import Violation
 from tools.chaos.world import World
 
@@ -73,8 +73,8 @@ class Scene:
         self.processes.append(self.serve(words, user, **environ))
         return self.processes[-1]
 
-    def serve(self, words: Sequence[str], user: int = 0, **environ: str) -> Process:
-        """Returns the process of a command that runs until the scene is over."""
+    def serve(self, words: Command, user: int = 0, **environ: str) -> Process:
+        """Returns the process of a command or function that is no part of dlio; it ends with the scene."""
         log = self.folder / f"{len(self._started)}.log"
         self._started.append(Process(words, log, user, self.world.environ() | environ))
         return self._started[-1]
