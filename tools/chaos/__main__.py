@@ -84,10 +84,12 @@ def play(world: World, name: str, act: ModuleType, seed: int) -> str:
         scene.finish()
     except Violation as violation:
         outcome = "VIOLATED"
-        print(f"VIOLATION in {name}: {violation}\n  again: python -m tools.chaos --only {name} --seed {seed} --seconds 0")
+        print(f"VIOLATION in {name}: {violation}")
+        print(f"  again: python -m tools.chaos --only {name} --seed {seed} --seconds 0")
     finally:
         scene.close()
-    print(f"{outcome:8} {name} seed {seed}: {len(scene.processes)} processes, {time.monotonic() - started:.1f} s", flush=True)
+    seconds = time.monotonic() - started
+    print(f"{outcome:8} {name} seed {seed}: {len(scene.processes)} processes, {seconds:.1f} s", flush=True)
     return outcome
 
 

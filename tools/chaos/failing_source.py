@@ -1,6 +1,6 @@
 """A FUSE view of a folder whose reads are slow, and fail as long as a file FAULT holds a chance between 0 and 1.
 
-    python -m tools.chaos.failing_source FOLDER MOUNT FAULT SEED LATENCY_MS MB_PER_SECOND
+python -m tools.chaos.failing_source FOLDER MOUNT FAULT SEED LATENCY_MS MB_PER_SECOND
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 _CLONE_NEWNS = 0x00020000
 
@@ -27,6 +29,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nft": lambda: _can("unshare", "-n", "nft", "add", "table", "inet", "chaos"),
     "FUSE (mfusepy, fuse3)": lambda: Path("/dev/fuse").exists() and importlib.util.find_spec("mfusepy") is not None,
     "libfaketime": FAKETIME.exists,
+    "mpiexec (mpich, mpi4py)": lambda: MPIEXEC.exists() and importlib.util.find_spec("mpi4py") is not None,
     "torch": lambda: importlib.util.find_spec("torch") is not None,
 }
 

@@ -1,4 +1,4 @@
-"""Nodes that are namespaces: each with a host name and a network of its own, joined by a bridge, shaped and cut at will."""
+"""Nodes that are namespaces, each with a host name and a network of its own, joined by a bridge that is cut at will."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Network:
 
     def environ(self, number: int) -> dict[str, str]:
         """Returns the variables by which the processes of a job, one on each node, know each other."""
-        numbers = {"RANK": number, "WORLD_SIZE": self.size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
-        return {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": _PORT} | {name: str(value) for name, value in numbers.items()}
+        place = {"RANK": str(number), "WORLD_SIZE": str(self.size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        return {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": _PORT} | place
 
     def lose(self, number: int, percent: int) -> None:
         """Has a node lose so many of a hundred packets that come to it, by chance."""

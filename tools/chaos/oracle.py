@@ -1,9 +1,8 @@
-"""What must hold, whatever happens: no wrong byte under a final name, nothing lost, nothing deleted that is not dlio's."""
+"""What must hold: no wrong byte under a final name, nothing lost, nothing deleted that is not dlio's."""
 
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ def _state(path: Path) -> tuple[object, ...]:
     if stat.S_ISREG(status.st_mode):
         content = digest_file(path)
     elif stat.S_ISLNK(status.st_mode):
-        content = os.readlink(path)
+        content = str(path.readlink())
     return status.st_mode, status.st_uid, content
 
 
@@ -93,7 +92,8 @@ def check_names(folder: Path, manifest: Manifest) -> None:
         if error.errno == errno.ENOENT:  # it is being removed meanwhile
             return
         raise
-    missing = {file.name for shard in here.shards_here for file in shard.files} - {str(p.relative_to(folder)) for p in found}
+    wanted = {file.name for shard in here.shards_here for file in shard.files}
+    missing = wanted - {str(path.relative_to(folder)) for path in found}
     if whole and missing and (folder / NAME).exists():
         raise Violation(f"{folder} has its manifest, and lacks {sorted(missing)[:5]}")
 
@@ -101,7 +101,7 @@ def check_names(folder: Path, manifest: Manifest) -> None:
 def check_whole(folder: Path, manifest: Manifest) -> None:
     """Raises Violation where a folder does not hold the whole data set."""
     if not (folder / NAME).exists():
-        raise Violation(f"{folder} should be a whole copy, and has no manifest: {sorted(p.name for p in folder.glob('*'))[:5]}")
+        raise Violation(f"{folder} should be a whole copy, and has no manifest: {[*map(str, folder.glob('*'))][:5]}")
     if Manifest.load(folder).content_id != manifest.content_id:
         raise Violation(f"{folder} should hold {manifest.content_id}, and is {Manifest.load(folder).content_id}")
     check_names(folder, manifest)

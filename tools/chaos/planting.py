@@ -1,6 +1,6 @@
 """What a hostile user can leave where all may write: links, pipes, odd files and forged copies, by chance.
 
-    plant(dest, content_id, targets, seed)     as the hostile user; what is refused is not planted
+plant(dest, content_id, targets, seed)     as the hostile user; what is refused is not planted
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _forge(choose: random.Random, copy: Path) -> None:
         with suppress(OSError):
             (copy / ".dlio").mkdir(parents=True, exist_ok=True)
             (copy / ".dlio" / "copy.json").write_text(json.dumps({"copy": copy.name, "source": "/"}))
-            os.chmod(copy, choose.choice((0o777, 0o755, 0o700, 0o000)))
+            copy.chmod(choose.choice((0o777, 0o755, 0o700, 0o000)))
 
 
 def _put(choose: random.Random, path: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import importlib
 import os
@@ -11,16 +12,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import dlio.cli
 from tools.chaos.violation import Violation
 
+MARK = "CHAOS_SCENE"  # in the environment of all processes of a scene, whatever sessions they make
 Command = Sequence[str] | Callable[[], object]
 DLIO = [sys.executable, "-m", "dlio"]
-_LEFT_OUT = ("dlio.__main__", "dlio.loaders", "dlio.executors.")  # frameworks start threads, which do not survive a fork
+# Frameworks start threads, which do not survive a fork.
+_LEFT_OUT = ("dlio.__main__", "dlio.loaders", "dlio.executors.")
+_PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.005
 _TAIL = 1500
 ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -94,11 +98,7 @@ class Process:
 
     def end(self) -> None:
         """Kills whatever is left of its session."""
-        for pid in {*([] if self.has_ended() else [self.pid]), *members([self.pid])}:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill([*([] if self.has_ended() else [self.pid]), *members([self.pid])])
         while not self.has_ended():
             time.sleep(_POLL_SECONDS)
 
@@ -111,17 +111,25 @@ class Process:
         return "".join(f"\n      | {line}" for line in self.said()[-_TAIL:].splitlines())
 
 
-def members(sessions: Sequence[int]) -> list[int]:
-    """Returns the processes, zombies excepted, of these sessions."""
+def members(sessions: Container[int], mark: str = "") -> list[int]:
+    """Returns the processes, zombies excepted, of these sessions, and those that have inherited MARK as this mark."""
     found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, session = status.read_text(errors="replace").rpartition(")")[2].split()[:4]
+            state, _, _, session = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
+            marked = bool(mark) and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it has ended meanwhile
-        if int(session) in sessions and state not in "ZX":
-            found.append(int(status.parent.name))
+            continue  # it has ended meanwhile, or is another user's
+        if state not in "ZX" and (int(session) in sessions or marked):
+            found.append(int(folder.name))
     return found
+
+
+def kill(pids: Sequence[int]) -> None:
+    """Kills processes, as far as they still run."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, str]) -> None:
@@ -138,6 +146,7 @@ def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, st
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = _run(words, environ)

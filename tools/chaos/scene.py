@@ -12,7 +12,7 @@ from dlio.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.linux import unmount_below
 from tools.chaos.patience import until
-from tools.chaos.process import DLIO, Command, Process, members
+from tools.chaos.process import DLIO, MARK, Command, Process, kill, members
 from tools.chaos.violation import Violation
 from tools.chaos.world import World
 
@@ -76,7 +76,7 @@ class Scene:
     def serve(self, words: Command, user: int = 0, **environ: str) -> Process:
         """Returns the process of a command or function that is no part of dlio; it ends with the scene."""
         log = self.folder / f"{len(self._started)}.log"
-        self._started.append(Process(words, log, user, self.world.environ() | environ))
+        self._started.append(Process(words, log, user, self.world.environ() | {MARK: str(self.folder)} | environ))
         return self._started[-1]
 
     def dlio(self, *words: object, user: int = 0, within: Sequence[str] = (), job: str = "", **environ: str) -> Process:
@@ -151,14 +151,20 @@ class Scene:
 
     def _check_nobody_left(self) -> None:
         """Raises Violation where a worker outlives its command."""
-        sessions = [process.pid for process in self.processes]
-        if not until(lambda: not members(sessions), _LINGER_SECONDS):
-            names = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members(sessions)]
+        ours = {process.pid for process in self.processes}
+        served = {process.pid for process in self._started} - ours
+
+        def left() -> list[int]:
+            return sorted({*members(ours), *members((), str(self.folder))} - set(members(served)))
+
+        if not until(lambda: not left(), _LINGER_SECONDS):
+            names = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left()]
             raise Violation(f"processes outlive those that started them: {names}")
 
     def close(self) -> None:
         """Ends what still runs, unmounts and removes everything."""
         for process in self._started:
             process.end()
+        kill(members((), str(self.folder)))
         unmount_below(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)

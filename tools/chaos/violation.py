@@ -5,7 +5,3 @@ from __future__ import annotations
 
 class Violation(Exception):  # noqa: N818  not an error of this tool
     """Something does not hold that must; says what was expected and what was found."""
-
-
-class MissingNeed(Exception):  # noqa: N818
-    """The machine lacks what an act needs; says what."""

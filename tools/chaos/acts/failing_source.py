@@ -1,4 +1,4 @@
-"""The source is slow and answers EIO by chance, or goes away: what is staged or packed is right, or an error of dlio."""
+"""The source is slow, fails by chance, or goes away: what is staged or packed is right, or an error of dlio."""
 
 from __future__ import annotations
 

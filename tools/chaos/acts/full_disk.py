@@ -25,7 +25,8 @@ def play(scene: Scene) -> None:
 
 def _stage(scene: Scene, disk: Path) -> None:
     source, user = scene.source(), scene.choose.choice((0, ALICE))
-    mount_tmpfs(disk, int(source.num_bytes * scene.choose.uniform(0.1, 1.9)), f"nr_inodes={scene.choose.choice((40, 5000))}")
+    size, inodes = int(source.num_bytes * scene.choose.uniform(0.1, 1.9)), scene.choose.choice((40, 5000))
+    mount_tmpfs(disk, size, f"nr_inodes={inodes}")
     for _ in range(scene.choose.randint(1, 3)):
         process = scene.dlio("stage", source.root, disk, "--quiet", user=user)
         _hog(scene, disk, source.num_bytes)

@@ -1,4 +1,4 @@
-"""One user plants links, pipes, odd files and forged copies at DEST, while root and another user stage and clean there."""
+"""One user plants links, pipes, odd files and forged copies at DEST, while root and another stage and clean there."""
 
 from __future__ import annotations
 

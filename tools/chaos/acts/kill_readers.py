@@ -1,4 +1,4 @@
-"""verify and a loader read a staged copy, and are killed at random moments, while others clean: nothing changes in it."""
+"""verify and a loader read a staged copy, and are killed at random moments, while others clean: it stays as it is."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _wait_for_blocks(scene: Scene, nodes: list[Process]) -> None:
 
     def has_begun() -> bool:
         found = scene.folder.glob("node*/dlio/*/.dlio/aside/*/*")
-        return any(path.stat().st_size for path in found if path.is_file()) or any(p.has_ended() for p in nodes)
+        return any(path.is_file() for path in found) or any(process.has_ended() for process in nodes)
 
     if not until(has_begun, LIMIT_SECONDS):
         raise Violation(f"the broadcast does not begin{nodes[0].tail()}")

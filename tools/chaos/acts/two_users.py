@@ -1,4 +1,4 @@
-"""Users who know nothing of each other stage to one DEST and clean it, and are killed: each gets a copy it can rely on."""
+"""Users stage to one DEST and clean it, each for himself, and are killed: each gets a copy that he can rely on."""
 
 from __future__ import annotations
 
