@@ -12,15 +12,15 @@ NEEDS: tuple[str, ...] = ()
 
 
 def play(scene: Scene) -> None:
-    """Starts all of them within a few seconds, each as a job of its own."""
+    """Starts all of them within a few seconds, of some jobs."""
     sources = [scene.source("tfrecord"), scene.source("recordio")]
     cleans, stages = [], []
     for number in range(scene.choose.randint(60, 250)):
         if scene.choose.random() < 0.4:
-            cleans.append(scene.clean(job=f"clean-{number}"))
+            cleans.append(scene.clean(job=f"clean-{number % 10}"))
         else:
             source = scene.choose.choice(sources)
-            stages.append((scene.stage(source, job=f"stage-{number}"), source))
+            stages.append((scene.stage(source, job=f"stage-{number % 10}"), source))
         time.sleep(scene.choose.choice((0.0, 0.0, 0.01)))
         _kill(scene)
     scene.wait(*cleans, *(process for process, _ in stages))

@@ -31,8 +31,8 @@ def play(scene: Scene) -> None:
         oracle.check_copies(scene.dest, source)
     fault.unlink()
     good = packed if not server.has_ended() else source.root
-    scene.do(scene.dlio("stage", good, scene.dest, "--quiet", "--allow-shared", job="last"))
-    oracle.check_whole(next(oracle.copies(scene.dest, source)), source)
+    last = scene.do(scene.dlio("stage", good, scene.dest, "--allow-shared", job="last"))
+    scene.staged(last, source)
 
 
 def _serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:

@@ -35,8 +35,7 @@ def _stage(scene: Scene, disk: Path) -> None:
             _check_given_back(disk)
         oracle.check_copies(disk, source)
     mount_tmpfs(disk, 2 * source.num_bytes + _SPARE_BYTES, "nr_inodes=5000")
-    scene.do(scene.dlio("stage", source.root, disk, "--quiet", user=user, job="last"))
-    oracle.check_whole(next(oracle.copies(disk, source)), source)
+    scene.staged(scene.do(scene.dlio("stage", source.root, disk, user=user, job="last")), source)
 
 
 def _hog(scene: Scene, disk: Path, num_bytes: int) -> None:

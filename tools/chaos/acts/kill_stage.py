@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlio.stage import strategies
 from tools.chaos import oracle
+from tools.chaos.process import Process
 from tools.chaos.scene import Scene
 
 NEEDS: tuple[str, ...] = ()
@@ -19,11 +20,9 @@ def play(scene: Scene) -> None:
             process.strike(scene.choose, 1.5 * scene.world.stage_seconds)
         scene.wait(*several)
         oracle.check_copies(scene.dest, source)
-    scene.do(scene.stage(source, "--strategy", strategy, job="last"))
-    (copy,) = oracle.copies(scene.dest, source)
-    oracle.check_whole(copy, source)
+    scene.staged(scene.do(scene.stage(source, "--strategy", strategy, job="last")), source)
 
 
-def _one(scene: Scene, strategy: str):
+def _one(scene: Scene, strategy: str) -> Process:
     job = scene.choose.choice(["", "1", "2"])
     return scene.stage(scene.sources[0], "--strategy", strategy, job=job)
