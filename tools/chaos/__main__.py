@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -82,10 +83,10 @@ def play(world: World, name: str, act: ModuleType, seed: int) -> str:
     try:
         act.play(scene)
         scene.finish()
-    except Violation as violation:
-        outcome = "VIOLATED"
-        print(f"VIOLATION in {name}: {violation}")
-        print(f"  again: python -m tools.chaos --only {name} --seed {seed} --seconds 0")
+    except Exception as error:
+        outcome = "VIOLATED" if isinstance(error, Violation) else "FAILED"
+        reason = str(error) if isinstance(error, Violation) else traceback.format_exc()
+        print(f"{outcome} {name}: {reason}\n  again: python -m tools.chaos --only {name} --seed {seed} --seconds 0")
     finally:
         scene.close()
     seconds = time.monotonic() - started
