@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dlio import sources
     from dlio.manifest import Manifest
     from dlio.sample import Field, Sample, Schema
-    from dlio.stage.cache import clean, resolve
+    from dlio.stage.cache import clean
+    from dlio.stage.resolve import resolve
     from dlio.topology import Topology
 
 __all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
@@ -30,7 +31,7 @@ _LAZY = {
     "Manifest": "dlio.manifest",
     "Topology": "dlio.topology",
     "clean": "dlio.stage.cache",
-    "resolve": "dlio.stage.cache",
+    "resolve": "dlio.stage.resolve",
 }
 
 

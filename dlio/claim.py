@@ -20,6 +20,7 @@ from pathlib import Path
 from dlio import claim_file
 from dlio.claim_file import Claim
 from dlio.errors import StorageError
+from dlio.open_folder import OpenFolder
 
 PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -120,15 +121,31 @@ def _is_at_work(folder: Path, claim: Claim) -> bool:
     return False
 
 
-def is_in_progress(folder: Path) -> bool:
-    """Returns whether somebody holds a claim in the folder or in a folder below it, and may be alive."""
-    if any(is_in_progress(below) for below in folder.glob("*/")):
-        return True
-    latest = claim_file.latest(folder)
-    if latest is None or latest.is_over:
+def is_in_progress(folder: OpenFolder) -> bool:
+    """Returns whether somebody holds a claim in the folder or in a folder right below it, and may be alive.
+
+    The folder may be another user's: a claim counts by the time that the system noted, and a process if it is its.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    return _is_held(folder) or any(_is_held(below) for below in _shares(folder))
+
+
+def _is_held(folder: OpenFolder) -> bool:
+    latest = claim_file.latest_in(folder)
+    status = folder.look(str(latest.number)) if latest else None
+    if latest is None or status is None or latest.is_over:
         return False
-    silent = time.time() - claim_file.modified(folder / str(latest.number))
-    return latest.owner.is_alive() is True or silent < PRESUMED_DEAD_SECONDS
+    silent = time.time() - status.st_ctime
+    return latest.owner.is_alive(status.st_uid) is True or silent < PRESUMED_DEAD_SECONDS
+
+
+def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
+    for name in folder.names():
+        if folder.has_folder(name):
+            with suppress(FileNotFoundError), folder.below(name) as below:
+                yield below
 
 
 def _wait_for_claim(folder: Path, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
@@ -162,13 +179,22 @@ def _wait_for_claim(folder: Path, is_done: Callable[[], bool], patient: bool) ->
     return None
 
 
-def forget(folder: Path) -> None:
-    """Removes the claims in the folder, and in those below it, of owners who are surely done or dead."""
-    for below in folder.glob("*/"):
-        forget(below)
-    latest = claim_file.latest(folder)
-    if not is_in_progress(folder):
-        with suppress(FileNotFoundError):
-            claim_file.remove(folder, up_to=latest.number if latest else 0)
-    with suppress(OSError):  # somebody has made a claim since
-        folder.rmdir()
+def forget(folder: OpenFolder) -> None:
+    """Removes the claims in the folder, and in those right below it, of owners who are surely done or dead.
+
+    Only what is the folder's owner's is removed, and no link is followed; the folder itself is left to the caller.
+
+    Raises:
+        OSError: the folder cannot be read, or a claim not be removed.
+    """
+    for below in _shares(folder):
+        _forget_in(below)
+        with suppress(OSError):  # somebody has made a claim since
+            folder.rmdir(below.path.name)
+    _forget_in(folder)
+
+
+def _forget_in(folder: OpenFolder) -> None:
+    latest = claim_file.latest_in(folder)
+    if not _is_held(folder):
+        claim_file.remove_in(folder, up_to=latest.number if latest else 0)

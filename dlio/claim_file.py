@@ -6,12 +6,14 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dlio import files
 from dlio.errors import StorageError
+from dlio.open_folder import OpenFolder
 from dlio.owner import Owner
 
 BEAT_SECONDS = 1.0
@@ -48,21 +50,51 @@ def latest(folder: Path) -> Claim | None:
         StorageError: the folder cannot be read.
     """
     try:
-        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
-        return _parse(max(numbers), (folder / str(max(numbers))).read_text()) if numbers else None
+        with OpenFolder.at(folder) as opened:
+            return latest_in(opened)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StorageError(error.errno, f"cannot read the claims in {folder}: {error.strerror}") from error
 
 
-def _parse(number: int, text: str) -> Claim:
+def latest_in(folder: OpenFolder) -> Claim | None:
+    """Returns the claim in force, or None where nobody has made one, or it was removed meanwhile.
+
+    Raises:
+        OSError: the folder or the claim cannot be read.
+    """
+    number = max((int(name) for name in folder.names() if _is_number(name)), default=None)
+    if number is None:
+        return None
+    try:
+        return _parse(number, folder.read(str(number))[0])
+    except FileNotFoundError:
+        return None
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and str(int(name)) == name
+
+
+def _parse(number: int, text: bytes) -> Claim:
     try:
         record = json.loads(text)
-        owner, token, state = Owner(**record["owner"]), str(record["token"]), str(record["state"])
-        return Claim(number, owner, token, state, record.get("errno"))
-    except (ValueError, KeyError, TypeError):  # cut off by a crash of the machine, since when nobody lives
+        return Claim(number, Owner.from_json(record["owner"]), _token(record), str(record["state"]), _errno(record))
+    except (ValueError, KeyError, TypeError, RecursionError):  # cut off by a crash, since when nobody lives
         return Claim(number, Owner("", "", 0, 0), "unknown", "released")
+
+
+def _token(record: Any) -> str:
+    token = record["token"]
+    if not isinstance(token, str) or not token.isalnum():
+        raise ValueError("a token names a folder, and has letters and digits only")
+    return token
+
+
+def _errno(record: Any) -> int | None:
+    number = record.get("errno")
+    return number if type(number) is int else None
 
 
 def make(folder: Path, number: int) -> Claim | None:
@@ -100,12 +132,25 @@ def rewrite(path: Path, claim: Claim) -> None:
         return
 
 
-def remove(folder: Path, up_to: int | None = None) -> None:
-    """Removes the claims on work that is done, those with higher numbers excepted."""
+def remove(folder: Path) -> None:
+    """Removes the claims on work that is done."""
     for path in folder.iterdir():
-        later = up_to is not None and path.name.isdecimal() and int(path.name) > up_to
-        if not later and not path.is_dir():
+        if not path.is_dir():
             path.unlink(missing_ok=True)
+
+
+def remove_in(folder: OpenFolder, up_to: int) -> None:
+    """Removes the claims of the folder's owner, those with higher numbers excepted.
+
+    Raises:
+        OSError: the folder cannot be read, or a claim not be removed.
+    """
+    for name in folder.names():
+        status = folder.look(name)
+        is_ours = status is not None and status.st_uid == folder.owner and not folder.has_folder(name)
+        if is_ours and (name.startswith(".") or (_is_number(name) and int(name) <= up_to)):
+            with suppress(FileNotFoundError):
+                folder.unlink(name)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlio.errors import LauncherError
 
@@ -30,12 +31,32 @@ class Owner:
         """Returns this process."""
         return cls(node_id(), _namespace(), os.getpid(), start_time(os.getpid()) or 0)
 
-    def is_alive(self) -> bool | None:
-        """Returns whether the process still runs; None where that cannot be known from here."""
+    @classmethod
+    def from_json(cls, record: Any) -> Owner:
+        """Returns the owner that a file names, which may be another user's.
+
+        Raises:
+            ValueError: it names none.
+        """
+        if isinstance(record, dict) and set(record) == {"node", "namespace", "pid", "started"}:
+            texts, numbers = (record["node"], record["namespace"]), (record["pid"], record["started"])
+            if all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers):
+                return cls(*texts, *numbers)
+        raise ValueError("expected the node, the namespace, the pid and the start of a process")
+
+    def is_alive(self, user: int | None = None) -> bool | None:
+        """Returns whether the process still runs; None where that cannot be known from here.
+
+        A process that runs, but not as `user`, is not known: another user may have named any.
+        """
         if (self.node, self.namespace) != (node_id(), _namespace()):
             return None
         started = start_time(self.pid)
-        return None if started is None and _is_hidden(self.pid) else started == self.started
+        if started is None and _is_hidden(self.pid):
+            return None
+        if started != self.started:
+            return False
+        return True if user is None or _user_of(self.pid) == user else None
 
 
 def node_id() -> str:
@@ -56,6 +77,13 @@ def _namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
 
 
+def _user_of(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
 def _is_hidden(pid: int) -> bool:
     """Returns whether /proc hides a process that is there: another user's, where it is mounted with hidepid."""
     if Path(f"/proc/{pid}/stat").exists():
@@ -64,7 +92,7 @@ def _is_hidden(pid: int) -> bool:
         os.kill(pid, 0)
     except PermissionError:
         return True
-    except OSError:
+    except (OSError, OverflowError):
         return False
     return False
 

@@ -61,6 +61,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def octal(text: str) -> int:
+    """Returns permission bits, as an option's type."""
+    try:
+        return int(text, 8)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no octal number such as 644") from None
+
+
 def name_and_value(text: str) -> tuple[str, str]:
     """Returns the two sides of NAME=VALUE, as an option's type."""
     name, equals, value = text.partition("=")

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, count, size
+from dlio.cli.options import add_verb, count, octal, size
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
@@ -40,6 +40,8 @@ def add_verbs(verbs: Any) -> None:
     bring.add_argument("--pool", default="", help="stripe: the pool of storage targets")
     bring.add_argument("--ost-per-rank", action="store_true", help="stripe: place file k on storage target k")
     bring.add_argument("--allow-shared", action="store_true", help="take a DEST that other machines see too")
+    modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
+    bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     bring.add_argument("--dry-run", action="store_true", help="print the decision and why, and write nothing")
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
@@ -117,7 +119,9 @@ def _in_one_line(summary: Summary, staged: Manifest) -> str:
 def _options(args: argparse.Namespace) -> Options:
     from dlio.stage.job import Options
 
-    return Options(args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs)
+    return Options(
+        args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode
+    )
 
 
 class _Shown:

@@ -22,7 +22,7 @@ from dlio.manifest import Manifest
 from dlio.sample import Sample, Schema
 from dlio.shard_pool import ShardPool
 from dlio.shards import ShardReader
-from dlio.stage.cache import resolve
+from dlio.stage.resolve import staged
 from dlio.topology import Topology
 
 IMAGE = "image"
@@ -46,7 +46,7 @@ def load_manifest(data: str | Path | Manifest) -> Manifest:
     """
     if isinstance(data, Manifest):
         return data
-    manifest = Manifest.load(resolve(data))
+    manifest = staged(data)
     if any(shard.nodes for shard in manifest.shards) and num_lanes(manifest) != Topology.from_env().num_nodes:
         return Manifest.load(data)
     return manifest

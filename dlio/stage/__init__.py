@@ -30,6 +30,7 @@ def stage(
     copies: int = 1,
     epochs: int = 0,
     allow_shared: bool = False,
+    mode: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Manifest:
     """Returns the manifest of the data set as it lies at `dest`, brought there first where it is not yet.
@@ -47,10 +48,13 @@ def stage(
         copies: how many nodes hold each shard, for the strategy partition.
         epochs: how many are planned, which "auto" takes into account; 0 where that is not known.
         allow_shared: take a `dest` that other machines see too.
+        mode: the permission bits of the staged files, such as 0o644; folders can be entered by those who may read. By
+            default those of the source, the folders around it included; a URL's files are the user's alone.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy, or a `dest` on a shared file system or in the data set itself.
+        UsageError: an unknown strategy, a mode that lets others write, or a `dest` on a shared file system or in the
+            data set itself.
         ManifestError: there is no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.
@@ -60,7 +64,7 @@ def stage(
     from dlio.stage.job import Options
     from dlio.stage.run import run
 
-    options = Options(copies, epochs=epochs)
+    options = Options(copies, epochs=epochs, mode=mode)
     return run(
         dataset, dest, strategy=strategy, topology=topology, options=options, allow_shared=allow_shared, report=report
     )[0]

@@ -1,31 +1,46 @@
-"""The node cache: the staged copies below DEST/dlio, shared by jobs and users; what may go, and what is found again.
+"""The node cache: the staged copies below DEST/dlio, shared by jobs and users, and which of them may go.
 
-Only folders with dlio's marker are ever removed, and of these only ones that no job leases and nobody is filling.
+Only folders with dlio's marker are ever removed, by their owner or root, and of these only ones that no job leases and
+nobody is filling. Others may write where copies lie: so all is done by descriptor (dlio/open_folder.py), on names that
+dlio gives, and of a copy only what is its owner's is removed.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import re
 import secrets
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from dlio import files
 from dlio.claim import forget, is_in_progress
 from dlio.errors import StorageError
-from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folders
-from dlio.manifest import NAME
+from dlio.filesystems import FileSystem, check_room, filesystem_of
+from dlio.open_folder import OpenFolder
 from dlio.stage import lease
-from dlio.stage.folder import StagedFolder
-from dlio.stage.lease import drop, job_name, leases, take
-from dlio.stage.source import is_url, source_of
-from dlio.stage.trust import OWN, is_safe, own_dest
+from dlio.stage.folder import (
+    CACHE,
+    CLAIMS,
+    LEASES,
+    OWN,
+    StagedFolder,
+    is_copy,
+    is_own,
+    marker_of,
+    open_cache,
+    open_dest,
+)
+from dlio.stage.resolve import places
+from dlio.stage.trust import own_dest
 
-STAGED_VARIABLE = "DLIO_STAGED"
 # What goes is renamed twice: to the first name while its leases are read again, to the second once it is certain.
 _LEAVING, _REMOVED = ".leaving-", ".removed-"
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what is no folder is as little dlio's as what is not there
+
+_log = logging.getLogger(__name__)
 
 
 def copies(dest: Path) -> list[StagedFolder]:
@@ -34,28 +49,55 @@ def copies(dest: Path) -> list[StagedFolder]:
     Raises:
         StorageError: the folder cannot be read.
     """
-    found = []
-    with files.storage_errors("look at", dest / "dlio"):
-        entries = list((dest / "dlio").glob("[!.]*"))
-    for path in entries:
-        folder = StagedFolder(dest, path.name)
+    found: list[tuple[float, str]] = []
+    with files.storage_errors("look at", dest / CACHE):
         try:
-            found.append((folder.marker.stat().st_mtime, folder.copy, folder))
-        except OSError:
-            continue  # no marker: not dlio's
-    return [folder for *_, folder in sorted(found)]
+            with open_cache(dest) as cache:
+                used = {name: _last_used(cache, name) for name in filter(is_copy, cache.names())}
+                found = [(time, name) for name, time in used.items() if time is not None]
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+    return [StagedFolder(dest, name) for _, name in sorted(found)]
+
+
+def _last_used(cache: OpenFolder, name: str) -> float | None:
+    try:
+        with cache.below(name) as copy:
+            marker = marker_of(copy)
+            return marker.st_mtime if marker else None
+    except OSError:
+        return None
 
 
 def is_in_use(folder: StagedFolder) -> bool:
     """Returns whether a job leases the copy, or a process is filling it."""
-    return any(leases(folder)) or is_in_progress(folder.claims)
+    return bool(lease.leases(folder)) or is_being_filled(folder)
+
+
+def is_being_filled(folder: StagedFolder) -> bool:
+    """Returns whether a process is filling the copy."""
+    try:
+        with open_cache(folder.dest) as cache, cache.below(CLAIMS, folder.copy) as claims:
+            return is_in_progress(claims)
+    except OSError:
+        return False
 
 
 def room(folder: StagedFolder) -> int:
     """Returns the bytes that a copy may come to hold: what is free, what it holds already, and what may be evicted."""
-    evictable = [folder, *(other for other in copies(folder.dest) if other != folder and not is_in_use(other))]
-    held = sum(path.lstat().st_size for other in evictable for path in other.path.rglob("*") if path.is_file())
-    return filesystem_of(folder.dest).free_bytes + held
+    others = (
+        other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
+    )
+    return filesystem_of(folder.dest).free_bytes + sum(_num_bytes(each) for each in (folder, *others))
+
+
+def _num_bytes(folder: StagedFolder) -> int:
+    try:
+        with open_cache(folder.dest) as cache, cache.below(folder.copy) as copy:
+            return copy.num_bytes()
+    except OSError:  # it is not there, or goes
+        return 0
 
 
 def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> FileSystem:
@@ -74,46 +116,55 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
 
 
+def _is_removable(folder: StagedFolder) -> bool:
+    """Returns whether this user may remove a copy: its owner may, and root."""
+    try:
+        with open_cache(folder.dest) as cache:
+            status = cache.look(folder.copy)
+            return status is not None and os.geteuid() in (0, status.st_uid)
+    except OSError:
+        return False
+
+
 def remove_unused(folder: StagedFolder) -> bool:
     """Removes a copy unless it is in use or another user's; returns whether it has.
 
     The folder is renamed first and the leases are read again: a job that leased it between the two looks gets it back,
-    and one that comes later finds nothing, and stages anew. Where all may rename in DEST/dlio, another user's copy,
-    whose files only its owner can remove, keeps its name.
+    and one that comes later finds nothing, and stages anew.
     """
-    if is_in_use(folder) or not os.access(folder.path, os.W_OK):
+    if not _is_removable(folder) or is_in_use(folder):
         return False
-    token = secrets.token_hex(8)
-    away, doomed = (StagedFolder(folder.dest, prefix + f"{token}-{folder.copy}") for prefix in (_LEAVING, _REMOVED))
+    name = f"{secrets.token_hex(8)}-{folder.copy}"
     try:
-        folder.path.rename(away.path)
-        if is_in_use(folder) and not folder.path.exists():
-            away.path.rename(folder.path)
-            return False
-        with suppress(OSError):
-            forget(folder.claims)  # before it takes time: a job that stages anew meanwhile has a claim of its own
-        away.path.rename(doomed.path)
-    except OSError:  # another user's, or another process was quicker: it removes it, or gave it back
+        with open_cache(folder.dest) as cache:
+            cache.rename(folder.copy, _LEAVING + name)
+            if is_in_use(folder) and cache.look(folder.copy) is None:
+                cache.rename(_LEAVING + name, folder.copy)
+                return False
+            _forget_claims(cache, folder.copy)  # before it takes time: who stages anew meanwhile has a claim of his own
+            cache.rename(_LEAVING + name, _REMOVED + name)
+    except OSError:  # another process was quicker: it removes it, or gave it back
         return False
-    _discard(doomed)
-    return True
+    return _discard(StagedFolder(folder.dest, _REMOVED + name))
 
 
-def _discard(folder: StagedFolder) -> None:
-    """Removes a copy that has been renamed for it, or what an interrupted removal left; others may be at the same.
+def _forget_claims(cache: OpenFolder, copy: str) -> None:
+    with suppress(OSError), cache.below(CLAIMS) as all_claims:
+        with all_claims.below(copy) as claims:
+            if os.geteuid() in (0, claims.owner):
+                forget(claims)
+        all_claims.rmdir(copy)
 
-    Raises:
-        StorageError: it cannot be removed.
-    """
+
+def _discard(folder: StagedFolder) -> bool:
+    """Removes a copy that was renamed for it, or what an interrupted removal left, and returns whether it is gone."""
     try:
-        if folder.marker.exists():
-            folder.remove()
+        folder.remove()
     except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-    for empty in (folder.marker.parent, folder.path):
-        with suppress(OSError):
-            empty.rmdir()
+        if folder.path.exists():
+            _log.warning("%s", error)
+            return False
+    return True
 
 
 def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
@@ -125,15 +176,15 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
         keep: end the leases only, and leave the copies for the next job.
 
     Raises:
-        StorageError: a copy cannot be removed.
+        StorageError: a folder cannot be read, or a lease not be removed.
     """
     removed = []
-    places = [Path(dest).absolute()] if dest is not None else _places()
-    for folder in (each for place in places for each in _with_own(place)):
+    named = [Path(dest).absolute()] if dest is not None else places()
+    for folder in (each for place in named for each in _with_own(place)):
         if not keep:
-            _give_back(folder / "dlio")
+            _give_back(folder)
         for copy in copies(folder):
-            drop(copy, job_name() if job is None else job)
+            lease.drop(copy, lease.job_name() if job is None else job)
             if not keep and remove_unused(copy):
                 removed.append(copy.path)
         if not keep:
@@ -141,84 +192,48 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     return removed
 
 
-def _give_back(cache: Path) -> None:
+def _give_back(dest: Path) -> None:
     """Gives the copies that were neither kept nor removed when their removal was interrupted their names again."""
-    for leaving in cache.glob(f"{_LEAVING}*"):
-        token_and_copy = leaving.name.removeprefix(_LEAVING)
-        copy = cache / token_and_copy.partition("-")[2]
-        with suppress(OSError):  # decided meanwhile, or another user's
-            leaving.rename(cache / (_REMOVED + token_and_copy) if copy.exists() else copy)
+    with suppress(OSError), open_cache(dest) as cache:
+        for leaving, copy in _renamed(cache, _LEAVING):
+            with suppress(OSError):  # decided meanwhile, or another user's
+                cache.rename(leaving, copy if cache.look(copy) is None else _REMOVED + leaving.removeprefix(_LEAVING))
+
+
+def _renamed(cache: OpenFolder, prefix: str) -> list[tuple[str, str]]:
+    """Returns the entries whose removal has begun, each with the name of its copy."""
+    found = [(name, name.removeprefix(prefix).partition("-")[2]) for name in cache.names() if name.startswith(prefix)]
+    return [(name, copy) for name, copy in found if is_copy(copy)]
 
 
 def _sweep(dest: Path) -> None:
-    """Removes what interrupted removals left, then the cache's own folders if nothing is left in them.
-
-    Raises:
-        StorageError: a copy cannot be removed.
-    """
-    cache = dest / "dlio"
-    for leftover in cache.glob(f"{_REMOVED}*"):
-        if leftover.lstat().st_uid == os.geteuid():
-            _discard(StagedFolder(dest, leftover.name))
-    for leased in cache.glob(".leases/[!.]*"):
-        lease.forget(StagedFolder(dest, leased.name))
-    below = (folder for pattern in (".claims/*/*", ".claims/*", ".leases/*") for folder in cache.glob(pattern))
-    own = [dest] if dest.name.startswith(OWN) else []
-    for folder in (*below, cache / ".claims", cache / ".leases", cache, *own):
-        try:
-            folder.rmdir()
-        except OSError:
-            continue  # in use, or never made
-
-
-def resolve(dataset: str | os.PathLike[str]) -> Path:
-    """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
-
-    `dataset` is the folder or URL that was given to `stage`.
-
-    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. Copies of this user
-    or root come first, and in the local folders only they count: a world-writable /tmp could hold anybody's.
-
-    Raises:
-        ManifestError: there is no data set at `dataset`.
-        StorageError: it cannot be read, or `dataset` is a URL and no copy is here.
-        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
-    """
-    manifest = source_of(dataset).manifest
-    for dest in _places():
-        trusted, others = _candidates(dest, manifest.content_id)
-        for copy in [*trusted, *others] if dest in _named_places() else trusted:
-            take(copy)
-            if (copy.path / NAME).exists():
-                return copy.path
-    if is_url(dataset):
-        raise StorageError(f"no copy of {dataset} is on this node: run dlio stage with it first")
-    return Path(dataset)
-
-
-def _candidates(dest: Path, content_id: str) -> tuple[list[StagedFolder], list[StagedFolder]]:
-    """Returns the complete copies of a data set at `dest` that are this user's or root's, and those of others.
-
-    Of each the whole ones come first, then those of its parts.
-    """
-    trusted: list[StagedFolder] = []
-    others: list[StagedFolder] = []
-    for place in (dest, own_dest(dest)):
-        for path in sorted((place / "dlio").glob(f"{content_id}*")):
-            folder = StagedFolder(place, path.name)
-            if folder.has_manifest():
-                (trusted if is_safe(folder, os.geteuid()) else others).append(folder)
-    return trusted, others
-
-
-def _named_places() -> Sequence[Path]:
-    return [Path(name).absolute() for name in os.environ.get(STAGED_VARIABLE, "").split(os.pathsep) if name]
-
-
-def _places() -> list[Path]:
-    return [*_named_places(), *(folder.absolute() for _, folder in local_folders())]
+    """Removes what interrupted removals left, then the cache's own folders if nothing is left in them."""
+    with suppress(OSError):
+        with open_cache(dest) as cache:
+            for name, _ in _renamed(cache, _REMOVED):
+                status = cache.look(name)
+                if status is not None and os.geteuid() in (0, status.st_uid):
+                    _discard(StagedFolder(dest, name))
+            lease.sweep(cache)
+            with suppress(OSError), cache.below(CLAIMS) as claims:
+                for name in claims.names():
+                    _forget_claims(cache, name)
+            for name in (CLAIMS, LEASES):
+                with suppress(OSError):
+                    cache.rmdir(name)
+        with open_dest(dest) as opened:
+            opened.rmdir(CACHE)
+        if is_own(dest):
+            with OpenFolder.at(dest.parent) as around:
+                around.rmdir(dest.name)
 
 
 def _with_own(dest: Path) -> list[Path]:
     """Returns `dest` and what users have in its place: this user, or all of them for root."""
-    return [dest, *sorted(dest.glob(f"{OWN}*" if os.geteuid() == 0 else own_dest(dest).name))]
+    if os.geteuid():
+        return [dest, own_dest(dest)]
+    try:
+        names = [name for name in os.listdir(dest) if re.fullmatch(rf"{OWN}\d+", name)]  # noqa: PTH208  names are enough
+    except OSError:
+        names = []
+    return [dest, *(dest / name for name in sorted(names))]

@@ -19,6 +19,7 @@ from typing import IO
 from dlio import files
 from dlio.errors import DigestError
 from dlio.manifest import File
+from dlio.stage.access import Access
 from dlio.stage.plan import BLOCK_BYTES
 from dlio.stage.source import Source, rest_of
 
@@ -67,11 +68,13 @@ class Copying:
     Attributes:
         aside: the folder where they grow.
         final: the folder where they get their names.
+        access: tells who may read a file under its name.
         create: makes a file aside before its first byte, where a plain one will not do.
     """
 
     aside: Path
     final: Path
+    access: Callable[[File], Access]
     create: Callable[[Path, File], None] | None = None
 
 
@@ -125,8 +128,18 @@ def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearra
     if target.create and not aside.exists():
         target.create(aside, file)
     _copy_one(source, aside, file, buffer, tally)
+    give_name(aside, final, target.access(file))
+
+
+def give_name(aside: Path, final: Path, access: Access) -> None:
+    """Gives a file that is whole its final name, and to others the access to it.
+
+    Raises:
+        StorageError: the file system refused.
+    """
     with files.storage_errors("publish", final):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        access.give_file(aside)
+        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside.replace(final)
 
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlio import files
-from dlio.claim import claimed, is_in_progress
+from dlio.claim import claimed
 from dlio.claim_file import Claim
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
 from dlio.stage import lease
-from dlio.stage.cache import make_room
+from dlio.stage.cache import is_being_filled, make_room
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome
@@ -46,6 +46,8 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
     lease.take(folder)
     if folder.holds(wanted):
         folder.touch()
+        if job.options.mode is not None:
+            folder.give([file.name for file in wanted], job.access(None))
         return Outcome(staged)
     _let_the_leader_begin(job, folder, wanted)
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
@@ -53,7 +55,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
             return Outcome(staged)
         tally = Tally(job.report)
         fill(job, folder, wanted, claim, tally)
-        folder.finish(manifest, [file.name for file in wanted])
+        folder.finish(manifest, [file.name for file in wanted], job.access(None))
     return Outcome(staged, tally.read, tally.written)
 
 
@@ -61,7 +63,7 @@ def _let_the_leader_begin(job: Job, folder: StagedFolder, wanted: Sequence[File]
     """Waits a moment for the first process of this node, so that the one that copies is the one that reports."""
     deadline = time.monotonic() + _HEAD_START_SECONDS
     while job.topology.local_rank and time.monotonic() < deadline:
-        if is_in_progress(folder.claims) or folder.holds(wanted):
+        if is_being_filled(folder) or folder.holds(wanted):
             return
         time.sleep(0.01)
 
@@ -96,7 +98,7 @@ def fill(
         make_room(folder, lacked, len(missing))
         if job.expect:
             job.expect(lacked)
-        copy_files(job.source, Copying(aside, folder.path, create), missing, tally)
+        copy_files(job.source, Copying(aside, folder.path, job.access, create), missing, tally)
 
 
 @contextmanager

@@ -1,22 +1,27 @@
 """The folder of a staged copy, and what lies in it.
 
-    DEST/dlio/                        as open to other users as DEST is
+    DEST/dlio/                        as open to other users as DEST is, and sticky where others may write
     DEST/dlio/.claims/<copy>/         who is copying (dlio/claim.py)
-    DEST/dlio/.leases/<copy>/         which jobs use it (lease.py)
+    DEST/dlio/.leases/<copy>@<token>  which jobs use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
     DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
-    DEST/dlio/<copy>/...              the data set's files, each verified before it got its name
+    DEST/dlio/<copy>/...              the data set's files, each verified before it got its name, as open as its source
     DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
 
 `<copy>` is the data set's content id, followed by the part it holds where that is not the whole. Where another user's
 folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST (trust.py).
+
+Others may write in DEST, DEST/dlio and the folders of claims and leases: what lies there is reached by `open_cache`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -27,7 +32,15 @@ from dlio import files
 from dlio.claim_file import Claim
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, File, Manifest
+from dlio.open_folder import OpenFolder
+from dlio.stage.access import Access
 
+CACHE = "dlio"
+CLAIMS = ".claims"
+LEASES = ".leases"
+OWN = "dlio-u"
+_OWN = re.compile(rf"{OWN}\d+")
+_COPY = re.compile(r"[0-9a-f]{32}(\.\d+of\d+x\d+)?")
 CONTROL = ".dlio"
 MARKER = "copy.json"
 
@@ -49,17 +62,12 @@ class StagedFolder:
     @property
     def path(self) -> Path:
         """The data set's folder."""
-        return self.dest / "dlio" / self.copy
+        return self.dest / CACHE / self.copy
 
     @property
     def claims(self) -> Path:
         """The folder of the claims on this copy, or on a share of it."""
-        return self.dest / "dlio" / ".claims" / self.copy / self.share
-
-    @property
-    def leases(self) -> Path:
-        """The folder of the leases on this copy."""
-        return self.dest / "dlio" / ".leases" / self.copy
+        return self.dest / CACHE / CLAIMS / self.copy / self.share
 
     @property
     def marker(self) -> Path:
@@ -90,23 +98,33 @@ class StagedFolder:
         Raises:
             StorageError: the folder cannot be read.
         """
-        if not self.has_manifest():
-            return False
-        missing = {file.name for file in wanted}
-        for folder in {name.rpartition("/")[0] for name in missing}:
-            with files.storage_errors("look at", self.path), suppress(FileNotFoundError):
+        with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
+            if self._marked_as() != self.copy or not self.has_manifest():
+                return False
+            missing = {file.name for file in wanted}
+            for folder in {name.rpartition("/")[0] for name in missing}:
                 found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
                 missing.difference_update([f"{folder}/{name}" for name in found] if folder else found)
-        return not missing
+            return not missing
+        return False
+
+    def _marked_as(self) -> object:
+        """Returns the name in the marker, None where there is no marker, or none that was written whole."""
+        try:
+            record = json.loads(self.marker.read_bytes())
+            return record["copy"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
 
     def has_manifest(self) -> bool:
-        """Returns whether the manifest is there, which comes last.
+        """Returns whether the manifest is there, which comes last, and this user may read it.
 
         Raises:
             StorageError: the folder cannot be read.
         """
-        with files.storage_errors("look at", self.path):
-            return (self.path / NAME).exists()
+        with files.storage_errors("look at", self.path), suppress(PermissionError):
+            return (self.path / NAME).exists() and os.access(self.path / NAME, os.R_OK)
+        return False
 
     def touch(self) -> None:
         """Notes that the copy is used now; another user's copy keeps its time."""
@@ -123,90 +141,185 @@ class StagedFolder:
         """
         aside = self.aside(mine)
         with files.storage_errors("create", self.path):
-            strange = not self.marker.exists() and self.path.exists()
-            if strange and any(path.name != CONTROL for path in self.path.iterdir()):
+            marked = self._marked_as()
+            if marked is None and self.path.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
                 raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
-            self.unfinished.mkdir(parents=True, exist_ok=True)
+            if marked not in (None, self.copy):
+                raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
+            self.path.mkdir(mode=0o700, exist_ok=True)  # its users may enter it when it is whole
+            (self.path / CONTROL).mkdir(mode=0o755, exist_ok=True)
+            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
             if previous and previous.is_over and self.aside(previous).is_dir():
                 self.aside(previous).rename(aside)
             for other in self.unfinished.iterdir():
                 if other != aside:
                     shutil.rmtree(other, ignore_errors=True)
-            aside.mkdir(exist_ok=True)
-        if not self.marker.exists():
+            aside.mkdir(mode=0o700, exist_ok=True)
+        if marked is None:
             files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(aside / MARKER, self.marker)
         return aside
 
-    def finish(self, manifest: Manifest, names: Iterable[str]) -> None:
+    def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
         """Makes sure that the files' names are on the disk, then publishes the manifest.
+
+        Args:
+            manifest: of the copy.
+            names: of its files.
+            access: who may read the manifest and enter the folders.
 
         Raises:
             StorageError: the file system refused.
         """
-        for folder in sorted({(self.path / name).parent for name in names}):
+        for folder in self._folders(names):
             files.sync_folder(folder)
         last = self.path / CONTROL / NAME
         with files.storage_errors("create", self.unfinished):
-            self.unfinished.mkdir(parents=True, exist_ok=True)
+            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.publish(manifest.save(self.unfinished), last)
         shutil.rmtree(self.unfinished, ignore_errors=True)
+        self._give([last, self.marker], names, access)
         files.publish(last, self.path / NAME)
+
+    def give(self, names: Sequence[str], access: Access) -> None:
+        """Gives others the access to a copy that is there; another user's copy stays as it is.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        with suppress(PermissionError):
+            self._give([self.path / name for name in (*names, NAME)], names, access)
+
+    def _give(self, paths: Iterable[Path], names: Sequence[str], access: Access) -> None:
+        with files.storage_errors("change the mode of", self.path):
+            for path in paths:
+                access.give_file(path)
+            for folder in (*self._folders(names), self.path / CONTROL):
+                access.give_folder(folder)
+
+    def _folders(self, names: Sequence[str]) -> list[Path]:
+        """Returns the folders that hold files of these names, the copy's own first."""
+        return sorted({self.path / parent for name in names for parent in Path(name).parents} | {self.path})
 
     def remove(self) -> None:
         """Removes the copy; the manifest first, so that nobody takes what is left for whole, and the marker last.
 
+        What is not the copy's owner's is left, and no link is followed.
+
         Raises:
-            StorageError: the folder is not dlio's, or cannot be removed.
+            StorageError: the folder is not dlio's, or cannot be removed, or holds another user's files.
         """
-        if not self.path.exists():
-            return
-        if not self.marker.exists():
-            raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
-        with files.storage_errors("remove", self.path):
-            (self.path / NAME).unlink(missing_ok=True)
-            for entry in self.path.iterdir():
-                if entry.name != CONTROL:
-                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-            shutil.rmtree(self.path / CONTROL / "aside", ignore_errors=True)
-            for entry in self.marker.parent.iterdir():
-                if entry.name != MARKER:
-                    entry.unlink()
-            self.marker.unlink()
-            self.marker.parent.rmdir()
-            self.path.rmdir()
+        with files.storage_errors("remove", self.path), suppress(FileNotFoundError), open_cache(self.dest) as cache:
+            if cache.look(self.copy) is None:
+                return
+            with cache.below(self.copy) as copy:
+                if not has_marker(copy):
+                    raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
+                copy.remove(NAME, copy.owner)
+                left = [name for name in copy.names() if name != CONTROL and not copy.remove(name, copy.owner)]
+                with copy.below(CONTROL) as control:
+                    left += [
+                        name for name in control.names() if name != MARKER and not control.remove(name, copy.owner)
+                    ]
+                if left:
+                    raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
+                copy.remove(CONTROL, copy.owner)
+            cache.rmdir(self.copy)
+
+
+def has_marker(copy: OpenFolder) -> bool:
+    """Returns whether an open folder below DEST/dlio is a copy of dlio's: its owner's marker lies in it."""
+    return marker_of(copy) is not None
+
+
+def marker_of(copy: OpenFolder) -> os.stat_result | None:
+    """Returns what the system says of a copy's marker; None where its owner has put none there."""
+    try:
+        with copy.below(CONTROL) as control:
+            status = control.look(MARKER)
+            is_owners = status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == copy.owner
+            return status if is_owners and control.owner == copy.owner else None
+    except OSError:
+        return None
+
+
+def is_copy(name: str) -> bool:
+    """Returns whether dlio gives such names to copies."""
+    return bool(_COPY.fullmatch(name))
+
+
+def is_own(dest: Path) -> bool:
+    """Returns whether a folder is one that takes the place of DEST for one user."""
+    return bool(_OWN.fullmatch(dest.name))
+
+
+def open_dest(dest: Path) -> OpenFolder:
+    """Returns DEST, held open; links are followed in what the user named, and not where dlio named it after a user.
+
+    Raises:
+        OSError: it is not there, or not of the user that it is named after.
+    """
+    if not is_own(dest):
+        return OpenFolder.at(dest)
+    with OpenFolder.at(dest.parent) as around:
+        own = around.below(dest.name)
+    if own.owner != int(dest.name.removeprefix(OWN)):
+        own.close()
+        raise NotADirectoryError(errno.ENOTDIR, f"{dest} is not of the user that it is named after")
+    return own
+
+
+def open_cache(dest: Path) -> OpenFolder:
+    """Returns DEST/dlio, held open; no link is followed below DEST.
+
+    Raises:
+        OSError: it is not there, or no folder.
+    """
+    with open_dest(dest) as opened:
+        return opened.below(CACHE)
 
 
 def open_up(dest: Path) -> None:
     """Makes DEST/dlio and its folders of claims and leases, as open to other users as DEST itself is.
 
+    Where others may write, only its owner may rename or remove what lies there: the folders are sticky.
+
     Raises:
-        StorageError: a folder cannot be made.
+        StorageError: a folder cannot be made, or another user could replace what is staged in DEST.
     """
-    with files.storage_errors("create", dest / "dlio"):
-        dest.mkdir(parents=True, exist_ok=True)
-        mode = dest.stat().st_mode & 0o1777
-        for folder in (dest / "dlio", dest / "dlio" / ".claims", dest / "dlio" / ".leases"):
-            make_open(folder, mode)
+    with files.storage_errors("create", dest / CACHE):
+        dest.mkdir(mode=0o755 if is_own(dest) else 0o777, parents=True, exist_ok=True)
+        status = dest.stat()
+        if is_loose(status):
+            dest.chmod(stat.S_IMODE(status.st_mode) | stat.S_ISVTX)
+        mode = status.st_mode & 0o3777
+        for folder in (dest / CACHE, dest / CACHE / CLAIMS, dest / CACHE / LEASES):
+            _make_open(folder, mode | (stat.S_ISVTX if mode & 0o022 else 0))
 
 
-def make_open(folder: Path, mode: int) -> None:
-    """Makes a folder with a mode that the umask does not narrow; one that is there is left as it is.
+def is_loose(status: os.stat_result) -> bool:
+    """Returns whether anybody may rename and remove what others have in a folder."""
+    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+
+
+def _make_open(folder: Path, mode: int) -> None:
+    """Makes a folder with a mode that the umask does not narrow; one of this user's that is there is made sticky.
 
     The mode is set through the folder itself and never its name, where another user may have put a link meanwhile.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be made, or something else is in its place.
     """
     try:
-        folder.mkdir()
+        folder.mkdir(mode=0o755)
     except FileExistsError:
-        if not folder.is_dir():
-            raise
-        return
+        mode = 0
     made = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if os.fstat(made).st_uid == os.geteuid():
+        status = os.fstat(made)
+        if not mode:
+            mode = stat.S_IMODE(status.st_mode) | (stat.S_ISVTX if status.st_mode & 0o022 else 0)
+        if status.st_uid == os.geteuid() and mode != stat.S_IMODE(status.st_mode):
             os.fchmod(made, mode)
     finally:
         os.close(made)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.manifest import File, Manifest
+from dlio.stage.access import Access
 from dlio.stage.source import Source
 from dlio.topology import Topology
 
@@ -18,6 +19,7 @@ class Options:
     Attributes:
         copies: of each shard, over all nodes (partition).
         epochs: how many are planned; 0 where that is not known (auto).
+        mode: the permission bits of staged files; None for those of their source.
         stripe_count: over how many storage targets each file goes; 0 for the policy of `striping` (stripe).
         stripe_size: bytes on one target before the next one's turn; 0 for the policy (stripe).
         pool: the pool of storage targets; "" for all (stripe).
@@ -30,6 +32,7 @@ class Options:
     pool: str = ""
     ost_per_rank: bool = False
     epochs: int = 0
+    mode: int | None = None
 
 
 NO_OPTIONS = Options()
@@ -77,6 +80,14 @@ class Job:
     def manifest(self) -> Manifest:
         """The data set at its source."""
         return self.source.manifest
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may read a staged file, or the manifest and the folders where none is given.
+
+        Raises:
+            StorageError: the source cannot be looked at.
+        """
+        return self.source.access(file) if self.options.mode is None else Access(self.options.mode)
 
 
 @dataclass(frozen=True, slots=True)

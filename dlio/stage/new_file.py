@@ -34,7 +34,7 @@ class NewFile:
 
     def __init__(self, path: Path, buffer: memoryview) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         self._file = open(_opened(path), "ab", buffering=0)  # noqa: SIM115  closed by `close`
         self._buffer, self._rest = buffer, b""

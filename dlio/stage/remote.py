@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from dlio.errors import ManifestError, MissingPackageError, StorageError, UsageError, missing_package
 from dlio.manifest import NAME, File, Manifest, parse_whole
+from dlio.stage.access import PRIVATE, Access
 
 _AHEAD = 3  # ranges under way for each of the eight files: with blocks of 4 MiB, 96 MiB
 _TRIES = 6
@@ -49,6 +50,10 @@ class Remote:
     def name_of(self, file: File) -> str:
         """Returns the URL of a file, without user and password."""
         return f"{self._shown}/{file.name}"
+
+    def access(self, file: File | None) -> Access:
+        """Returns that nobody else may read it: a URL does not tell who may."""
+        return PRIVATE
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes; as `Source` says."""

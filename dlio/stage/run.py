@@ -74,6 +74,8 @@ def run(
     started = time.monotonic()
     if strategy not in ("auto", *strategies.names()):
         raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategies.names())}")
+    if options.mode is not None and options.mode & ~0o044 != 0o600:
+        raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
     source = source_of(dataset)
     manifest = source.manifest
     topology = topology or Topology.from_env()

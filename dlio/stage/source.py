@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import FileIO
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Protocol
 
 from dlio import files
 from dlio.errors import StorageError
-from dlio.manifest import File, Manifest
+from dlio.manifest import NAME, File, Manifest
+from dlio.stage.access import Access, access_of
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
@@ -27,6 +29,13 @@ class Source(Protocol):
 
     def name_of(self, file: File) -> str:
         """Returns the path or URL of a file, for messages."""
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may read a file, or the manifest where none is given.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes from `start` on, in blocks that are valid until the next is asked for.
@@ -74,6 +83,7 @@ class MountedFolder:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._modified: dict[str, int] = {}
+        self._status: dict[str, os.stat_result] = {}
 
     def __str__(self) -> str:
         return str(self.manifest.root)
@@ -81,6 +91,14 @@ class MountedFolder:
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
         return str(self.manifest.root / file.name)
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may read a file; as `Source` says."""
+        path = self.manifest.root / (file.name if file else NAME)
+        with files.storage_errors("look at", path):
+            if file:
+                return access_of(path, self._status.pop(file.name, None))
+            return replace(access_of(path), listing=access_of(path.parent).mode)
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes; as `Source` says."""
@@ -100,6 +118,7 @@ class MountedFolder:
             after = os.fstat(origin.fileno())
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise _changed(path)
+        self._status[file.name] = after
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; as `Source` says."""

@@ -10,7 +10,7 @@ import queue
 import struct
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,8 @@ from pathlib import Path
 from dlio import files
 from dlio.errors import DigestError
 from dlio.manifest import File
-from dlio.stage.copy import Tally
+from dlio.stage.access import Access
+from dlio.stage.copy import Tally, give_name
 from dlio.stage.folder import StagedFolder
 from dlio.stage.new_file import NewFile
 from dlio.stage.plan import BLOCK_BYTES
@@ -37,11 +38,13 @@ class Place:
         folder: the staged folder on this node.
         missing: the files that it lacks, and this process may write.
         aside: the folder for unfinished files; None where there is nothing to write.
+        access: who may read the files, by name, once the nodes have told each other.
     """
 
     folder: StagedFolder
     missing: frozenset[File]
     aside: Path | None
+    access: Mapping[str, Access] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -178,6 +181,4 @@ class Sink:
         found = f"{file.digest.partition(':')[0]}:{self._digest.hexdigest()}"
         if found != file.digest:
             raise DigestError(f"{file.name} is damaged at the source: expected the digest {file.digest}, found {found}")
-        with files.storage_errors("publish", final):
-            final.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(final)
+        give_name(path, final, self._place.access[file.name])

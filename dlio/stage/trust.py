@@ -2,22 +2,23 @@
 
 What another user made is not, since its owner can change it after any check, nor what lies in another user's folder,
 which its owner can replace. Where such a folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST.
+
+So each folder from DEST/dlio to the copy must be this user's or root's, no link, and sticky where others may write;
+then nobody else can put anything in its place, and it may be used by its path.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import File
-from dlio.stage.folder import StagedFolder
-
-OWN = "dlio-u"
+from dlio.stage.folder import CACHE, CLAIMS, LEASES, OWN, StagedFolder, is_loose, is_own
 
 
 def own_dest(dest: Path, user: int | None = None) -> Path:
@@ -26,48 +27,73 @@ def own_dest(dest: Path, user: int | None = None) -> Path:
 
 
 def is_safe(folder: StagedFolder, user: int) -> bool:
-    """Returns whether none but root and the user can put another copy in the place of this one.
+    """Returns whether none but root and the user can put another copy in the place of this one, or change it.
 
     Raises:
         StorageError: it cannot be looked at.
     """
-    return _owners(folder.dest / "dlio") <= {user, 0} and _makers(folder) <= {user, 0}
+    users = {user, 0}
+    cache = folder.dest / CACHE
+    own = [folder.dest] if is_own(folder.dest) else []
+    shared = all(_is_of(path, users) for path in (*own, cache, cache / CLAIMS, cache / LEASES))
+    return shared and all(_is_of(path, users, shut=True) for path in (folder.path, cache / CLAIMS / folder.copy))
+
+
+def is_replaceable(dest: Path) -> bool:
+    """Returns whether anybody can put another folder in the place of DEST/dlio.
+
+    Raises:
+        StorageError: DEST cannot be looked at.
+    """
+    with files.storage_errors("look at", dest):
+        try:
+            return is_loose((dest.parent if is_own(dest) else dest).stat())
+        except FileNotFoundError:
+            return False
 
 
 def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder:
     """Returns the folder in which this user has the copy, or is to make it; or root's, if it holds the files `wanted`.
 
     Raises:
-        StorageError: the folders of both names are other users', or cannot be looked at.
+        StorageError: anybody may replace what lies in DEST; the folders of both names are other users', or can be
+            changed by them; or they cannot be looked at.
     """
 
     def serves(folder: StagedFolder, user: int) -> bool:
-        return is_safe(folder, user) and (_makers(folder) <= {user} or folder.holds(wanted))
+        return is_safe(folder, user) and (_is_of(folder.path, {user}) or folder.holds(wanted))
 
+    if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
+        problem = f"anybody could replace what is staged in {dest}, whose mode is {stat.S_IMODE(dest.stat().st_mode):o}"
+        raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
     shared = StagedFolder(dest, copy)
     if serves(shared, os.geteuid()):
         return shared
-    us = _uid_on(dest / "dlio")
+    us = _uid_on(dest / CACHE)
     if serves(shared, us):
         return shared
     own = StagedFolder(own_dest(dest, us), copy)
-    if _owners(own.dest) <= {us} and serves(own, us):
+    if _is_of(own.dest, {us}) and serves(own, us):
         return own
-    raise StorageError(f"{own.dest} is another user's, who took this user's name for it: stage to another folder")
+    raise StorageError(
+        f"{own.dest} is another user's, or open to others' changes: remove it, or stage to another folder"
+    )
 
 
-def _makers(folder: StagedFolder) -> set[int]:
-    """Returns the users who made a copy, and the claims on it, as far as these are there."""
-    return _owners(folder.path, folder.dest / "dlio" / ".claims" / folder.copy)
+def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:
+    """Returns whether a path is a folder of one of the users that others cannot empty, or change if it is to be `shut`.
 
-
-def _owners(*paths: Path) -> set[int]:
-    """Returns the owners of the paths that are there."""
-    found = set()
-    for path in paths:
-        with files.storage_errors("look at", path), suppress(FileNotFoundError):
-            found.add(path.lstat().st_uid)
-    return found
+    A path where nothing is yet is.
+    """
+    with files.storage_errors("look at", path):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            return False
+    is_open = status.st_mode & 0o022 and (shut or not status.st_mode & stat.S_ISVTX)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in users and not is_open
 
 
 def _uid_on(folder: Path) -> int:

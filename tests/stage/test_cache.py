@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.claim import claimed, is_in_progress
+from dlio.claim import claimed
 from dlio.claim_file import Claim
 from dlio.errors import StorageError
 from dlio.manifest import Manifest
+from dlio.open_folder import OpenFolder
 from dlio.owner import Owner
-from dlio.stage.cache import clean, copies, is_in_use, resolve
+from dlio.stage.cache import clean, copies, is_being_filled, is_in_use
 from dlio.stage.fetch import residue_removed
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import take
+from dlio.stage.resolve import resolve
 
 from .conftest import Forked, MiB, assert_staged, folder_of, wait_for, write_dataset
 
@@ -90,7 +92,7 @@ def test_a_job_that_stages_anew_during_a_removal_keeps_its_claim(
     def staged_anew(removed: StagedFolder) -> None:
         with claimed(folder.claims, lambda: False):
             remove(removed)
-            assert is_in_progress(folder.claims)
+            assert is_being_filled(folder)
 
     monkeypatch.setattr(StagedFolder, "remove", staged_anew)
     assert clean(tmp_path / "local") == [folder.path]
@@ -136,14 +138,14 @@ def test_removal_gives_back_a_copy_that_is_leased_in_the_last_moment(
     staged = dlio.stage(dataset, tmp_path / "local")
     folder = folder_of(staged)
     clean(tmp_path / "local", keep=True)
-    rename = Path.rename
+    rename = OpenFolder.rename
 
-    def leased_meanwhile(path: Path, target: Path) -> Path:
-        if path == folder.path:
+    def leased_meanwhile(opened: OpenFolder, name: str, new: str) -> None:
+        if name == folder.copy:
             take(folder)
-        return rename(path, target)
+        rename(opened, name, new)
 
-    monkeypatch.setattr(Path, "rename", leased_meanwhile)
+    monkeypatch.setattr(OpenFolder, "rename", leased_meanwhile)
     assert clean(tmp_path / "local", job="none") == []
     assert_staged(staged, dataset)
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.manifest import Manifest
+from dlio.open_folder import OpenFolder
 from dlio.stage.cache import clean, copies, is_in_use
-from dlio.stage.lease import Lease, job_name, leases, take
+from dlio.stage.lease import job_name, leases, take
 
 from .conftest import Forked, assert_staged, folder_of
 
 pytestmark = pytest.mark.usefixtures("job_7")
 
 
+def lease_folder(staged: Manifest) -> Path:
+    return staged.root.parent / ".leases"
+
+
 def test_a_job_leases_what_it_stages_until_its_epilogue(dataset: Manifest, tmp_path: Path) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
-    assert [lease.job for _, lease in leases(folder_of(staged))] == ["7"]
+    assert [lease.job for lease in leases(folder_of(staged))] == ["7"]
     assert clean(tmp_path / "local", job="8") == []
     assert_staged(staged, dataset)
     assert clean(tmp_path / "local", job="7") == [staged.root]
@@ -70,7 +77,8 @@ def test_outside_a_scheduler_the_lease_ends_with_the_session(
 
 def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: Path) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
-    ((path, lease),) = leases(folder_of(staged))
+    (lease,) = leases(folder_of(staged))
+    path = lease_folder(staged) / lease.name
     record = json.loads(path.read_text())
     record["holder"]["node"] = lease.holder.node.replace("/", "/not")
     path.write_text(json.dumps(record))
@@ -78,31 +86,36 @@ def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: 
 
 
 def test_a_lease_that_nobody_can_look_up_is_over_after_a_week(dataset: Manifest, tmp_path: Path) -> None:
-    ((_, lease),) = leases(folder_of(dlio.stage(dataset, tmp_path / "local")))
-    assert not Lease("7", lease.holder, time.time() - 6 * 86400).is_over()
-    assert Lease("7", lease.holder, time.time() - 8 * 86400).is_over()
+    (lease,) = leases(folder_of(dlio.stage(dataset, tmp_path / "local")))
+    assert not replace(lease, renewed=time.time() - 6 * 86400).is_over()
+    assert replace(lease, renewed=time.time() - 8 * 86400).is_over()
 
 
 def test_a_link_in_place_of_a_folder_of_leases_opens_no_other_folder(dataset: Manifest, tmp_path: Path) -> None:
     private = tmp_path / "home"
     private.mkdir(mode=0o700)
-    (tmp_path / "local" / "dlio" / ".leases").mkdir(parents=True)
+    (tmp_path / "local" / "dlio").mkdir(parents=True)
     (tmp_path / "local").chmod(0o1777)
-    (tmp_path / "local" / "dlio" / ".leases" / dataset.content_id).symlink_to(private)
-    dlio.stage(dataset, tmp_path / "local")
+    (tmp_path / "local" / "dlio" / ".leases").symlink_to(private)
+    staged = dlio.stage(dataset, tmp_path / "local")
+    assert staged.root.parent.parent.name == f"dlio-u{os.geteuid()}"
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert not list(private.iterdir())
 
 
 def test_a_lease_that_cannot_be_taken_leaves_nothing_behind(
-    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
-    folder = folder_of(staged)
-    (folder.leases / "7").unlink()
-    (folder.leases / "7").mkdir()
-    take(folder)
+    clean(tmp_path / "local", keep=True)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EDQUOT, "no more files")
+
+    monkeypatch.setattr(OpenFolder, "rename", refuse)
+    take(folder_of(staged))
     assert "without a lease" in caplog.text
-    assert [path.name for path in folder.leases.iterdir()] == ["7"]
+    assert not list(lease_folder(staged).iterdir())
 
 
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])

@@ -202,7 +202,7 @@ def test_a_full_inode_table(tmp_path: Path, small_disk: Callable[[str], Path]) -
 def test_no_permission(dataset: Manifest, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o700)
     (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open").chmod(0o1777)
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o055)

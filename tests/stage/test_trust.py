@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import stat
 from pathlib import Path
 
 import pytest
@@ -12,37 +12,19 @@ import pytest
 import dlio
 from dlio.errors import StorageError
 from dlio.manifest import Manifest
-from dlio.stage.cache import clean, resolve
+from dlio.stage.cache import clean
 from dlio.stage.decide import preview
 from dlio.stage.folder import open_up
 from dlio.stage.lease import leases
+from dlio.stage.resolve import resolve
 
 from .conftest import Forked, assert_staged, folder_of
+from .users import as_user, open_to_all
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),
     pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users"),
 ]
-
-
-def open_to_all(tmp_path: Path) -> None:
-    """Makes the folder `tmp` as /tmp is, and lets every user reach it."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp").chmod(0o1777)
-
-
-def as_user(uid: int, function: Callable[[], object]) -> int:
-    """Returns the exit code of a process of the user `uid` that calls the function."""
-
-    def child() -> None:
-        os.setgid(uid)
-        os.setuid(uid)
-        function()
-
-    return Forked(child).wait()
 
 
 @pytest.mark.parametrize("the_folder_is", ["root's", "another user's"])
@@ -119,15 +101,18 @@ def test_both_names_taken_by_another_user(dataset: Manifest, tmp_path: Path) -> 
     assert as_user(2002, careful) == 0
 
 
-def test_a_lease_that_cannot_be_ended_is_a_storage_error(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_lease_of_another_user_stays_and_is_named(
+    dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     open_to_all(tmp_path)
-    dlio.stage(dataset, tmp_path / "tmp")
+    staged = dlio.stage(dataset, tmp_path / "tmp")
 
     def other_user() -> None:
-        with pytest.raises(StorageError, match=r"cannot end the lease .*/7: Operation not permitted"):
-            clean(tmp_path / "tmp", job="7")
+        assert clean(tmp_path / "tmp", job="7") == []
+        assert "the lease of job '7'" in caplog.text
 
     assert as_user(2001, other_user) == 0
+    assert [lease.job for lease in leases(folder_of(staged))] == ["7"]
 
 
 def test_roots_copy_is_used_and_not_removed(
@@ -144,8 +129,8 @@ def test_roots_copy_is_used_and_not_removed(
         assert dlio.stage(dataset, tmp_path / "tmp").root == staged.root
 
     assert Forked(other_user).wait() == 0
-    assert sorted(lease.job for _, lease in leases(folder_of(staged))) == ["7", "9"]
-    (tmp_path / "tmp" / "dlio" / ".leases" / dataset.content_id).chmod(0o755)
+    assert sorted(lease.job for lease in leases(folder_of(staged))) == ["7", "9"]
+    (tmp_path / "tmp" / "dlio" / ".leases").chmod(0o755)
 
     def without_lease() -> None:
         os.setuid(65534)
@@ -160,26 +145,32 @@ def test_resolve_does_not_trust_anybodys_copy(
 ) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     os.chown(staged.root, 65534, 65534)
-    monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "local"))
-    assert resolve(dataset.root) == dataset.root
-    monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
-    assert resolve(dataset.root) == staged.root
+    for name in ("LOCAL_SCRATCH", "DLIO_STAGED"):
+        monkeypatch.setenv(name, str(tmp_path / "local"))
+        assert resolve(dataset.root) == dataset.root
+    assert resolve(staged.root) == staged.root, "who names another user's copy gets it"
 
 
-def test_a_copy_whose_files_only_another_user_can_remove_is_left_whole(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_folder_where_anybody_may_rename_is_refused_or_made_sticky_by_its_owner(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_to_all(tmp_path)
     dest = tmp_path / "tmp"
-    dest.chmod(0o777)  # so all may rename what lies in it
+    dest.chmod(0o777)
 
-    def stage_and_end() -> None:
-        dlio.stage(dataset, dest)
-        clean(dest, keep=True)
+    def refused() -> None:
+        with pytest.raises(StorageError, match=r"anybody could replace .* mode is 777: .* \(chmod \+t\)"):
+            dlio.stage(dataset, dest)
+        assert not list(dest.iterdir())
 
-    def sweep() -> None:
-        assert clean(dest) == []
-
-    assert as_user(2001, stage_and_end) == as_user(2002, sweep) == 0
-    assert_staged(Manifest.load(dest / "dlio" / dataset.content_id), dataset)
+    assert as_user(2001, refused) == 0
+    staged = dlio.stage(dataset, dest)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (dest, dest / "dlio")] == [0o1777, 0o1777]
+    dest.chmod(0o777)
+    monkeypatch.setenv("DLIO_STAGED", str(dest))
+    assert resolve(dataset.root) == dataset.root
+    dest.chmod(0o1777)
+    assert resolve(dataset.root) == staged.root
 
 
 def test_a_lease_that_root_took_for_the_job_serves_its_user(

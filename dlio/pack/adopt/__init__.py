@@ -16,6 +16,7 @@ import os
 import pkgutil
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
@@ -121,13 +122,13 @@ def index(
             shards are read.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
-    from dlio.claim import alone, forget
+    from dlio.claim import alone
     from dlio.pack.adopt._find import find_shards
     from dlio.pack.adopt._scan import ShardTask
 
     root, layout = Path(path).absolute(), load(format)
     if os.access(root / CLAIMS, os.W_OK):
-        forget(root / CLAIMS)  # of one that was killed
+        _forget_killed(root)
     _check_no_data_set(root, overwrite)
     found = find_shards(root, format, match)
     schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
@@ -145,6 +146,17 @@ def index(
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
+
+
+def _forget_killed(root: Path) -> None:
+    """Removes the claim that a killed run has left."""
+    from dlio.claim import forget
+    from dlio.open_folder import OpenFolder
+
+    with suppress(OSError), OpenFolder.at(root) as opened:
+        with opened.below(CLAIMS) as claims:
+            forget(claims)
+        opened.rmdir(CLAIMS)
 
 
 def _index(tasks: list[ShardTask], workers: int | None, report: Callable[[Shard], None]) -> Manifest:

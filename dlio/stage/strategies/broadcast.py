@@ -15,7 +15,9 @@ import operator
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, replace
 from functools import reduce
+from typing import Any
 
 from dlio.claim import claimed
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
@@ -23,6 +25,7 @@ from dlio.files import storage_errors
 from dlio.manifest import File
 from dlio.owner import node_id
 from dlio.stage import lease
+from dlio.stage.access import Access
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
@@ -80,7 +83,7 @@ def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
             with _naming_lost([nodes[rank].partition("/")[0] for rank in leaders]):
                 _take_part(job, ring, ready, tally)
             if ready.aside is not None:
-                ready.folder.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+                ready.folder.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
 
 
 @contextmanager
@@ -132,7 +135,7 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
         if job.watch:
             job.watch([NodeProgress(*node) for node in zip(hosts, totals, lefts, strict=True)])
 
-    passing = Passing(job.source, ring, streams, ready, tally, watch)
+    passing = Passing(job.source, ring, streams, replace(ready, access=_access(job, ring, streams)), tally, watch)
     watch(totals)
     try:
         passing.run()
@@ -145,6 +148,25 @@ def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
     if passing.problem:
         raise passing.problem
     _raise_first(problems, hosts)
+
+
+def _access(job: Job, ring: Ring, streams: list[list[File]]) -> dict[str, Access]:
+    """Returns who may read each file: each node looks at those that it reads, so each is looked at once.
+
+    Raises:
+        LostError: a node is lost.
+        StorageError: a node failed; named on all nodes.
+    """
+    try:
+        told: list[Any] = [astuple(job.access(file)) for file in streams[ring.rank]]
+    except StorageError as error:
+        told = [f"{socket.gethostname()}: {error}"]
+    found: dict[str, Access] = {}
+    for stream, accesses in zip(streams, ring.gather(told), strict=True):
+        if accesses and isinstance(accesses[0], str):
+            raise StorageError(f"staging failed on {accesses[0]}")
+        found |= {file.name: Access(*access) for file, access in zip(stream, accesses, strict=True)}
+    return found
 
 
 def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]:

@@ -53,7 +53,7 @@ def carry_out(job: Job) -> Outcome:
     _check_layouts(whole.path, laid_out)
     with claimed(whole.claims / "manifest", whole.has_manifest) as claim:
         if claim is not None:
-            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)])
+            whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
     return Outcome(staged, tally.read, tally.written)
 
 

@@ -1,0 +1,104 @@
+"""How open a staged copy is to other users: never more than its source, the folders on the way to it included."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_ACL = "system.posix_acl_access"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may read a file besides its owner.
+
+    Attributes:
+        mode: the permission bits of the file; its folders can be entered by those who may read it.
+        group: the id of the group that the bits of the group are for; None for the group that new files get.
+        listing: of those who may read it, who may list its folder, as permission bits for reading.
+    """
+
+    mode: int
+    group: int | None = None
+    listing: int = 0o044
+
+    def give_file(self, path: Path) -> None:
+        """Sets the mode and group of a file of this user's; without the group, its bits are left out.
+
+        Raises:
+            OSError: the system refused.
+        """
+        self._give(path, self.mode)
+
+    def give_folder(self, path: Path) -> None:
+        """Sets the mode and group of a folder of this user's, so that those who may read the file may enter it.
+
+        Raises:
+            OSError: the system refused.
+        """
+        self._give(path, 0o700 | (self.mode & 0o044) >> 2 | (self.mode & self.listing & 0o044))
+
+    def _give(self, path: Path, mode: int) -> None:
+        status = os.lstat(path)
+        group = status.st_gid if self.group is None else self.group
+        if mode & 0o070 and status.st_gid != group:
+            try:
+                os.chown(path, -1, group, follow_symlinks=False)
+            except PermissionError:  # this user is not in the group
+                mode &= ~0o070
+        if stat.S_IMODE(status.st_mode) != mode:
+            path.chmod(mode)
+
+
+PRIVATE = Access(0o600)
+
+
+def access_of(path: Path, status: os.stat_result | None = None) -> Access:
+    """Returns who may read a file, or list a folder, at its path: its own mode and those of the folders around it.
+
+    Access control lists are not understood: where there is one, the group counts as shut out.
+
+    Args:
+        path: of the file or folder.
+        status: what the system says of it, if that is known.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    status = status or path.stat()
+    group = status.st_gid
+    around = _around(path.parent.resolve())
+    bits = status.st_mode & 0o044
+    if _has_acl(path) or not all(_lets_in(folder, group) for folder in around):
+        bits &= 0o004
+    if not all(folder.st_mode & stat.S_IXOTH for folder in around):
+        bits &= 0o040
+    return Access(0o600 | bits, group)
+
+
+def _lets_in(folder: os.stat_result, group: int) -> bool:
+    """Returns whether a member of that one group may go through a folder."""
+    return bool(folder.st_mode & (stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH))
+
+
+@cache
+def _around(folder: Path) -> Sequence[os.stat_result]:
+    """Returns what the system says of a folder and those around it; the group of one with a list is shut out."""
+    found = []
+    for each in (folder, *folder.parents):
+        status = each.stat()
+        if _has_acl(each):
+            status = os.stat_result((status.st_mode & ~0o070, *status[1:]))
+        found.append(status)
+    return found
+
+
+def _has_acl(path: Path) -> bool:
+    try:
+        return bool(os.getxattr(path, _ACL))
+    except OSError:  # there is none, or the file system knows none
+        return False

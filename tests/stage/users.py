@@ -1,0 +1,36 @@
+"""Other users of the node, for tests that root runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import dlio.stage.strategies.replicate  # noqa: F401  loaded while its files can be read
+
+from .conftest import Forked
+
+BOB, ALICE = 2001, 2002
+
+
+def open_to_all(tmp_path: Path) -> Path:
+    """Makes the folder `tmp` as /tmp is, lets every user reach it, and returns it."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    return tmp_path / "tmp"
+
+
+def as_user(uid: int, function: Callable[[], object]) -> int:
+    """Returns the exit code of a process of the user `uid` that calls the function."""
+
+    def child() -> None:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        os.environ["HOME"] = "/nonexistent"
+        function()
+
+    return Forked(child).wait()
