@@ -9,8 +9,7 @@ from pathlib import Path
 
 from dlio.files import digest_file
 from dlio.manifest import NAME, Manifest
-from dlio.stage.folder import CONTROL
-from dlio.stage.trust import OWN
+from dlio.stage.folder import CONTROL, LEASES, OWN
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 
@@ -110,6 +109,9 @@ def check_whole(folder: Path, manifest: Manifest) -> None:
 def check_nothing_left(dest: Path, allowed: Iterable[Path]) -> None:
     """Raises Violation where something lies at DEST that is not `allowed`, nor a folder of it."""
     known = {path for each in allowed for path in (each, *each.parents)}
+    known |= {
+        path for leased in dest.rglob(f"{LEASES}/.*") for path in (leased, *leased.parents)
+    }  # clean waits an hour
     left = [path for path in dest.rglob("*") if path not in known]
     if left:
         raise Violation(f"clean has left {[str(path) for path in left[:8]]}")

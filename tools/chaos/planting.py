@@ -44,6 +44,8 @@ def _place(choose: random.Random, dest: Path, content_id: str) -> Path:
             cache / ".claims" / copy,
             cache / ".claims" / inside,
             cache / ".leases" / copy / inside,
+            cache / ".leases" / f"{copy}@{choose.getrandbits(64):016x}",
+            cache / ".leases" / f"{copy}@{choose.getrandbits(64):016x}",
             cache / ".leases" / copy,
             cache / copy / inside,
             cache / copy / ".dlio" / choose.choice(("aside", "aside/x", "copy.json", "y", "manifest.jsonl")),

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import dlio.cli
+from dlio.errors import EXIT_INTERRUPTED
 from tools.chaos.violation import Violation
 
 MARK = "CHAOS_SCENE"  # in the environment of all processes of a scene, whatever sessions they make
@@ -25,6 +26,7 @@ DLIO = [sys.executable, "-m", "dlio"]
 # Frameworks start threads, which do not survive a fork.
 _LEFT_OUT = ("dlio.__main__", "dlio.loaders", "dlio.executors.")
 _PR_SET_PDEATHSIG = 1
+_HELD = (signal.SIGINT, signal.SIGTERM)  # until the new process is itself
 _POLL_SECONDS = 0.005
 _TAIL = 1500
 ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -48,9 +50,11 @@ class Process:
         self.code: int | None = None
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         sys.stdout.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
         self.pid = os.fork()
         if not self.pid:
             _become(words, descriptor, user, environ)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         os.close(descriptor)
 
     def __str__(self) -> str:
@@ -149,7 +153,10 @@ def _become(words: Command, descriptor: int, user: int, environ: Mapping[str, st
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         code = _run(words, environ)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
     except BaseException:
         traceback.print_exc()
     finally:
