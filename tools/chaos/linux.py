@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), Path("/usr/lib/faketime/libfaketime.so.1"))
 _CLONE_NEWNS = 0x00020000
 
 

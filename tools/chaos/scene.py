@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dlio.manifest import Manifest
 from tools.chaos import oracle
@@ -87,13 +88,13 @@ class Scene:
             environ["SLURM_JOB_ID"] = job
         return self.run([*start, *map(str, words)], user, **environ)
 
-    def stage(self, manifest: Manifest, *options: str, **how: object) -> Process:
+    def stage(self, manifest: Manifest, *options: str, **how: Any) -> Process:
         """Returns the process that stages a data set to DEST."""
-        return self.dlio("stage", manifest.root, self.dest, *options, **how)  # type: ignore[arg-type]
+        return self.dlio("stage", manifest.root, self.dest, *options, **how)
 
-    def clean(self, *options: str, **how: object) -> Process:
+    def clean(self, *options: str, **how: Any) -> Process:
         """Returns the process that cleans DEST."""
-        return self.dlio("clean", self.dest, *options, **how)  # type: ignore[arg-type]
+        return self.dlio("clean", self.dest, *options, **how)
 
     def wait(self, *processes: Process, limit: float = LIMIT_SECONDS) -> None:
         """Waits for processes, and looks at how they ended.
