@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,10 +265,10 @@ def publish_bytes(final: Path, data: bytes) -> None:
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name that others can plant a link under
     try:
-        with storage_errors("write", final):
-            aside.write_bytes(data)
+        with storage_errors("write", final), aside.open("xb") as file:
+            file.write(data)
         publish(aside, final)
     except BaseException:
         aside.unlink(missing_ok=True)

@@ -10,14 +10,45 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+from dlio import files
+from dlio.errors import StorageError
 
 MAX_BYTES = 16 << 10  # of a lease, a claim or a marker: theirs have some hundred
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_DEPTH = 32  # of what is removed; data sets have a few levels
+
+
+def is_loose(status: os.stat_result) -> bool:
+    """Returns whether anybody may rename and remove what others have in a folder."""
+    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+
+
+def check_ground(folder: Path, *names: str) -> None:
+    """Refuses a folder where what dlio makes under these names may be another user's; one that is not there is fine.
+
+    Raises:
+        StorageError: anybody may rename what lies in the folder, or something that is no folder has one of the names.
+    """
+    with files.storage_errors("look at", folder):
+        try:
+            status = folder.stat()
+        except FileNotFoundError:
+            return
+        if is_loose(status):
+            problem = (
+                f"anybody could replace what is written to {folder}, whose mode is {stat.S_IMODE(status.st_mode):o}"
+            )
+            raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
+        for path in (folder / name for name in names):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISDIR(path.lstat().st_mode):
+                    raise StorageError(f"{path} is no folder, though dlio makes one of that name: remove it")
 
 
 class OpenFolder:

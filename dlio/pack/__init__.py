@@ -68,6 +68,7 @@ def pack(
     from dlio.errors import UsageError
     from dlio.executors import open_engine
     from dlio.manifest import Manifest
+    from dlio.open_folder import check_ground
     from dlio.pack.recode import KEEP
     from dlio.pack.resume import CLAIMS, Held, clear_aside
     from dlio.pack.run import Running, make_plan, packed_already, run_plan
@@ -77,6 +78,7 @@ def pack(
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     out = Path(out)
+    check_ground(out, ASIDE)
     plans: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
     plans |= {"shard_bytes": shard_size, "num_shards": num_shards}
     try:
@@ -91,7 +93,7 @@ def pack(
                 return done
             how = Writing(skip_bad=on_error == "skip", digest=digest)
             with files.storage_errors("create", out):
-                out.mkdir(parents=True, exist_ok=True)
+                (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
     finally:

@@ -32,7 +32,7 @@ from dlio import files
 from dlio.claim_file import Claim
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, File, Manifest
-from dlio.open_folder import OpenFolder
+from dlio.open_folder import OpenFolder, is_loose
 from dlio.stage.access import Access
 
 CACHE = "dlio"
@@ -295,11 +295,6 @@ def open_up(dest: Path) -> None:
         mode = status.st_mode & 0o3777
         for folder in (dest / CACHE, dest / CACHE / CLAIMS, dest / CACHE / LEASES):
             _make_open(folder, mode | (stat.S_ISVTX if mode & 0o022 else 0))
-
-
-def is_loose(status: os.stat_result) -> bool:
-    """Returns whether anybody may rename and remove what others have in a folder."""
-    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
 
 
 def _make_open(folder: Path, mode: int) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import File
-from dlio.stage.folder import CACHE, CLAIMS, LEASES, OWN, StagedFolder, is_loose, is_own
+from dlio.open_folder import check_ground, is_loose
+from dlio.stage.folder import CACHE, CLAIMS, LEASES, OWN, StagedFolder, is_own
 
 
 def own_dest(dest: Path, user: int | None = None) -> Path:
@@ -64,8 +65,7 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
         return is_safe(folder, user) and (_is_of(folder.path, {user}) or folder.holds(wanted))
 
     if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
-        problem = f"anybody could replace what is staged in {dest}, whose mode is {stat.S_IMODE(dest.stat().st_mode):o}"
-        raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
+        check_ground(dest)
     shared = StagedFolder(dest, copy)
     if serves(shared, os.geteuid()):
         return shared

@@ -123,10 +123,12 @@ def index(
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
     from dlio.claim import alone
+    from dlio.open_folder import check_ground
     from dlio.pack.adopt._find import find_shards
     from dlio.pack.adopt._scan import ShardTask
 
     root, layout = Path(path).absolute(), load(format)
+    check_ground(root, CLAIMS, HIDDEN)
     if os.access(root / CLAIMS, os.W_OK):
         _forget_killed(root)
     _check_no_data_set(root, overwrite)

@@ -1,0 +1,60 @@
+"""Packing and indexing where others may write: what another user planted is not followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio import sources
+from dlio.errors import StorageError
+from dlio.formats.layouts.text_index import HIDDEN
+from dlio.pack.adopt import CLAIMS, index
+from dlio.pack.listing import Source
+from dlio.pack.write import ASIDE
+from tests.images import image
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Source:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(image(1, "JPEG"))
+    return sources.image_folder(tmp_path / "photos")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with work that is not dlio's."""
+    (tmp_path / "home" / "next").mkdir(parents=True)
+    (tmp_path / "home" / "next" / "thesis.tex").write_text("years of work")
+    return tmp_path / "home"
+
+
+def test_pack_follows_no_link_in_place_of_its_folder(tmp_path: Path, photos: Source, home: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ASIDE).symlink_to(home)
+    with pytest.raises(StorageError, match=f"{ASIDE} is no folder, though dlio makes one of that name"):
+        dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial", overwrite=True)
+    assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
+
+
+@pytest.mark.parametrize("name", [HIDDEN, CLAIMS])
+def test_index_follows_no_link_in_place_of_its_folders(tmp_path: Path, photos: Source, home: Path, name: str) -> None:
+    packed = dlio.pack(photos, tmp_path / "out", format="webdataset", engine="serial")
+    for path in packed.root.iterdir():
+        if path.suffix != ".tar":
+            path.unlink()
+    (tmp_path / "out" / name).symlink_to(home)
+    with pytest.raises(StorageError, match="is no folder"):
+        index(tmp_path / "out", format="webdataset", overwrite=True)
+    assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
+
+
+def test_pack_refuses_a_folder_where_anybody_may_rename(tmp_path: Path, photos: Source) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out").chmod(0o777)
+    with pytest.raises(StorageError, match=r"anybody could replace .* whose mode is 777: .*\(chmod \+t\)"):
+        dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial")
+    (tmp_path / "out").chmod(0o1777)
+    assert dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial").num_samples == 1
