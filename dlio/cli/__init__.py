@@ -38,11 +38,12 @@ def parser(verb: str | None = None) -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors are one line on stderr."""
     words = sys.argv[1:] if argv is None else argv
-    args = parser(words[0] if words else None).parse_args(words)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
-    logging.basicConfig(format="dlio: %(message)s", level=logging.ERROR if args.quiet else logging.WARNING)
+    args = argparse.Namespace()
     try:
+        parser(words[0] if words else None).parse_args(words, args)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
+        logging.basicConfig(format="dlio: %(message)s", level=logging.ERROR if args.quiet else logging.WARNING)
         code: int = args.function(args)
         sys.stdout.flush()
     except DlioError as error:

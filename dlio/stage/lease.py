@@ -84,6 +84,7 @@ def take(folder: StagedFolder) -> None:
                 _write(opened, folder.copy, job, holder)
             else:
                 opened.touch(mine.name)
+            _forget_own(opened, f"{folder.copy}@")
     except OSError as error:
         if job and any(lease.user in (0, _owner_of(folder)) for lease in taken):
             return
@@ -99,6 +100,14 @@ def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
         with suppress(OSError):
             opened.unlink(f".{token}")
         raise
+
+
+def _forget_own(opened: OpenFolder, prefix: str) -> None:
+    """Removes this user's ended leases, which would hide those in force once they are more than `_MAX_LEASES`."""
+    for lease in _read_all(opened, prefix):
+        if lease and lease.user == os.geteuid() and lease.is_over():
+            with suppress(FileNotFoundError):  # by another process of this user, meanwhile
+                opened.unlink(lease.name)
 
 
 def _owner_of(folder: StagedFolder) -> int:

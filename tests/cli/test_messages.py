@@ -62,6 +62,19 @@ def test_a_missing_file_is_listed_once_and_in_words(run, packed):
     assert "[Errno" not in err
 
 
+def test_an_interrupt_while_the_options_are_read_is_one_line():
+    source = """
+import os, signal, sys
+from dlio import cli
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+cli.parser = interrupt
+sys.exit(cli.main(["verify", "x"]))
+"""
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "dlio: interrupted\n")
+
+
 def test_an_interrupted_check_promises_nothing(packed):
     source = f"""
 import os, signal, sys

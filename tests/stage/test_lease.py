@@ -75,6 +75,22 @@ def test_outside_a_scheduler_the_lease_ends_with_the_session(
     assert len(clean(tmp_path / "local")) == 1
 
 
+def test_many_ended_sessions_do_not_hide_the_lease_of_a_job(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, tmp_path / "local")
+    monkeypatch.delenv("SLURM_JOB_ID")
+
+    def session() -> None:
+        os.setsid()
+        dlio.stage(dataset, tmp_path / "local")
+
+    for _ in range(120):
+        assert Forked(session).wait() == 0
+    assert clean(tmp_path / "local", job="8") == []
+    assert_staged(staged, dataset)
+
+
 def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: Path) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     (lease,) = leases(folder_of(staged))

@@ -1,0 +1,107 @@
+"""Plays acts against dlio until the time is over: `python -m tools.chaos --seconds 3600 --seed 1 [--only NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from types import ModuleType
+
+from tools.chaos import acts
+from tools.chaos.linux import NEEDS, keep_mounts_private
+from tools.chaos.scene import Scene
+from tools.chaos.violation import Violation
+from tools.chaos.world import World
+
+_AT_LEAST_ONCE = "each act is played once, whatever the time"
+
+
+def main() -> int:
+    """Plays, prints the summary, and returns 1 where something did not hold."""
+    known = all_acts()
+    parser = argparse.ArgumentParser(prog="tools.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help=f"no act begins later; {_AT_LEAST_ONCE}")
+    parser.add_argument("--seed", type=int, default=1, help="of the first act; each that follows has the next number")
+    parser.add_argument("--only", metavar="NAME", choices=sorted(known), help=f"one of {', '.join(sorted(known))}")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    counts: Counter[tuple[str, str]] = Counter()
+    try:
+        play_all(playable({args.only: known[args.only]} if args.only else known), args.seed, args.seconds, counts)
+    except KeyboardInterrupt:
+        print("interrupted")
+    return summary(counts)
+
+
+def all_acts() -> dict[str, ModuleType]:
+    """Returns the modules of `tools.chaos.acts`, by name."""
+    names = sorted(path.name[:-3] for path in files(acts).iterdir() if path.name.endswith(".py"))
+    return {name: importlib.import_module(f"{acts.__name__}.{name}") for name in names if name != "__init__"}
+
+
+def playable(known: dict[str, ModuleType]) -> dict[str, ModuleType]:
+    """Returns the acts that this machine can play, and says which it cannot."""
+    here = {need for need, found in NEEDS.items() if found()}
+    for name, act in known.items():
+        if missing := set(act.NEEDS) - here:
+            print(f"left out: {name} needs {', '.join(sorted(missing))}")
+    return {name: act for name, act in known.items() if set(act.NEEDS) <= here}
+
+
+def play_all(known: dict[str, ModuleType], seed: int, seconds: float, counts: Counter[tuple[str, str]]) -> None:
+    """Plays each act once, then acts by chance until the time is over."""
+    deadline = time.monotonic() + seconds
+    if "root" in {need for act in known.values() for need in act.NEEDS}:
+        keep_mounts_private()
+    with World() as world:
+        for number, name in enumerate(order(sorted(known), seed)):
+            if number >= len(known) and time.monotonic() > deadline:
+                return
+            counts[name, play(world, name, known[name], seed + number)] += 1
+
+
+def order(names: Sequence[str], seed: int) -> Iterator[str]:
+    """Yields all names in an order by chance, then names by chance without end."""
+    choose = random.Random(seed)
+    yield from choose.sample(names, len(names))
+    while names:
+        yield choose.choice(names)
+
+
+def play(world: World, name: str, act: ModuleType, seed: int) -> str:
+    """Plays one act and returns its outcome."""
+    started, outcome = time.monotonic(), "held"
+    scene = Scene(world, world.folder / f"act-{seed}", random.Random(seed))
+    try:
+        act.play(scene)
+        scene.finish()
+    except Exception as error:
+        outcome = "VIOLATED" if isinstance(error, Violation) else "FAILED"
+        reason = str(error) if isinstance(error, Violation) else traceback.format_exc()
+        print(f"{outcome} {name}: {reason}\n  again: python -m tools.chaos --only {name} --seed {seed} --seconds 0")
+    finally:
+        scene.close()
+    seconds = time.monotonic() - started
+    print(f"{outcome:8} {name} seed {seed}: {len(scene.processes)} processes, {seconds:.1f} s", flush=True)
+    return outcome
+
+
+def summary(counts: Counter[tuple[str, str]]) -> int:
+    """Prints how often each act was played, and how it ended; returns the exit code."""
+    for (name, outcome), count in sorted(counts.items()):
+        print(f"{count:6} {name} {outcome}")
+    violated = sum(count for (_, outcome), count in counts.items() if outcome != "held")
+    print(f"{counts.total()} acts, {violated} violated")
+    return 1 if violated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

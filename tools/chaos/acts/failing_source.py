@@ -1,0 +1,56 @@
+"""The source is slow, fails by chance, or goes away: what is staged or packed is right, or an error of dlio."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tools.chaos import oracle
+from tools.chaos.patience import until
+from tools.chaos.process import Process
+from tools.chaos.scene import ALICE, Scene
+from tools.chaos.violation import Violation
+
+NEEDS = ("root", "mount namespaces", "FUSE (mfusepy, fuse3)")
+
+
+def play(scene: Scene) -> None:
+    """Stages from, packs from, and verifies such a source, then stages from it once it has recovered."""
+    source = scene.source()
+    view, fault = scene.folder / "view", scene.folder / "fault"
+    server = _serve(scene, source.root.parent, view, fault)
+    packed = view / source.root.name
+    for _ in range(scene.choose.randint(1, 3)):
+        fault.write_text(str(scene.choose.choice((0.0, 0.001, 0.01, 0.1, 1.0))))
+        several = [_reader(scene, packed, view) for _ in range(scene.choose.randint(1, 3))]
+        if scene.choose.random() < 0.2:
+            server.strike(scene.choose, 1.0)
+        for process in several:
+            scene.do(process, 0, 1, 3, 4)
+        oracle.check_copies(scene.dest, source)
+    fault.unlink()
+    good = packed if not server.has_ended() else source.root
+    last = scene.do(scene.dlio("stage", good, scene.dest, "--allow-shared", job="last"))
+    scene.staged(last, source)
+
+
+def _serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:
+    view.mkdir()
+    latency, bandwidth = scene.choose.choice((0, 1, 5)), scene.choose.choice((20, 60, 200))
+    numbers = [scene.choose.randrange(1000), latency, bandwidth]
+    command = [sys.executable, "-m", "tools.chaos.failing_source", folder, view, fault, *numbers]
+    server = scene.serve([str(word) for word in command])
+    if not until(lambda: os.path.ismount(view) or server.has_ended(), 30) or server.has_ended():
+        raise Violation(f"the FUSE file system does not come{server.tail()}")
+    return server
+
+
+def _reader(scene: Scene, packed: Path, view: Path) -> Process:
+    kind = scene.choose.choice(("stage", "stage", "stage", "verify", "pack"))
+    if kind == "stage":
+        return scene.dlio("stage", packed, scene.dest, "--quiet", user=scene.choose.choice((0, ALICE)))
+    if kind == "verify":
+        return scene.dlio("verify", packed, "--quiet")
+    out = scene.folder / f"packed-{len(scene.processes)}"
+    return scene.dlio("pack", view / "photos", out, "--format", "recordio", "--quiet")

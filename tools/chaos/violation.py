@@ -1,0 +1,7 @@
+"""What an act raises."""
+
+from __future__ import annotations
+
+
+class Violation(Exception):  # noqa: N818  not an error of this tool
+    """Something does not hold that must; says what was expected and what was found."""
