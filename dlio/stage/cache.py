@@ -19,8 +19,9 @@ from dlio.filesystems import FileSystem, check_room, filesystem_of, local_folder
 from dlio.manifest import NAME
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import drop, job_name, leases, take
-from dlio.stage.source import is_url, source_of
+from dlio.stage.source import source_of
 from dlio.stage.trust import OWN, is_safe, own_dest
+from dlio.urls import is_url, shown
 
 STAGED_VARIABLE = "DLIO_STAGED"
 # What goes is renamed twice: to the first name while its leases are read again, to the second once it is certain.
@@ -189,7 +190,7 @@ def resolve(dataset: str | os.PathLike[str]) -> Path:
             if (copy.path / NAME).exists():
                 return copy.path
     if is_url(dataset):
-        raise StorageError(f"no copy of {dataset} is on this node: run dlio stage with it first")
+        raise StorageError(f"no copy of {shown(os.fspath(dataset))} is on this node: run dlio stage with it first")
     return Path(dataset)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from io import FileIO
 from os import PathLike
@@ -13,8 +12,8 @@ from typing import Protocol
 from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import File, Manifest
+from dlio.urls import is_url
 
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
 
 
@@ -43,11 +42,6 @@ class Source(Protocol):
         Raises:
             StorageError: as `blocks` says.
         """
-
-
-def is_url(dataset: str | PathLike[str]) -> bool:
-    """Returns whether a data set is named by a URL."""
-    return bool(_URL.match(os.fspath(dataset)))
 
 
 def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
