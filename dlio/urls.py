@@ -2,8 +2,8 @@
 
     https://user:password@host/packed?token=1    is shown as    https://host/packed
 
-A password may hold what ends it in a URL: `/`, `?`, `#` or `@`. Where it then cannot be told which part is the password,
-all that may be is left out and `...` stands for it.
+A password may hold what ends it in a URL: `/`, `?`, `#` or `@`. Where it cannot be told then which part is the
+password, all that may be is left out and `...` stands for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shown(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
-    before, at, after = rest.rpartition("@")
+    before, _, after = rest.rpartition("@")
     if "?" in before or "#" in before:  # of a password, or of a query that holds an @
         return f"{scheme}://{_HIDDEN}"
     after = re.split("[?#]", after)[0]

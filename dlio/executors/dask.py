@@ -157,6 +157,6 @@ def _connect(address: str) -> Any:
         resolve_address(address)
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
-        raise UsageError(f"{address!r} is no address of Dask ({error}): expected tcp://HOST:8786") from error
-    except OSError as error:
-        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from error
+        raise UsageError(f"{address!r} is no address of Dask ({error}): expected tcp://HOST:8786") from None
+    except OSError:
+        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from None

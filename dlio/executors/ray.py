@@ -87,7 +87,7 @@ def _connect(address: str) -> None:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.__cause__ or error  # for instance a token that the cluster asks for
-        raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from error
+        raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from None
 
 
 def _check_answer(address: str) -> None:

@@ -1,4 +1,4 @@
-"""Answers of fsspec's file systems, bounded in size and time: no server makes dlio take more than it asked for, or wait.
+"""Answers of fsspec's file systems, bounded in size and time: no server makes dlio take more than asked for, or wait.
 
 fsspec itself reads whatever comes, inflates it where the server says so, and waits as long as something comes.
 """
