@@ -64,6 +64,10 @@ class _Directory:
         return data
 
 
+def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
+    return cast(BinaryIO, _Directory(file, path, most))  # it has all that tarfile and zipfile ask of one
+
+
 def members_of(path: Path, refused: Refused) -> Iterator[Member]:
     """Yields the files in an archive, those of tars within a tar too, in the order of its directory.
 
@@ -96,7 +100,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
 def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
     with (
         path.open("rb") as file,
-        zipfile.ZipFile(cast("BinaryIO", _Directory(file, path, limits.sample_bytes()))) as archive,
+        zipfile.ZipFile(_bounded(file, path, limits.sample_bytes())) as archive,
     ):
         end = path.stat().st_size
         for entry in archive.infolist():
@@ -132,7 +136,7 @@ def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Itera
     start, stop = extent
     with path.open("rb") as file:
         file.seek(start)
-        with tarfile.open(fileobj=cast("BinaryIO", _Directory(file, path, _TAR_HEADER)), mode="r:") as archive:
+        with tarfile.open(fileobj=_bounded(file, path, _TAR_HEADER), mode="r:") as archive:
             while (entry := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # it keeps about 1 KB of each otherwise
                 if entry.isdir():
