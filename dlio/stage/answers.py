@@ -5,6 +5,7 @@ fsspec itself reads whatever comes, inflates it where the server says so, and wa
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -46,16 +47,13 @@ def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, l
 
 
 async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, login: str) -> bytes:
-    from aiohttp import ClientTimeout
-
     session = await file_system.set_session()
-    options = {
-        "timeout": ClientTimeout(total=TOTAL_SECONDS, sock_connect=IDLE_SECONDS, sock_read=IDLE_SECONDS),
-        **file_system.kwargs,
-        "auto_decompress": False,
-    }
+    options = {**file_system.kwargs, "auto_decompress": False}
     headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **_range(span), **_authorization(login)}
-    async with session.get(file_system.encode_url(url), headers=headers, **options) as answer:
+    async with (
+        asyncio.timeout(IDLE_SECONDS) as idle,
+        session.get(file_system.encode_url(url), headers=headers, **options) as answer,
+    ):
         if answer.status == 404:
             raise FileNotFoundError("404, it is not there")
         answer.raise_for_status()
@@ -64,14 +62,15 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
             raise StorageError(
                 f"its server sends it as {encoding}, though asked not to: let it serve files as they are"
             )
-        return await _read(answer.content.read, limit + 1)
+        return await _read(answer.content.read, limit + 1, idle)
 
 
 async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
     bucket, key, _ = file_system.split_path(path)
-    answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
-    async with answer["Body"] as body:
-        return await _read(body.read, limit + 1)
+    async with asyncio.timeout(IDLE_SECONDS) as idle:
+        answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
+        async with answer["Body"] as body:
+            return await _read(body.read, limit + 1, idle)
 
 
 def _range(span: Span | None) -> dict[str, str]:
@@ -84,10 +83,12 @@ def _authorization(login: str) -> dict[str, str]:
     return {"Authorization": f"Basic {encoded}"} if login else {}
 
 
-async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int) -> bytes:
-    """Returns what comes, no more than `num_bytes`."""
-    parts = []
+async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: asyncio.Timeout) -> bytes:
+    """Returns what comes, no more than `num_bytes`, and puts the end of the wait off as long as something comes."""
+    parts, now = [], asyncio.get_running_loop().time
     while num_bytes and (part := await read(num_bytes)):
         parts.append(part)
         num_bytes -= len(part)
+        if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part: that takes a third of the rate
+            idle.reschedule(now() + IDLE_SECONDS)
     return b"".join(parts)
