@@ -15,8 +15,7 @@ from urllib.parse import unquote
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _URL = re.compile(f"{_SCHEME}://")
-_IN_TEXT = re.compile(rf"{_SCHEME}://[^\s'\"<>]+")
-_MADE_A_PATH = re.compile(rf"({_SCHEME}:/)(?!/)[^\s'\"<>]*:[^\s'\"<>]*@")  # pathlib makes one slash of two
+_IN_TEXT = re.compile(rf"({_SCHEME}:/)(/?)[^\s'\"<>]+")
 _HIDDEN = "..."
 
 
@@ -54,7 +53,14 @@ def without_credentials(text: str, url: str = "") -> str:
             text = text.replace(secret, _HIDDEN)
     if ":/" not in text:
         return text
-    return _MADE_A_PATH.sub(r"\1", _IN_TEXT.sub(lambda found: shown(found[0]), text))
+    return _IN_TEXT.sub(_in_text, text)
+
+
+def _in_text(found: re.Match[str]) -> str:
+    if found[2]:
+        return shown(found[0])
+    before, _, after = found[0][len(found[1]) :].rpartition("@")  # pathlib has made one slash of two
+    return f"{found[1]}{after}" if ":" in before else found[0]
 
 
 def parted(url: str) -> tuple[str, str, str]:
