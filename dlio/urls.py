@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from os import PathLike
-from urllib.parse import unquote
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _URL = re.compile(f"{_SCHEME}://")
@@ -48,6 +47,8 @@ def without_credentials(text: str, url: str = "") -> str:
     part of a text.
     """
     if url:
+        from urllib.parse import unquote  # every error imports this module, hardly any comes here
+
         _, user, password = parted(url)
         for secret in filter(None, (f"{user}:{password}", password, unquote(password))):
             text = text.replace(secret, _HIDDEN)
