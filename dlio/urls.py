@@ -13,14 +13,13 @@ import re
 from os import PathLike
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
-_URL = re.compile(f"{_SCHEME}://")
-_IN_TEXT = re.compile(rf"({_SCHEME}:/)(/?)[^\s'\"<>]+")
+_IN_TEXT = rf"({_SCHEME}:/)(/?)[^\s'\"<>]+"  # compiled where it is needed, since every error imports this module
 _HIDDEN = "..."
 
 
 def is_url(dataset: str | PathLike[str]) -> bool:
     """Returns whether a data set is named by a URL."""
-    return bool(_URL.match(os.fspath(dataset)))
+    return bool(re.match(f"{_SCHEME}://", os.fspath(dataset)))
 
 
 def shown(url: str) -> str:
@@ -47,14 +46,14 @@ def without_credentials(text: str, url: str = "") -> str:
     part of a text.
     """
     if url:
-        from urllib.parse import unquote  # every error imports this module, hardly any comes here
+        from urllib.parse import unquote
 
         _, user, password = parted(url)
         for secret in filter(None, (f"{user}:{password}", password, unquote(password))):
             text = text.replace(secret, _HIDDEN)
     if ":/" not in text:
         return text
-    return _IN_TEXT.sub(_in_text, text)
+    return re.sub(_IN_TEXT, _in_text, text)
 
 
 def _in_text(found: re.Match[str]) -> str:
