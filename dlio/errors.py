@@ -16,13 +16,16 @@
         └── LauncherError                          rank variables that contradict each other, no cluster
 
 A run that did its work but skipped samples, or found damaged ones, raises nothing: it lists them and exits 1.
-Every error survives pickling, so it crosses from a worker to the caller whole.
+Every error survives pickling, so it crosses from a worker to the caller whole. None holds a URL's password: the URLs in
+its text are as `dlio.urls.shown` makes them.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from dlio.urls import without_credentials
 
 EXIT_DONE = 0
 EXIT_SKIPPED = 1
@@ -33,6 +36,9 @@ class DlioError(Exception):
     """Base of all errors that dlio raises on purpose; `exit_code` is what the command line returns."""
 
     exit_code = 3
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_credentials(arg) if isinstance(arg, str) else arg for arg in args))
 
     @property
     def text(self) -> str:  # called `message`, torch would take it for an argument of the constructor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,26 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryv
     with storage_errors("read", path), path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
             yield buffer[:count]
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Returns the content of a regular file if it has no more than `limit` bytes, else the first `limit` + 1.
+
+    Raises:
+        StorageError: it cannot be read, or is a folder, a pipe or a device, which may have no end.
+    """
+    with storage_errors("read", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"cannot read {path}: it is no regular file")
+            data = os.read(descriptor, min(status.st_size, limit) + 1)
+            while len(data) <= limit and (more := os.read(descriptor, min(BLOCK_BYTES, limit + 1 - len(data)))):
+                data += more
+            return data
+        finally:
+            os.close(descriptor)
 
 
 def check_digest(path: Path, expected: str) -> None:

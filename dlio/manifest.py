@@ -11,6 +11,8 @@ the final name appears when all are there. `head`, `wc -l` and `jq` read both.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from dlio import files
+from dlio import files, limits
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.sample import Schema
 from dlio.shard_entry import MAX_COUNT, CropReady, File, Shard, count
@@ -34,6 +36,7 @@ __all__ = [
     "Manifest",
     "Shard",
     "dump_line",
+    "from_bytes",
     "header",
     "parse",
     "parse_whole",
@@ -207,6 +210,15 @@ def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
     return manifest
 
 
+def from_bytes(data: bytes, path: Path) -> Manifest:
+    """Returns the manifest whose text `data` is, of which no more than one byte beyond the limit was read.
+
+    Raises:
+        ManifestError: as `parse_whole` says, or it is no text, or longer than the limit.
+    """
+    return parse_whole(_lines(data, path), path)
+
+
 def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
     """Yields the JSON value of each line: all parsed at once, in half the time; singly where that fails, to name one.
 
@@ -266,12 +278,21 @@ def read_partial(root: Path) -> Manifest | None:
 
 
 def _read_lines(path: Path) -> list[str] | None:
+    """Returns the lines of a file, None where there is none."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return file.readlines()
-    except FileNotFoundError:
-        return None
+        return _lines(files.read_regular(path, limits.manifest_bytes()), path)
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+
+
+def _lines(data: bytes, path: Path) -> list[str]:
+    """Returns the lines of a manifest, of which no more than one byte beyond the limit was read."""
+    if len(data) > limits.manifest_bytes():
+        most = f"more than {limits.manifest_bytes():,} bytes"
+        raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
+    try:
+        return io.StringIO(data.decode()).readlines()  # str.splitlines takes other characters for ends, too
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is no text: {error}: restore the file or pack it anew") from error
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error

@@ -17,7 +17,7 @@ ROOT = Path(dlio.__file__).parent
 HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
-BASE = {"errors", "sizes"}
+BASE = {"errors", "sizes", "urls"}
 DATA = {"sample", "sample_table", "shards", "shard_pool", "manifest", "formats", "files", "positional"}
 
 #: What each part may import of dlio; a part is a folder or a module. In short: cli -> pack, stage, loaders; these never
@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "cli": BASE
     | {"formats", "manifest", "sample", "pack", "stage", "loaders", "executors", "progress", "topology"}
     | {"__version__"},
-    "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner"},
+    "pack": BASE | DATA | {"limits", "jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner"},
     "sources": {"pack"},
-    "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "open_folder", "owner"},
+    "stage": BASE
+    | {"limits", "manifest", "topology", "files", "filesystems", "claim", "claim_file", "open_folder", "owner"},
     "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage"},
     "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "stored_zip": BASE | {"positional"},
     "sample_crc": {"sample"},
     "formats": BASE | {"positional", "sample"},
-    "manifest": BASE | {"files", "sample", "shard_entry"},
+    "manifest": BASE | {"files", "limits", "sample", "shard_entry"},
     "shard_entry": set(),
     "claim": BASE | {"claim_file", "open_folder"},
     "claim_file": BASE | {"files", "open_folder", "owner"},
@@ -65,7 +66,9 @@ MAY_IMPORT = {
     "checksums": set(),
     "fork_lock": set(),
     "pillow": set(),
-    "errors": set(),
+    "limits": BASE,
+    "errors": {"urls"},
+    "urls": set(),
 }
 
 

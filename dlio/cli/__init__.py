@@ -9,11 +9,13 @@ import logging
 import os
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
 from dlio import __version__
-from dlio.cli.output import complain
+from dlio.cli.output import complain, log_handler
 from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
+from dlio.urls import without_credentials
 
 #: The modules of this package, and the verbs that each has.
 VERBS = {
@@ -25,9 +27,16 @@ VERBS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names no password in what it says of wrong arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(without_credentials(message))
+
+
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """Returns the parser of the whole command line; of a known `verb`, where only its module is needed."""
-    top = argparse.ArgumentParser(prog="dlio", description="Pack, stage and feed small-image data sets.")
+    top = _Parser(prog="dlio", description="Pack, stage and feed small-image data sets.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
     for name in [name for name, own in VERBS.items() if verb in own] or VERBS:
@@ -43,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         parser(words[0] if words else None).parse_args(words, args)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
-        logging.basicConfig(format="dlio: %(message)s", level=logging.ERROR if args.quiet else logging.WARNING)
+        logging.basicConfig(handlers=[log_handler()], level=logging.ERROR if args.quiet else logging.WARNING)
         code: int = args.function(args)
         sys.stdout.flush()
     except DlioError as error:

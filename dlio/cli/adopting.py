@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, chosen, workers_option
+from dlio.cli.options import add_verb, chosen, local_path, workers_option
 from dlio.cli.output import describe, print_report
 from dlio.errors import DlioError
 from dlio.progress import Progress
@@ -21,7 +20,7 @@ def add_verbs(verbs: Any) -> None:
     from dlio.pack.adopt import names
 
     adopt = add_verb(verbs, index)
-    adopt.add_argument("path", metavar="PATH", type=Path, help="the folder of the shards, or of links to them")
+    adopt.add_argument("path", metavar="PATH", type=local_path, help="the folder of the shards, or of links to them")
     adopt.add_argument("--format", required=True, choices=names(), help="what the shards are")
     adopt.add_argument("--match", metavar="PATTERN", help="take the names that fit only, such as 'train-*'")
     adopt.add_argument(

@@ -12,6 +12,7 @@ from dlio import executors
 from dlio.errors import UsageError
 from dlio.executors import Pool
 from dlio.sizes import parse_size
+from dlio.urls import is_url, shown
 
 
 def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -25,9 +26,18 @@ def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argpa
     return verb
 
 
+def local_path(text: str) -> Path:
+    """Returns a path, as an argument's type; a URL is refused, of which pathlib would make a path."""
+    if is_url(text):
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is a URL, expected a path: dlio stage brings a data set at a URL to one"
+        )
+    return Path(text)
+
+
 def dataset_argument(verb: argparse.ArgumentParser) -> None:
     """Adds DATASET."""
-    verb.add_argument("dataset", metavar="DATASET", type=Path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("dataset", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
 
 
 def workers_option(verb: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.sizes import format_size
+from dlio.urls import without_credentials
 
 _UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # a name with such would break lines, or cannot be printed
 _CONTROL = re.compile(f"[{_UNFIT}]")
@@ -24,7 +26,19 @@ def say(args: argparse.Namespace, line: str) -> None:
 
 def complain(line: str) -> None:
     """Prints a line on stderr, of what is wrong."""
-    print(f"dlio: {_in_one_line(line)}", file=sys.stderr)
+    print(f"dlio: {_in_one_line(without_credentials(line))}", file=sys.stderr)
+
+
+def log_handler() -> logging.Handler:
+    """Returns what prints log records on stderr: those of packages may quote a URL with its password."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("dlio: %(message)s"))
+    return handler
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return without_credentials(super().format(record))
 
 
 def _in_one_line(text: str) -> str:

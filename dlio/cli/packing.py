@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio import formats
@@ -12,6 +11,7 @@ from dlio.cli.options import (
     chosen,
     count,
     engine_options,
+    local_path,
     name_and_value,
     open_pool,
     size,
@@ -120,7 +120,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 def _source_options(verb: argparse.ArgumentParser) -> None:
     from dlio.pack.sources import names
 
-    verb.add_argument("src", metavar="SRC", type=Path, help="class folders, a list, an archive: see --source")
+    verb.add_argument("src", metavar="SRC", type=local_path, help="class folders, a list, an archive: see --source")
     _shard_options(verb, "256MiB")
     verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
     verb.add_argument(
@@ -131,7 +131,7 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
     )
-    verb.add_argument("--root", type=Path, help="the folder that a list's paths start from (default: the list's)")
+    verb.add_argument("--root", type=local_path, help="the folder that a list's paths start from (default: the list's)")
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
@@ -151,14 +151,14 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("src", metavar="DATASET", type=Path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("src", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
     _shard_options(verb, "the shards of DATASET")
     verb.set_defaults(source="packed", root=None, option=[])
 
 
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
+    verb.add_argument("out", metavar="OUT", type=local_path, help="the folder to write")
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(

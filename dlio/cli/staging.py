@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, count, octal, size
+from dlio.cli.options import add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.terminable import terminable
 from dlio.errors import EXIT_DONE
@@ -30,7 +30,7 @@ def add_verbs(verbs: Any) -> None:
     bring.set_defaults(resumes=True)
     _dataset_or_url(bring)
     where = "a folder on node-local storage (default: the first that has room); on Lustre for stripe"
-    bring.add_argument("dest", metavar="DEST", nargs="?", type=Path, help=where)
+    bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     bring.add_argument("--strategy", default="auto", choices=["auto", *strategies.names()], help="who copies what")
     bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
     bring.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
@@ -44,7 +44,9 @@ def add_verbs(verbs: Any) -> None:
     bring.add_argument("--dry-run", action="store_true", help="print the decision and why, and write nothing")
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
-    sweep.add_argument("dest", metavar="DEST", nargs="?", type=Path, help="as given to stage (default: where it looks)")
+    sweep.add_argument(
+        "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
+    )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="end the leases only, and leave the copies for the next job")
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
+from dlio.urls import without_credentials
 
 CONNECT_SECONDS = 30
 _LOOK_SECONDS = 0.5  # between two looks whether the scheduler is still there
@@ -157,6 +158,7 @@ def _connect(address: str) -> Any:
         resolve_address(address)
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
-        raise UsageError(f"{address!r} is no address of Dask ({error}): expected tcp://HOST:8786") from error
-    except OSError as error:
-        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from error
+        reason = without_credentials(str(error), address)
+        raise UsageError(f"{address!r} is no address of Dask ({reason}): expected tcp://HOST:8786") from None
+    except OSError:
+        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from None

@@ -23,6 +23,7 @@ from typing import Any
 
 from dlio.errors import LauncherError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
+from dlio.urls import without_credentials
 
 CONNECT_SECONDS = 30
 _OBJECT_STORE_BYTES = 100 << 20  # Ray's least but for a quarter; only plans and results pass
@@ -86,8 +87,9 @@ def _connect(address: str) -> None:
         _check_answer(address)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = error.__cause__ or error  # for instance a token that the cluster asks for
-        raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from error
+        cause = error.__cause__ or error  # for instance a token that the cluster asks for
+        reason = without_credentials(str(cause), address)
+        raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from None
 
 
 def _check_answer(address: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError
 from dlio.pack.keys import Keys
+from dlio.pack.large import LARGE_BYTES, check_large
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Field, Sample, Schema
 
@@ -49,12 +50,12 @@ def path_below(root: str, key: str) -> str:
 
 
 def read_file(path: str, num_bytes: int = 0) -> bytes:
-    """Returns the content of a regular file, in one read if it has `num_bytes` or less.
+    """Returns the content of a regular file, in one read if it has `num_bytes` or less, and is not large.
 
     Raises:
-        SourceError: it cannot be read, or is a folder, a pipe or a device.
+        SourceError: it cannot be read, is a folder, a pipe or a device, or is large and no image.
     """
-    room = max(num_bytes + 1, _LEAST_ROOM)
+    room = max(num_bytes + 1, _LEAST_ROOM) if num_bytes <= LARGE_BYTES else _LEAST_ROOM
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
@@ -71,6 +72,10 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise SourceError(f"cannot read {path}: it is no regular file: remove it from the input")
+    try:
+        check_large(data, status.st_size)
+    except SourceError as error:
+        raise SourceError(f"cannot pack {path}: {error}") from None
     blocks, left = [data], status.st_size - len(data)
     while left > 0 and (block := os.read(descriptor, left)):
         blocks.append(block)

@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dlio import files
-from dlio.errors import DlioError, ManifestError, StorageError
-from dlio.manifest import NAME, File, Manifest, parse_whole
+from dlio import files, limits
+from dlio.errors import DlioError, StorageError
+from dlio.manifest import NAME, File, Manifest, from_bytes
 from dlio.open_folder import FILE, FOLDER, OpenFolder
 from dlio.stage.plan import BLOCK_BYTES
-
-_MOST_TEXT_BYTES = 1 << 30  # of a manifest: 250 bytes for each of 4 million shards
 
 
 class Pace:
@@ -116,12 +114,7 @@ class CopyAtRest:
             ManifestError: it is missing or damaged.
             StorageError: it cannot be read.
         """
-        path = self.path / NAME
-        try:
-            text = self.read(NAME, _MOST_TEXT_BYTES).decode()
-        except UnicodeDecodeError as error:
-            raise ManifestError(f"{path} is no text: {error}") from error
-        return parse_whole(text.splitlines(keepends=True), path)
+        return from_bytes(self.read(NAME, limits.manifest_bytes()), self.path / NAME)
 
     def check_folders(self, name: str) -> None:
         """Refuses a file that would lie behind a link, or in no folder; folders that are not there are no problem.

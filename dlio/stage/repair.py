@@ -25,8 +25,9 @@ from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.fetch import residue_removed
 from dlio.stage.folder import CACHE, CONTROL, MARKER, StagedFolder, copy_named
 from dlio.stage.plan import partitioned
-from dlio.stage.source import Source, is_url, source_of
+from dlio.stage.source import Source, source_of
 from dlio.stage.trust import is_safe
+from dlio.urls import is_url
 
 _MOST_MARKER_BYTES = 1 << 20
 

@@ -12,8 +12,9 @@ from dlio.filesystems import local_folders
 from dlio.manifest import Manifest
 from dlio.stage.folder import CONTROL, MARKER, StagedFolder, copy_named, open_cache
 from dlio.stage.lease import take
-from dlio.stage.source import is_url, source_of
+from dlio.stage.source import source_of
 from dlio.stage.trust import is_replaceable, is_safe, own_dest
+from dlio.urls import is_url, shown
 
 STAGED_VARIABLE = "DLIO_STAGED"
 
@@ -45,7 +46,7 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
         if found is not None:
             return found
     if is_url(dataset):
-        raise StorageError(f"no copy of {dataset} is on this node: run dlio stage with it first")
+        raise StorageError(f"no copy of {shown(os.fspath(dataset))} is on this node: run dlio stage with it first")
     _check_name(wanted)
     return wanted
 

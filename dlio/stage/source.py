@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from io import FileIO
@@ -15,8 +14,8 @@ from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import NAME, File, Manifest
 from dlio.stage.access import Access, access_of
+from dlio.urls import is_url
 
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
 
 
@@ -52,11 +51,6 @@ class Source(Protocol):
         Raises:
             StorageError: as `blocks` says.
         """
-
-
-def is_url(dataset: str | PathLike[str]) -> bool:
-    """Returns whether a data set is named by a URL."""
-    return bool(_URL.match(os.fspath(dataset)))
 
 
 def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:

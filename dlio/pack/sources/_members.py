@@ -8,7 +8,9 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
 
+from dlio import limits
 from dlio.errors import SourceError, StorageError
 from dlio.pack.keys import odd, printable
 from dlio.positional import PositionalFile
@@ -17,6 +19,8 @@ STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
+_TAR_HEADER = 1 << 20  # long names and what pax keeps besides; systems' names have 4 KiB at most
+_ADVICE = "make the archive anew; of a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
 Refused = list[tuple[str, str]]  # names, each with the reason
 
 
@@ -37,6 +41,32 @@ class Member:
     packed_bytes: int
     num_bytes: int
     method: int = STORED
+
+
+class _Directory:
+    """An open archive of which only names and places are read, in pieces of `most` bytes.
+
+    A header may claim to be of any size, and the file to be as large, if it is sparse.
+    """
+
+    def __init__(self, file: BinaryIO, path: Path, most: int) -> None:
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        self._file, self._path, self._most = file, path, most
+
+    def read(self, num_bytes: int = -1) -> bytes:
+        """Returns the next bytes.
+
+        Raises:
+            SourceError: these are more than `most`.
+        """
+        data = self._file.read(num_bytes if 0 <= num_bytes <= self._most else self._most + 1)
+        if len(data) > self._most:
+            raise SourceError(f"{self._path} has a header or directory of more than {self._most:,} bytes: {_ADVICE}")
+        return data
+
+
+def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
+    return cast(BinaryIO, _Directory(file, path, most))  # it has all that tarfile and zipfile ask of one
 
 
 def members_of(path: Path, refused: Refused) -> Iterator[Member]:
@@ -71,7 +101,10 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
 
 
 def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
-    with zipfile.ZipFile(path) as archive:
+    with (
+        path.open("rb") as file,
+        zipfile.ZipFile(_bounded(file, path, limits.sample_bytes())) as archive,
+    ):
         end = path.stat().st_size
         for entry in archive.infolist():
             if entry.is_dir():
@@ -106,7 +139,7 @@ def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Itera
     start, stop = extent
     with path.open("rb") as file:
         file.seek(start)
-        with tarfile.open(fileobj=file, mode="r:") as archive:
+        with tarfile.open(fileobj=_bounded(file, path, _TAR_HEADER), mode="r:") as archive:
             while (entry := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # it keeps about 1 KB of each otherwise
                 if entry.isdir():

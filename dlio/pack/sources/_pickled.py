@@ -85,8 +85,12 @@ _ADMITTED: dict[tuple[str, str], object] = {
 }
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles dictionaries, lists, text, numbers and numpy's arrays of them, and nothing else."""
+class _ArraysOnly(pickle._Unpickler):
+    """Unpickles dictionaries, lists, text, numbers and numpy's arrays of them, and nothing else.
+
+    By pickle's module in Python: the one in C takes gigabytes where seven bytes ask it to remember something as the
+    two billionth.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         wanted = module.replace("numpy._core", "numpy.core"), name  # as numpy 2 calls it

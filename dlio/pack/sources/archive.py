@@ -16,6 +16,7 @@ from dlio.errors import DataError, SourceError
 from dlio.pack.image_files import file_state
 from dlio.pack.image_tree import EXTENSIONS
 from dlio.pack.keys import Keys
+from dlio.pack.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
 from dlio.pack.sources._members import STORED, Member, Refused, members_of, zip_data_offset
@@ -92,6 +93,8 @@ class Archive:
             try:
                 if self.path.suffix.lower() == ".zip":
                     offset = zip_data_offset(file, offset)
+                if max(packed, num_bytes) > LARGE_BYTES:
+                    check_large(_head(file, offset, packed, method), max(packed, num_bytes))
                 data = file.read(offset, packed)
                 image = data if method == STORED else _inflate(data, num_bytes)
             except (DataError, zlib.error) as error:
@@ -123,6 +126,12 @@ def _common_folder(images: list[Member]) -> str:
     if shared in folders:  # one class only, or images beside folders: the last folder is a class
         shared = shared[:-1]
     return "/".join(shared) + "/" if shared else ""
+
+
+def _head(file: PositionalFile, offset: int, packed: int, method: int) -> bytes:
+    """Returns how a member begins."""
+    data = file.read(offset, min(packed, HEAD_BYTES))
+    return data if method == STORED else zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, HEAD_BYTES)
 
 
 def _inflate(data: bytes, num_bytes: int) -> bytes:

@@ -1,0 +1,94 @@
+"""Answers of fsspec's file systems, bounded in size and time: no server makes dlio take more than asked for, or wait.
+
+fsspec itself reads whatever comes, inflates it where the server says so, and waits as long as something comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dlio.errors import StorageError
+
+IDLE_SECONDS = 60.0  # a connection that brings nothing for so long is given up
+TOTAL_SECONDS = 300.0  # and an answer that is not whole by then, which of a block of 4 MiB is 14 kB/s
+Span = tuple[int, int]  # from one byte to before another
+
+
+def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
+    """Returns a file, or a span of it, if it has no more than `limit` bytes, else its first `limit` + 1.
+
+    Args:
+        file_system: of fsspec.
+        path: of the file, as the file system calls it.
+        limit: bytes.
+        span: what is asked for; a server may send something else.
+        login: `user:password` for a web server.
+
+    Raises:
+        StorageError: a web server sends it compressed.
+        TimeoutError: it took longer than IDLE_SECONDS for a byte, or TOTAL_SECONDS.
+        Exception: whatever the file system raises.
+    """
+    from fsspec.asyn import sync
+
+    protocols = file_system.protocol
+    if "http" in protocols:
+        return bytes(sync(file_system.loop, _from_web, file_system, path, limit, span, login, timeout=TOTAL_SECONDS))
+    if "s3" in protocols:
+        return bytes(sync(file_system.loop, _from_s3, file_system, path, limit, span, timeout=TOTAL_SECONDS))
+    start, end = span or (0, min(file_system.size(path), limit + 1))
+    if file_system.async_impl:
+        read = file_system._cat_file  # what cat_file calls, without its end
+        return bytes(sync(file_system.loop, read, path, start=start, end=end, timeout=TOTAL_SECONDS))
+    return bytes(file_system.cat_file(path, start=start, end=end))
+
+
+async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, login: str) -> bytes:
+    session = await file_system.set_session()
+    options = {**file_system.kwargs, "auto_decompress": False}
+    headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **_range(span), **_authorization(login)}
+    async with (
+        asyncio.timeout(IDLE_SECONDS) as idle,
+        session.get(file_system.encode_url(url), headers=headers, **options) as answer,
+    ):
+        if answer.status == 404:
+            raise FileNotFoundError("404, it is not there")
+        answer.raise_for_status()
+        encoding = answer.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise StorageError(
+                f"its server sends it as {encoding}, though asked not to: let it serve files as they are"
+            )
+        return await _read(answer.content.read, limit + 1, idle)
+
+
+async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
+    bucket, key, _ = file_system.split_path(path)
+    async with asyncio.timeout(IDLE_SECONDS) as idle:
+        answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
+        async with answer["Body"] as body:
+            return await _read(body.read, limit + 1, idle)
+
+
+def _range(span: Span | None) -> dict[str, str]:
+    return {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
+
+
+def _authorization(login: str) -> dict[str, str]:
+    """Returns the header for a user and a password (RFC 7617)."""
+    encoded = base64.b64encode(login.encode(errors="surrogateescape")).decode()
+    return {"Authorization": f"Basic {encoded}"} if login else {}
+
+
+async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: asyncio.Timeout) -> bytes:
+    """Returns what comes, no more than `num_bytes`, and puts the end of the wait off as long as something comes."""
+    parts, now = [], asyncio.get_running_loop().time
+    while num_bytes and (part := await read(num_bytes)):
+        parts.append(part)
+        num_bytes -= len(part)
+        if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part: that takes a third of the rate
+            idle.reschedule(now() + IDLE_SECONDS)
+    return b"".join(parts)
