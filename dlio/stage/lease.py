@@ -29,7 +29,7 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBA
 # A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
 _UNFINISHED_SECONDS = 3600  # after which a lease that was never given its name is a dead process's
-_MAX_LEASES = 100  # of one user on one copy, the latest; whoever makes more has only himself to blame
+_MAX_LEASES = 1000  # of one user on one copy, the latest; whoever makes more has only himself to blame
 
 _log = logging.getLogger(__name__)
 

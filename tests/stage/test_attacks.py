@@ -235,7 +235,7 @@ def test_leases_of_others_hide_nobodys(dest: Path, dataset: Manifest) -> None:
 
     assert as_user(BOB, flood) == 0
     found = leases(folder_of(staged))
-    assert len(found) == 101
+    assert len(found) == 1001
     assert 0 in {lease.user for lease in found}
 
 
