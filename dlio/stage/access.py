@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 _ACL = "system.posix_acl_access"
@@ -57,27 +56,47 @@ class Access:
 PRIVATE = Access(0o600)
 
 
-def access_of(path: Path, status: os.stat_result | None = None) -> Access:
-    """Returns who may read a file, or list a folder, at its path: its own mode and those of the folders around it.
+class Surroundings:
+    """Tells who may read the files of one data set, by their modes and those of the folders around them.
 
-    Access control lists are not understood: where there is one, the group counts as shut out.
-
-    Args:
-        path: of the file or folder.
-        status: what the system says of it, if that is known.
-
-    Raises:
-        OSError: it cannot be looked at.
+    The folders are looked at once. Access control lists are not understood: where there is one, the group counts as
+    shut out. May be used by several threads.
     """
-    status = status or path.stat()
-    group = status.st_gid
-    around = _around(path.parent.resolve())
-    bits = status.st_mode & 0o044
-    if _has_acl(path) or not all(_lets_in(folder, group) for folder in around):
-        bits &= 0o004
-    if not all(folder.st_mode & stat.S_IXOTH for folder in around):
-        bits &= 0o040
-    return Access(0o600 | bits, group)
+
+    def __init__(self) -> None:
+        self._folders: dict[str, Sequence[os.stat_result]] = {}
+
+    def access(self, path: Path, status: os.stat_result | None = None) -> Access:
+        """Returns who may read a file, or list a folder.
+
+        Args:
+            path: of the file or folder.
+            status: what the system says of it, if that is known.
+
+        Raises:
+            OSError: it cannot be looked at.
+        """
+        name = str(path)
+        status = status or os.stat(name)  # noqa: PTH116  half the time of Path.stat
+        around = self._around(name.rpartition("/")[0])
+        bits = status.st_mode & 0o044
+        if bits & 0o040 and (_has_acl(name) or not all(_lets_in(folder, status.st_gid) for folder in around)):
+            bits &= 0o004
+        if not all(folder.st_mode & stat.S_IXOTH for folder in around):
+            bits &= 0o040
+        return Access(0o600 | bits, status.st_gid)
+
+    def _around(self, name: str) -> Sequence[os.stat_result]:
+        """Returns what the system says of a folder and those around it; the group of one with a list is shut out."""
+        if name not in self._folders:
+            folder = Path(name or ".").resolve()
+            self._folders[name] = [_without_list(each) for each in (folder, *folder.parents)]
+        return self._folders[name]
+
+
+def _without_list(folder: Path) -> os.stat_result:
+    status = folder.stat()
+    return os.stat_result((status.st_mode & ~0o070, *status[1:])) if _has_acl(str(folder)) else status
 
 
 def _lets_in(folder: os.stat_result, group: int) -> bool:
@@ -85,19 +104,7 @@ def _lets_in(folder: os.stat_result, group: int) -> bool:
     return bool(folder.st_mode & (stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH))
 
 
-@cache
-def _around(folder: Path) -> Sequence[os.stat_result]:
-    """Returns what the system says of a folder and those around it; the group of one with a list is shut out."""
-    found = []
-    for each in (folder, *folder.parents):
-        status = each.stat()
-        if _has_acl(each):
-            status = os.stat_result((status.st_mode & ~0o070, *status[1:]))
-        found.append(status)
-    return found
-
-
-def _has_acl(path: Path) -> bool:
+def _has_acl(path: str) -> bool:
     try:
         return bool(os.getxattr(path, _ACL))
     except OSError:  # there is none, or the file system knows none

@@ -13,7 +13,7 @@ from typing import Protocol
 from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import NAME, File, Manifest
-from dlio.stage.access import Access, access_of
+from dlio.stage.access import Access, Surroundings
 from dlio.urls import is_url
 
 _FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
@@ -78,6 +78,7 @@ class MountedFolder:
         self.manifest = manifest
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
+        self._surroundings = Surroundings()
 
     def __str__(self) -> str:
         return str(self.manifest.root.absolute())  # it is written into the copy, to be found again from elsewhere
@@ -91,8 +92,8 @@ class MountedFolder:
         path = self.manifest.root / (file.name if file else NAME)
         with files.storage_errors("look at", path):
             if file:
-                return access_of(path, self._status.pop(file.name, None))
-            return replace(access_of(path), listing=access_of(path.parent).mode)
+                return self._surroundings.access(path, self._status.pop(file.name, None))
+            return replace(self._surroundings.access(path), listing=self._surroundings.access(path.parent).mode)
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes; as `Source` says."""

@@ -14,7 +14,7 @@ import dlio
 from dlio import cli
 from dlio.errors import UsageError
 from dlio.manifest import NAME, Manifest
-from dlio.stage.access import access_of
+from dlio.stage.access import Surroundings
 
 from .conftest import assert_staged
 from .launched import Cluster, needs_mpiexec
@@ -44,7 +44,6 @@ def private(dataset: Manifest, *, folder: int, files: int) -> Manifest:
 @pytest.fixture(autouse=True)
 def _reachable(tmp_path: Path) -> None:
     open_to_all(tmp_path)
-    access_of.__globals__["_around"].cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_an_access_control_list_shuts_out_the_group(tmp_path: Path) -> None:
     (tmp_path / "file").touch(mode=0o644)
     if subprocess.run(["setfacl", "-m", f"u:{BOB}:r,g::-", str(tmp_path / "file")], check=False).returncode:
         pytest.skip("this file system knows no access control lists")
-    assert access_of(tmp_path / "file").mode == 0o604
+    assert Surroundings().access(tmp_path / "file").mode == 0o604
 
 
 @needs_mpiexec
