@@ -22,9 +22,12 @@ from dlio.filesystems import FileSystem, check_room, filesystem_of
 from dlio.open_folder import OpenFolder
 from dlio.stage import lease
 from dlio.stage.folder import (
+    ASIDE,
     CACHE,
     CLAIMS,
+    CONTROL,
     LEASES,
+    MARKER,
     OWN,
     StagedFolder,
     copy_named,
@@ -213,6 +216,8 @@ def _sweep(dest: Path) -> None:
                 status = cache.look(name)
                 if status is not None and os.geteuid() in (0, status.st_uid):
                     _discard(StagedFolder(dest, name))
+            for name in filter(copy_named, cache.names()):
+                _remove_unmarked(StagedFolder(dest, name), cache)
             lease.sweep(cache)
             with suppress(OSError), cache.below(CLAIMS) as claims:
                 for name in claims.names():
@@ -225,6 +230,32 @@ def _sweep(dest: Path) -> None:
         if is_own(dest):
             with OpenFolder.at(dest.parent) as around:
                 around.rmdir(dest.name)
+
+
+def _remove_unmarked(folder: StagedFolder, cache: OpenFolder) -> None:
+    """Removes what is left of a copy whose stage was killed before it bore a marker: no more than that marker."""
+    with suppress(OSError):
+        with cache.below(folder.copy) as copy:
+            if os.geteuid() not in (0, copy.owner) or marker_of(copy) or is_in_use(folder):
+                return
+            with suppress(OSError), copy.below(CONTROL, ASIDE) as aside:
+                for token in aside.names():
+                    _remove_begun(aside, token)
+            with suppress(OSError), copy.below(CONTROL) as control:
+                control.rmdir(ASIDE)
+            with suppress(OSError):
+                copy.rmdir(CONTROL)
+        cache.rmdir(folder.copy)
+
+
+def _remove_begun(aside: OpenFolder, token: str) -> None:
+    """Removes the folder of unfinished files of one stage, if there is nothing in it but a marker."""
+    with aside.below(token) as folder:
+        names = folder.names()
+        if all(name.lstrip(".").startswith(MARKER) for name in names):
+            for name in names:
+                folder.remove(name, aside.owner)
+    aside.rmdir(token)
 
 
 def _with_own(dest: Path) -> list[Path]:

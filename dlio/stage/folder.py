@@ -42,6 +42,7 @@ OWN = "dlio-u"
 _OWN = re.compile(rf"{OWN}\d+")
 _COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
 CONTROL = ".dlio"
+ASIDE = "aside"
 MARKER = "copy.json"
 
 
@@ -77,7 +78,7 @@ class StagedFolder:
     @property
     def unfinished(self) -> Path:
         """The folder of all files that are not whole yet."""
-        return self.path / CONTROL / "aside" / self.share
+        return self.path / CONTROL / ASIDE / self.share
 
     def aside(self, claim: Claim) -> Path:
         """Returns the folder of the unfinished files of a claim's owner."""

@@ -98,6 +98,34 @@ def test_a_job_that_stages_anew_during_a_removal_keeps_its_claim(
     assert clean(tmp_path / "local") == [folder.path]
 
 
+BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0123456789abcdef/copy.json"]
+
+
+@pytest.mark.parametrize("left", BEFORE_THE_MARKER)
+    "left", ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0123456789abcdef/copy.json"]
+)
+def test_what_a_stage_leaves_that_is_killed_before_the_marker_is_removed(tmp_path: Path, left: str) -> None:
+    folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
+    (folder.path / left).mkdir(parents=True)
+    if left.endswith(".json"):
+        (folder.path / left).rmdir()
+        (folder.path / left).write_text("{")
+        (folder.path / left).with_name(".copy.json.0123456789abcdef.tmp").touch()
+    clean(tmp_path / "local")
+    assert not list((tmp_path / "local").iterdir())
+
+
+def test_files_without_a_marker_are_left(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
+    (folder.path / ".dlio" / "aside" / "0123456789abcdef").mkdir(parents=True)
+    for name in (".dlio/aside/0123456789abcdef/thesis.tex", ".dlio/aside/thesis.tex", ".dlio/copy", "thesis.tex"):
+        (folder.path / name).touch()
+        clean(tmp_path / "local")
+        assert (folder.path / name).exists()
+        (folder.path / name).unlink()
+        (folder.path / ".dlio" / "aside" / "0123456789abcdef").mkdir(parents=True, exist_ok=True)
+
+
 def test_an_owner_that_woke_up_spares_the_files_of_its_successor(dataset: Manifest, tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", dataset.content_id)
     sleeper, successor = (Claim(number, Owner.current(), f"token{number}") for number in (1, 2))

@@ -5,9 +5,13 @@ Ends with 0 if each epoch had all samples of the data set, with the same bytes a
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # numpy makes an ImportError of an interrupt
+
+# ruff: noqa: E402
 from dlio.errors import EXIT_INTERRUPTED, DlioError
 from dlio.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
@@ -39,6 +43,7 @@ def _epoch(loader: Loader) -> Counter[tuple[str, int]]:
 
 if __name__ == "__main__":
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sys.exit(main())
     except DlioError as error:
         print(error)

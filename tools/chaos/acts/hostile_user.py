@@ -38,4 +38,4 @@ def _one(scene: Scene) -> Process:
     user = scene.choose.choice((0, ALICE))
     if scene.choose.random() < 0.5:
         return scene.stage(scene.sources[0], user=user, job=f"job-{user}")
-    return scene.clean(user=user, job=scene.choose.choice(("", f"job-{user}")))
+    return scene.clean(user=user, job=scene.choose.choice(("", "of-another-job")))  # its own would end its lease
