@@ -102,8 +102,6 @@ BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0
 
 
 @pytest.mark.parametrize("left", BEFORE_THE_MARKER)
-    "left", ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0123456789abcdef/copy.json"]
-)
 def test_what_a_stage_leaves_that_is_killed_before_the_marker_is_removed(tmp_path: Path, left: str) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
     (folder.path / left).mkdir(parents=True)
