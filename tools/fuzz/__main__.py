@@ -8,10 +8,11 @@ Findings lie in FOLDER/findings, each with its traceback; the exit code is 1 whe
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+
+from tools.fuzz import coverage
 
 
 def main() -> int:
@@ -24,12 +25,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("fuzz-out"))
     parser.add_argument("--blind", action="store_true")
     arguments = parser.parse_args()
-    guided = not arguments.blind and not arguments.inputs and importlib.util.find_spec("atheris") is not None
-    if guided:
-        import atheris
-
-    # what dlio's modules are when they are first imported decides: so nothing of dlio is imported before
-    with atheris.instrument_imports(include=["dlio"]) if guided else nullcontext():
+    guided = coverage.available and not arguments.blind and not arguments.inputs
+    with coverage.counted() if guided else nullcontext():  # before anything of dlio is imported
         from tools.fuzz.session import Session, names
 
         if arguments.target not in names():

@@ -28,7 +28,8 @@ class Findings:
     """
 
     def __init__(self, target: Target, folder: Path) -> None:
-        """Findings go to `folder`, which is made when there is one."""
+        """Findings go to `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
         self.counts: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         self.accepted = self.refused = 0
@@ -37,7 +38,9 @@ class Findings:
         self._folder = folder
 
     def run(self, files: Files) -> None:
-        """Runs one input."""
+        """Runs one input, which lies in the folder as `running` meanwhile, for one that ends or stops the process."""
+        running = self._folder / "running"
+        running.write_bytes(pack(files))
         try:
             with tempfile.TemporaryDirectory(dir=_MEMORY_DISK if _MEMORY_DISK.is_dir() else None) as name:
                 write_folder(Path(name), files)
@@ -52,6 +55,7 @@ class Findings:
             self.last = repr(error)
         except BaseException as error:
             self._keep(error, files)
+        running.unlink()
 
     def _keep(self, error: BaseException, files: Files) -> None:
         place, self.last = _place(error), repr(error)
@@ -59,7 +63,6 @@ class Findings:
         if place in self.texts:
             return
         self.texts[place] = "".join(traceback.format_exception(error))
-        self._folder.mkdir(parents=True, exist_ok=True)
         stem = self._folder / f"{len(self.texts):02d}"
         stem.write_bytes(pack(files))
         stem.with_suffix(".txt").write_text(f"{place}\n\n{self.texts[place]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -15,7 +16,7 @@ from tools.fuzz.mutate import mutate
 from tools.fuzz.targets import TARGETS
 
 _MAX_INPUT_BYTES = 1 << 19
-_HANG_SECONDS = 120  # libFuzzer's own watch, which ends the process: for what never comes back to Python
+_HANG_SECONDS = 60  # libFuzzer's own watch, which ends the process: for what never comes back to Python
 _STACKED = 8  # changes of changes before a seed is taken again
 
 
@@ -77,17 +78,21 @@ class Session:
 
         def run_one(data: bytes) -> None:
             nonlocal done
-            self._findings.run(unpack(data))
+            if files := unpack(data):  # libFuzzer begins with an empty input, and with one of a byte
+                self._findings.run(files)
             done += 1
-            if done == runs:
-                sys.exit(self.report(done))  # libFuzzer would end the process with 0
+            if done == runs:  # libFuzzer would end the process with 0
+                code = self.report(done)
+                sys.stdout.flush()
+                os._exit(code)
 
         atheris.Setup([sys.argv[0], *options], run_one, custom_mutator=self._changed)
         atheris.Fuzz()
         return self.report(done)
 
     def _changed(self, data: bytes, max_bytes: int, number: int) -> bytes:
-        changed = pack(mutate(unpack(data), random.Random(number), self._seeds))
+        picks = random.Random(number)
+        changed = pack(mutate(unpack(data) or picks.choice(self._seeds), picks, self._seeds))
         return changed if len(changed) <= max_bytes else data
 
     def report(self, runs: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from dlio.executors import serial
 from dlio.pack.adopt import index
 from dlio.pack.verify import ShardCheck, check_shard
+from dlio.sample import Schema
 from tests.images import image
 from tools.fuzz.inputs import Files, case_of, read_folder, with_case
 from tools.fuzz.targets import Target, require
@@ -25,16 +26,17 @@ JPEGS = [image(number, "JPEG", width=8, height=6) for number in range(4)]
 def check(root: Path, files: Files) -> None:
     """Indexes the folder; what is adopted can be verified, and every sample be read again."""
     with patch("dlio.executors.processes.open", serial.open):  # in this process, whose coverage counts
-        manifest = index(root, format=case_of(files)["format"])
+        case = case_of(files)
+        manifest = index(root, format=case["format"], schema=case["schema"] and Schema.of(case["schema"]))
     for shard in manifest.shards:
         _, damage = check_shard(ShardCheck(manifest, shard, decode=False))
         require(not damage, f"what is adopted is whole ({damage})")
 
 
-def _folder(name: str, write: Callable[[Path], None]) -> Files:
+def _folder(name: str, write: Callable[[Path], None], schema: dict[str, str] | None = None) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder))
-        return with_case(read_folder(Path(folder)), format=name)
+        return with_case(read_folder(Path(folder)), format=name, schema=schema)
 
 
 def _tfrecord(root: Path) -> None:
@@ -131,6 +133,9 @@ _MDS_COLUMNS = {"class": ("int", 8), "image": ("jpeg", None), "note": ("str", No
 _MDS_COLUMNS |= {"any": ("ndarray", None), "digits": ("str_int", None), "part": ("float32", 4)}
 
 
+_MDS_SCHEMA = {"image": "bytes", "note": "str", "any": "int8[?,?]", "digits": "int64", "part": "float32"}
+
+
 def _mds(root: Path) -> None:
     """As streaming's MDSWriter lays it out, whose package brings others of a gigabyte."""
     config = {"version": 2, "format": "mds", "compression": None, "hashes": [], "size_limit": 1 << 26}
@@ -161,7 +166,8 @@ _WRITERS: dict[str, list[Callable[[Path], None]]] = {
 
 
 def _seeds(name: str) -> list[Files]:
-    return [_folder(name, write) for write in _WRITERS[name]]
+    schema = _MDS_SCHEMA if name == "mds" else None  # for a column that does not tell its own
+    return [_folder(name, write, schema) for write in _WRITERS[name]]
 
 
 TARGETS = [Target(f"index-{name}", partial(_seeds, name), check) for name in _WRITERS]
