@@ -38,9 +38,7 @@ class Findings:
         self._folder = folder
 
     def run(self, files: Files) -> None:
-        """Runs one input, which lies in the folder as `running` meanwhile, for one that ends or stops the process."""
-        running = self._folder / "running"
-        running.write_bytes(pack(files))
+        """Runs one input."""
         try:
             with tempfile.TemporaryDirectory(dir=_MEMORY_DISK if _MEMORY_DISK.is_dir() else None) as name:
                 write_folder(Path(name), files)
@@ -55,7 +53,6 @@ class Findings:
             self.last = repr(error)
         except BaseException as error:
             self._keep(error, files)
-        running.unlink()
 
     def _keep(self, error: BaseException, files: Files) -> None:
         place, self.last = _place(error), repr(error)

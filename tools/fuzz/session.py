@@ -7,8 +7,10 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+from dlio import formats
 from tools.fuzz.findings import Findings
 from tools.fuzz.inputs import Files, pack, unpack
 from tools.fuzz.limits import limit_memory
@@ -35,6 +37,7 @@ class Session:
         self._findings = Findings(self._target, self._folder / "findings")
         self._seeds: Sequence[Files] = ()
         self._began = time.monotonic()
+        formats._modules = cache(formats._modules)  # else a third of the time would go into listing that folder
 
     def replay(self, paths: Sequence[Path]) -> int:
         """Runs the inputs in these files, and returns the exit code."""
@@ -55,11 +58,14 @@ class Session:
         limit_memory()
         picks = random.Random(self._seed)
         chain: list[Files] = []
+        running = self._folder / "running"  # the input that ended, or stopped, the process
         for number in range(runs):
             if number % _STACKED == 0:
                 chain = [picks.choice(self._seeds)]
             chain.append(mutate(picks.choice(chain), picks, self._seeds))
+            running.write_bytes(pack(chain[-1]))
             self._findings.run(chain[-1])
+        running.unlink()
         return self.report(runs)
 
     def run_guided(self, runs: int) -> int:
