@@ -44,6 +44,7 @@ class Findings:
                 write_folder(Path(name), files)
                 with limited_time(), warnings.catch_warnings():
                     warnings.simplefilter("error")
+                    warnings.filterwarnings("ignore", module="PIL")  # Pillow's words on damaged metadata
                     self._target.check(Path(name), files)
             self.accepted += 1
         except (KeyboardInterrupt, SystemExit):

@@ -13,6 +13,7 @@ from dlio.pack.keys import odd, printable
 from dlio.positional import PositionalFile
 
 STORED = zipfile.ZIP_STORED
+NO_CRC = -1
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
@@ -29,6 +30,7 @@ class Member:
         packed_bytes: how many it takes in the archive.
         num_bytes: how many it has.
         method: zip's number of the compression; a tar has `STORED` only.
+        crc: the CRC-32 of its bytes that a zip tells; a tar tells none.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Member:
     packed_bytes: int
     num_bytes: int
     method: int = STORED
+    crc: int = NO_CRC
 
 
 def members_of(path: Path, refused: Refused) -> Iterator[Member]:
@@ -71,7 +74,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
     with zipfile.ZipFile(path) as archive:
         end = path.stat().st_size
         for entry in archive.infolist():
-            if entry.is_dir():
+            if entry.filename.endswith("/"):  # is_dir would fail on an entry without a name
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
                 problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew"
@@ -82,7 +85,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size
-                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
+                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type, entry.CRC)
 
 
 def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
