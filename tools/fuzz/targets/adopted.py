@@ -27,7 +27,7 @@ def check(root: Path, files: Files) -> None:
     """Indexes the folder; what is adopted can be verified, and every sample be read again."""
     with patch("dlio.executors.processes.open", serial.open):  # in this process, whose coverage counts
         case = case_of(files)
-        manifest = index(root, format=case["format"], schema=case["schema"] and Schema.of(case["schema"]))
+        manifest = index(root, format=case["format"], schema=Schema.of(case["schema"]) if case.get("schema") else None)
     for shard in manifest.shards:
         _, damage = check_shard(ShardCheck(manifest, shard, decode=False))
         require(not damage, f"what is adopted is whole ({damage})")
