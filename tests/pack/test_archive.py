@@ -128,6 +128,28 @@ def test_a_zip_that_holds_more_than_it_says_is_refused(tmp_path):
         read_all(archive(path))
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_flipped_bit_in_a_zip_is_refused(tmp_path, method):
+    path = make_zip(tmp_path / "x.zip", {f"a/{number}.png": image(number) for number in range(3)}, method)
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        entry = file.infolist()[1]
+    data[entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2] ^= 1
+    path.write_bytes(data)
+    listing = archive(path).listing()
+    with archive(path).reader(listing) as read, pytest.raises(SourceError, match=r"x\.zip: cannot read 'a/1\.png': "):
+        for index in range(3):
+            assert read(index).fields["image"] == image(index)
+
+
+def test_a_member_without_a_name_is_refused(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"a/1.png": image(1), "b.png": image(2)})
+    path.write_bytes(path.read_bytes().replace(b"b.png", b"\0.png"))  # a name ends at the first zero
+    listing = archive(path).listing()
+    assert listing.keys[:] == ["a/1.png"]
+    assert len(listing.refused) == 1
+
+
 @pytest.mark.parametrize("told", [(1 << 63, 10), (1 << 62, 10), (100, 1 << 63)], ids=str)
 def test_a_zip_whose_directory_tells_impossible_sizes_is_refused(tmp_path, told):
     path = make_zip(tmp_path / "x.zip", {"a/1.png": image(1)})

@@ -27,9 +27,7 @@ class _Unwrapping:
     def __init__(self, finder: Any) -> None:
         self._finder = finder
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Returns what the finder finds."""
         spec: ModuleSpec | None = self._finder.find_spec(name, path, target)
         if spec is not None:

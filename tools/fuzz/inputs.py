@@ -24,9 +24,7 @@ FIXED = "="
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Returns the files as one byte string."""
     heads = ((name.encode(), content) for name, content in files.items())
-    return b"".join(
-        bytes([len(name)]) + name + len(content).to_bytes(4, "little") + content for name, content in heads
-    )
+    return b"".join(bytes([len(name)]) + name + len(content).to_bytes(4, "little") + content for name, content in heads)
 
 
 def unpack(data: bytes) -> Files:

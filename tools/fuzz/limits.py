@@ -12,8 +12,8 @@ MEMORY_BYTES = 512 * 10**6
 SECONDS = 10
 
 
-class TooSlow(BaseException):  # noqa: N818  nothing between may take it for an error of its own
-    """An input that took more than `SECONDS`."""
+class TooSlow(BaseException):
+    """An input that took more than `SECONDS`; no Exception, which dlio might take for one of a library's."""
 
 
 def limit_memory() -> None:

@@ -73,11 +73,11 @@ def _u32(data: bytearray, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-#: What repairs a file, by the end of its name. HDF5's and LMDB's pages as dlio and these libraries write them by
+#: What repairs a file, by a part of its name. HDF5's and LMDB's pages as dlio and these libraries write them by
 #: default, RecordIO, MDS and the lists have no checksums.
 REPAIRS: dict[str, Callable[[bytes], bytes]] = {".tfrecord": tfrecord, ".tar": tar, ".npz": zipped, ".zip": zipped}
 
 
 def repaired(name: str, data: bytes) -> bytes:
     """Returns a file's content with checksums that fit; as it is where the file has none."""
-    return next((repair(data) for suffix, repair in REPAIRS.items() if name.endswith(suffix)), data)
+    return next((repair(data) for part, repair in REPAIRS.items() if part in name), data)

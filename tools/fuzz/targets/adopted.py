@@ -42,17 +42,17 @@ def _folder(name: str, write: Callable[[Path], None], schema: dict[str, str] | N
 def _tfrecord(root: Path) -> None:
     import tensorflow as tf
 
-    def feature(**values: list[bytes] | list[int]) -> tf.train.Feature:
-        return tf.train.Feature(**{kind: getattr(tf.train, _LISTS[kind])(value=value) for kind, value in values.items()})
+    def feature(kind: str, value: list[bytes] | list[int] | list[float]) -> tf.train.Feature:
+        return tf.train.Feature(**{kind: getattr(tf.train, _LISTS[kind])(value=value)})
 
-    with tf.io.TFRecordWriter(str(root / "train-00000-of-00001")) as writer:
+    with tf.io.TFRecordWriter(str(root / "train.tfrecord-00000-of-00001")) as writer:
         for number, data in enumerate(JPEGS):
             features = {
-                "image/encoded": feature(bytes_list=[data]),
-                "image/class/label": feature(int64_list=[number % 2 + 1]),
-                "image/class/synset": feature(bytes_list=[b"n0144%d" % (number % 2)]),
-                "image/filename": feature(bytes_list=[b"n01440764_%d.JPEG" % number]),
-                "image/object/bbox/xmin": feature(float_list=[0.25, 0.5]),
+                "image/encoded": feature("bytes_list", [data]),
+                "image/class/label": feature("int64_list", [number % 2 + 1]),
+                "image/class/synset": feature("bytes_list", [b"n0144%d" % (number % 2)]),
+                "image/filename": feature("bytes_list", [b"n01440764_%d.JPEG" % number]),
+                "image/object/bbox/xmin": feature("float_list", [0.25, 0.5]),
             }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
@@ -62,7 +62,7 @@ _LISTS = {"bytes_list": "BytesList", "int64_list": "Int64List", "float_list": "F
 
 
 def _recordio(root: Path, width: int) -> None:
-    """As im2rec writes it, whose package is not published for this Python; labels are vectors where `width` is not 0."""
+    """As im2rec writes it, whose package this Python cannot install; labels are vectors if `width` is not 0."""
     data = b""
     with (root / "train.idx").open("w") as lines, (root / "train.lst").open("w") as listed:
         for number, picture in enumerate(JPEGS):

@@ -10,7 +10,7 @@ from dlio.decoders import decode_batch, decode_rgb
 from dlio.images import CenterCrop, RandomResizedCrop
 from dlio.native import make_crop_ready
 from dlio.pack.inspect import decode_image, inspect_image
-from tests.images import image
+from tests.images import encoded, image
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 from tools.fuzz.inputs import Files
 from tools.fuzz.targets import Target, require
@@ -45,14 +45,8 @@ def seeds() -> list[Files]:
     made += [image(1, kind) for kind in ("WEBP", "BMP", "TIFF", "PPM", "GIF")] + [image(1, "JPEG", "CMYK")]
     exif = picture(20, 10).getexif()
     exif[0x0112] = 6
-    made.append(_with_exif(exif))
+    made.append(encoded(picture(20, 10), exif=exif))
     return [{_NAME: data} for data in made]
-
-
-def _with_exif(exif: object) -> bytes:
-    from tests.images import encoded
-
-    return encoded(picture(20, 10), exif=exif)
 
 
 TARGETS = [Target("image", seeds, check)]

@@ -82,7 +82,13 @@ def _packed(name: str, samples: int, broken: bool = False) -> Files:
             (root / "dog" / "x.png").write_bytes(b"no image")
         out = Path(folder) / "out"
         manifest = dlio.pack(
-            image_folder(root), out, format=name, num_shards=2, engine="serial", on_error="skip", label_offset=int(broken)
+            image_folder(root),
+            out,
+            format=name,
+            num_shards=2,
+            engine="serial",
+            on_error="skip",
+            label_offset=int(broken),
         )
         known = []
         for shard in manifest.shards:

@@ -68,11 +68,11 @@ def _list(path: str, source: str, text: str, **options: str) -> Files:
 
 
 def _csv() -> list[Files]:
-    names = list(IMAGES)
-    rows = "".join(f'"{name}",{n % 2},{n / 2},class {n}\n' for n, name in enumerate(names))
+    names = list(enumerate(IMAGES))
+    rows = "".join(f'"{name}",{n % 2},{n / 2},class {n}\n' for n, name in names)
     return [
-        _list("list.csv", "csv", "path,label\n" + "".join(f"{name},{n}\n" for n, name in enumerate(names))),
-        _list("list.csv", "csv", "\ufefffile, a ,b\r\n" + "".join(f"{name},{n},0.5\r\n" for n, name in enumerate(names))),
+        _list("list.csv", "csv", "path,label\n" + "".join(f"{name},{n}\n" for n, name in names)),
+        _list("list.csv", "csv", "\ufefffile, a ,b\r\n" + "".join(f"{name},{n},0.5\r\n" for n, name in names)),
         _list("list.csv", "csv", f"image_path,x,y,class\n{rows}"),
         _list("list.csv", "csv", f"image_path,x,y,kind\n{rows}", label_columns="x,y"),
     ]
@@ -94,8 +94,8 @@ def _chestxray14() -> list[Files]:
     findings = ["No Finding", "Hernia|Mass", "Edema", "Atelectasis"]
     pictures = {f"{FIXED}images_00{n + 1}/images/{n:08d}_000.png": image(n, width=8, height=6) for n in range(4)}
     names = [path.rpartition("/")[2] for path in pictures]
-    header = "Image Index,Finding Labels,Follow-up #,Patient ID\n"
-    table = {"Data_Entry_2017.csv": "".join([header, *(f"{n},{f},0,1\n" for n, f in zip(names, findings))]).encode()}
+    rows = "".join(f"{name},{found},0,1\n" for name, found in zip(names, findings, strict=True))
+    table = {"Data_Entry_2017.csv": f"Image Index,Finding Labels,Follow-up #,Patient ID\n{rows}".encode()}
     part = {"test_list.txt": "".join(f"{name}\n" for name in names[:3]).encode()}
     return [
         with_case({**table, **pictures}, path=".", source="chestxray14"),
