@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("fuzz-out"))
     parser.add_argument("--blind", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     guided = coverage.available and not arguments.blind and not arguments.inputs
     with coverage.counted() if guided else nullcontext():  # before anything of dlio is imported
         from tools.fuzz.session import Session, names
