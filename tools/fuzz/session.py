@@ -49,6 +49,8 @@ class Session:
         """Makes the seeds and runs each, by which all that dlio needs for them is imported."""
         self._seeds = self._target.seeds()
         for files in self._seeds:
+            if len(pack(files)) > _MAX_INPUT_BYTES:
+                raise SystemExit(f"a seed of {self._target.name} has more than {_MAX_INPUT_BYTES:,} bytes")
             self._findings.run(files)
             if self._findings.counts or not self._findings.accepted:
                 raise SystemExit(f"a seed of {self._target.name} is refused: {self._findings.last}")

@@ -68,8 +68,8 @@ def check_answer(root: Path, files: Files) -> None:
 
 
 def seeds() -> list[Files]:
-    """Returns data sets of two shards in every format, and one with every key that a manifest may have."""
-    made = [_packed(name, samples=6) for name in names()]
+    """Returns data sets of two shards in every format of small files, and one with what else a manifest may have."""
+    made = [_packed(name, samples=6) for name in names() if name != "hdf5"]
     made.append(_packed("tfrecord", samples=6, broken=True))
     return made
 
