@@ -56,13 +56,13 @@ def shard_files(name: str, schema: Schema, records: list[Sample]) -> Files:
     return with_case(fixed(files, TABLE), format=name, schema=schema.types(), samples=known, order=list(files))
 
 
-def seeds(name: str) -> list[Files]:
+def seeds(name: str, libver: str = "v110") -> list[Files]:
     """Returns shards of images, of other fields, of one sample, and such without an index."""
     schemas = [schema for schema in map(Schema.of, _OTHERS) if formats.load(name).refuses(schema) is None]
     made = [shard_files(name, PHOTOS, photos(5)), shard_files(name, PHOTOS, photos(1))]
     made += [shard_files(name, schema, samples(schema, 4, seed=5)) for schema in schemas]
     if name == "hdf5":
-        made = [_small(files, version) for files in made for version in ("v110", "earliest")]
+        return [_small(files, libver) for files in made]
     return made + [
         {path: data for path, data in files.items() if not path.endswith(".idx")}
         for files in made[::2]
@@ -70,15 +70,15 @@ def seeds(name: str) -> list[Files]:
     ]
 
 
-def _small(files: Files, version: str) -> Files:
-    """Returns an HDF5 shard in small chunks, since dlio's have a mebibyte, as a version of the library writes it.
+def _small(files: Files, libver: str) -> Files:
+    """Returns an HDF5 shard in small chunks, since dlio's have a mebibyte, in the form of a version of the library.
 
-    In v110, as dlio writes, all but the data has checksums, which end nearly every attempt; the earliest has none.
+    In v110's, as dlio writes, all but the data has checksums, which end nearly every attempt; the earliest has none.
     """
     import h5py
 
     name = f"{STEM}.h5"
-    with h5py.File(io.BytesIO(files[name])) as old, h5py.File(out := io.BytesIO(), "w", libver=version) as new:
+    with h5py.File(io.BytesIO(files[name])) as old, h5py.File(out := io.BytesIO(), "w", libver=libver) as new:
         for member, dataset in old.items():
             chunks = (min(512, len(dataset)) or 1, *dataset.shape[1:])
             new.create_dataset(member, data=dataset[:], chunks=chunks, maxshape=(None, *dataset.shape[1:]))
@@ -147,3 +147,4 @@ def _check_bare(root: Path, files: Files, schema: Schema) -> None:
 
 
 TARGETS = [Target(name, partial(seeds, name), check) for name in formats.names()]
+TARGETS.append(Target("hdf5-earliest", partial(seeds, "hdf5", "earliest"), check))
