@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,34 @@ def test_a_flipped_bit_in_a_zip_is_refused(tmp_path, method):
     with archive(path).reader(listing) as read, pytest.raises(SourceError, match=r"x\.zip: cannot read 'a/1\.png': "):
         for index in range(3):
             assert read(index).fields["image"] == image(index)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_checksum_behind_the_bytes_is_looked_at(tmp_path, signed):
+    """As in a zip that was written to a pipe; the mark before it may be missing."""
+
+    class Pipe(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            written.extend(data)
+            return len(data)
+
+    written = bytearray()
+    with zipfile.ZipFile(Pipe(), "w") as file:
+        file.writestr("a/1.png", image(1))
+    assert bytes(written).count(b"PK\7\10") == 1
+    path = tmp_path / "x.zip"
+    path.write_bytes(written if signed else written.replace(b"PK\7\10" + (told := _crc(image(1))), told + b"\0\0\0\0"))
+    assert read_all(archive(path))[0]["image"] == image(1)
+    path.write_bytes(written.replace(_crc(image(1)), b"abcd"))
+    with pytest.raises(SourceError, match=r"cannot read 'a/1\.png': its CRC-32 is wrong"):
+        read_all(archive(path))
+
+
+def _crc(data):
+    return zlib.crc32(data).to_bytes(4, "little")
 
 
 def test_a_member_without_a_name_is_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -13,9 +14,9 @@ from dlio.pack.keys import odd, printable
 from dlio.positional import PositionalFile
 
 STORED = zipfile.ZIP_STORED
-NO_CRC = -1
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_CRC_BEHIND = 0x8
 _DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
 Refused = list[tuple[str, str]]  # names, each with the reason
 
@@ -30,7 +31,6 @@ class Member:
         packed_bytes: how many it takes in the archive.
         num_bytes: how many it has.
         method: zip's number of the compression; a tar has `STORED` only.
-        crc: the CRC-32 of its bytes that a zip tells; a tar tells none.
     """
 
     name: str
@@ -38,7 +38,6 @@ class Member:
     packed_bytes: int
     num_bytes: int
     method: int = STORED
-    crc: int = NO_CRC
 
 
 def members_of(path: Path, refused: Refused) -> Iterator[Member]:
@@ -85,7 +84,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size
-                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type, entry.CRC)
+                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
 
 
 def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
@@ -99,6 +98,23 @@ def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
     if header[:4] != b"PK\3\4":
         raise SourceError(f"no member begins at offset {header_offset}")
     return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+
+
+def check_crc(content: bytes, file: PositionalFile, header_offset: int, end: int) -> None:
+    """Compares a member's content with the CRC-32 in its local header, or behind its bytes, which end at `end` (4.3.9).
+
+    Raises:
+        CorruptRecordError: the file ends before.
+        SourceError: they differ.
+    """
+    header = file.read(header_offset, 30)
+    if header[6] & _CRC_BEHIND:
+        behind = file.read(end, 8)
+        told = behind[4:] if behind.startswith(b"PK\7\10") else behind[:4]
+    else:
+        told = header[14:18]
+    if zlib.crc32(content) != int.from_bytes(told, "little"):
+        raise SourceError("its CRC-32 is wrong: restore the archive")
 
 
 def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[Member]:

@@ -18,7 +18,7 @@ from dlio.pack.image_tree import EXTENSIONS
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
-from dlio.pack.sources._members import NO_CRC, STORED, Member, Refused, members_of, zip_data_offset
+from dlio.pack.sources._members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
 from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
@@ -65,7 +65,7 @@ class Archive:
         index = {name: number for number, name in enumerate(classes)}
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
-            "place": np.array(list(map(_place, images)), dtype="int64").reshape(-1, 5),
+            "place": np.array(list(map(_place, images)), dtype="int64").reshape(-1, 4),
         }
         keys = Keys.of(names)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
@@ -88,14 +88,15 @@ class Archive:
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
-            offset, packed, num_bytes, method, crc = listing.columns["place"][index].tolist()
+            offset, packed, num_bytes, method = listing.columns["place"][index].tolist()
             try:
                 if self.path.suffix.lower() == ".zip":
                     offset = zip_data_offset(file, offset)
                 data = file.read(offset, packed)
                 image = data if method == STORED else _inflate(data, num_bytes)
-                if crc != NO_CRC and zlib.crc32(image) != crc:
-                    raise SourceError("its checksum is wrong, as its directory tells it: restore the archive")
+                if self.path.suffix.lower() == ".zip":
+                    place = int(listing.columns["place"][index][0])
+                    check_crc(image, file, place, offset + packed)
             except (DataError, zlib.error) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, {"image": image, "label": int(listing.columns["label"][index])})
@@ -106,8 +107,8 @@ class Archive:
             file.close()
 
 
-def _place(member: Member) -> tuple[int, int, int, int, int]:
-    return member.offset, member.packed_bytes, member.num_bytes, member.method, member.crc
+def _place(member: Member) -> tuple[int, int, int, int]:
+    return member.offset, member.packed_bytes, member.num_bytes, member.method
 
 
 def _order(member: Member) -> tuple[str, str, str]:
