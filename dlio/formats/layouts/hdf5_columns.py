@@ -106,7 +106,10 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     import h5py
 
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
-        raise CorruptRecordError(path, f"it has no dataset {name!r} of its own, only {sorted(library)[:100]}")
+        # the others are not listed: in a damaged file HDF5 may crash as it lists them
+        raise CorruptRecordError(
+            path, f"it has no dataset {name!r} of its own: restore the file, or see by h5ls what it has"
+        )
     found = library[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
         raise CorruptRecordError(path, f"{name!r} is no dataset whose data are in this file")
