@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import h5py
 import numpy as np
 import pytest
 
+from dlio.errors import CorruptRecordError
 from dlio.formats import hdf5
 from dlio.sample import Schema
 from tests.formats.hdf5_shards import images, read
@@ -63,3 +66,36 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path):
         file.create_dataset("label", (100,), dtype="int64", chunks=(10,), fillvalue=7)[55] = 1
     found = read(tmp_path / "own.h5", Schema.of({"label": "int64"}))
     assert [sample.fields["label"] for sample in found] == [7] * 55 + [1] + [7] * 44
+
+
+@pytest.mark.parametrize(
+    "layout", [{}, {"maxshape": (None,)}, {"chunks": (3,)}, {"chunks": (3,), "compression": "gzip"}]
+)
+def test_a_heap_that_would_be_read_for_ever_is_refused(tmp_path, layout):
+    """Python's lock would be held meanwhile, and so nothing could end it."""
+    samples = images(7)
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        column = file.create_dataset("image", (7,), dtype=h5py.vlen_dtype(np.uint8), **layout)
+        for i, sample in enumerate(samples):
+            column[i] = np.frombuffer(sample.fields["image"], dtype="uint8")
+    schema = Schema.of({"image": "bytes"})
+    assert [sample.fields["image"] for sample in read(tmp_path / "own.h5", schema)] == [
+        sample.fields["image"] for sample in samples
+    ]
+    if "compression" in layout:
+        return  # HDF5 alone knows where its rows lie
+    data = bytearray((tmp_path / "own.h5").read_bytes())
+    free = _free_space(data)
+    data[free : free + 16] = bytes(16)
+    (tmp_path / "own.h5").write_bytes(data)
+    problem = rf"own\.h5, record 0, offset {free}: .*heap.*: restore the file"
+    with closing(hdf5.Reader(tmp_path / "own.h5", schema)) as reader, pytest.raises(CorruptRecordError, match=problem):
+        reader.read(0)
+
+
+def _free_space(data: bytes) -> int:
+    """Returns where the free space of the first heap begins."""
+    at = data.index(b"GCOL") + 16
+    while int.from_bytes(data[at : at + 2], "little"):
+        at += 16 + -(-int.from_bytes(data[at + 8 : at + 16], "little") // 8) * 8
+    return at

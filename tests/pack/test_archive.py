@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,56 @@ def test_a_zip_that_holds_more_than_it_says_is_refused(tmp_path):
     path.write_bytes(data.replace((1 << 20).to_bytes(4, "little"), (100).to_bytes(4, "little")))
     with pytest.raises(SourceError, match=r"cannot read 'a/1\.png': expected 100 bytes, found more"):
         read_all(archive(path))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_flipped_bit_in_a_zip_is_refused(tmp_path, method):
+    path = make_zip(tmp_path / "x.zip", {f"a/{number}.png": image(number) for number in range(3)}, method)
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        entry = file.infolist()[1]
+    data[entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2] ^= 1
+    path.write_bytes(data)
+    listing = archive(path).listing()
+    with archive(path).reader(listing) as read, pytest.raises(SourceError, match=r"x\.zip: cannot read 'a/1\.png': "):
+        for index in range(3):
+            assert read(index).fields["image"] == image(index)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_checksum_behind_the_bytes_is_looked_at(tmp_path, signed):
+    """As in a zip that was written to a pipe; the mark before it may be missing."""
+
+    class Pipe(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            written.extend(data)
+            return len(data)
+
+    written = bytearray()
+    with zipfile.ZipFile(Pipe(), "w") as file:
+        file.writestr("a/1.png", image(1))
+    assert bytes(written).count(b"PK\7\10") == 1
+    path = tmp_path / "x.zip"
+    path.write_bytes(written if signed else written.replace(b"PK\7\10" + (told := _crc(image(1))), told + b"\0\0\0\0"))
+    assert read_all(archive(path))[0]["image"] == image(1)
+    path.write_bytes(written.replace(_crc(image(1)), b"abcd"))
+    with pytest.raises(SourceError, match=r"cannot read 'a/1\.png': its CRC-32 is wrong"):
+        read_all(archive(path))
+
+
+def _crc(data):
+    return zlib.crc32(data).to_bytes(4, "little")
+
+
+def test_a_member_without_a_name_is_refused(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"a/1.png": image(1), "b.png": image(2)})
+    path.write_bytes(path.read_bytes().replace(b"b.png", b"\0.png"))  # a name ends at the first zero
+    listing = archive(path).listing()
+    assert listing.keys[:] == ["a/1.png"]
+    assert len(listing.refused) == 1
 
 
 @pytest.mark.parametrize("told", [(1 << 63, 10), (1 << 62, 10), (100, 1 << 63)], ids=str)

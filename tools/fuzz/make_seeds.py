@@ -16,7 +16,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[2]))  # tests/native/jpegs.py makes the pictures
 
 from dlio.native import make_crop_ready
-from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, encode, jpeg, of_12_bits, picture
+from tests.images import encoded
+from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 
 _SIZES = [(1, 1), (17, 9), (40, 33), (70, 50), (130, 40)]
 
@@ -25,7 +26,7 @@ def main(folder: Path) -> None:
     """Writes some 200 files into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     wishes = random.Random(0)
-    pictures = [encode(picture(40, 30).convert("CMYK")), encode(picture(40, 30), keep_rgb=True)]
+    pictures = [encoded(picture(40, 30).convert("CMYK")), encoded(picture(40, 30), keep_rgb=True)]
     pictures += [ARITHMETIC, SEPARATE_SCANS, of_12_bits(jpeg(40, 30)), *(_turned(order) for order in "<>")]
     for width, height in _SIZES:
         for subsampling in SUBSAMPLINGS:
@@ -43,7 +44,7 @@ def _turned(byte_order: str) -> bytes:
     exif = Image.Exif()
     exif.endian = byte_order
     exif[0x0112] = 6
-    return encode(picture(40, 30), exif=exif)
+    return encoded(picture(40, 30), exif=exif)
 
 
 if __name__ == "__main__":

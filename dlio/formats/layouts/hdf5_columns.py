@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading
+from dlio.formats.layouts.hdf5_heaps import Heaps
+from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
 from dlio.positional import PositionalFile
 from dlio.sample import Field
 
@@ -93,7 +94,7 @@ def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> C
     if kind.is_number:
         return _Numbers(open_rows(file, values), kind)
     if values.dtype.kind in "SO":
-        return _Objects(file.path, values, kind)
+        return _Objects(file, values, kind)
     rows = open_rows(file, values)
     if rows.dtype != "uint8" or rows.row_shape:
         raise CorruptRecordError(file.path, f"the dataset {name!r} is no sequence of uint8: it is no field of {kind}")
@@ -105,7 +106,10 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     import h5py
 
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
-        raise CorruptRecordError(path, f"it has no dataset {name!r} of its own, only {sorted(library)[:100]}")
+        # the others are not listed: in a damaged file HDF5 may crash as it lists them
+        raise CorruptRecordError(
+            path, f"it has no dataset {name!r} of its own: restore the file, or see by h5ls what it has"
+        )
     found = library[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
         raise CorruptRecordError(path, f"{name!r} is no dataset whose data are in this file")
@@ -196,18 +200,23 @@ class _Lists:
 class _Objects:
     """Strings, or arrays of varying length, which HDF5 keeps in heaps."""
 
-    def __init__(self, path: Path, values: Any, kind: Field) -> None:
+    def __init__(self, file: PositionalFile, values: Any, kind: Field) -> None:
         import h5py
 
+        path = file.path
         element = h5py.check_vlen_dtype(values.dtype)
         if values.ndim != 1 or not kind.is_scalar or not (element == "uint8" or h5py.check_string_dtype(values.dtype)):
             raise CorruptRecordError(path, f"the dataset {values.name} holds {values.dtype}: it is no field of {kind}")
         self._path = path
         self._values = values
         self._is_text = kind.dtype == "str"
+        self._heaps = Heaps(file)
+        self._references = references(file, values) if values.dtype.kind == "O" else None
         self.num_values = len(values)
 
     def read(self, index: int) -> bytes | str:
+        if self._references is not None:
+            self._heaps.check(self._references.read(index, index + 1, index), index)
         with reading(self._path, index):
             data = bytes(self._values[index])
         return data.decode() if self._is_text else data

@@ -131,7 +131,7 @@ class PlainRows:
         self.dtype: np.dtype[Any] = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
-        self._row_bytes: int = self.dtype.itemsize * prod(self.row_shape)
+        self._row_bytes: int = _item_bytes(dataset) * prod(self.row_shape)
         self._starts: list[int] = [start for start, _ in runs] + [self.num_rows]
         self._offsets: list[int] = [offset for _, offset in runs]
 
@@ -215,6 +215,17 @@ def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
 
 
+def references(file: PositionalFile, dataset: Any) -> PlainRows | None:
+    """Returns what a dataset keeps of values in heaps, a row for each; None where only HDF5 can find these rows."""
+    runs = _runs(dataset) if dataset.size else None
+    return None if runs is None else PlainRows(file, dataset, runs)
+
+
+def _item_bytes(dataset: Any) -> int:
+    """Returns what a value takes in the file; of one in a heap, where it is."""
+    return int(dataset.id.get_type().get_size() if dataset.dtype.kind == "O" else dataset.dtype.itemsize)
+
+
 def _runs(dataset: Any) -> list[tuple[int, int]] | None:
     """Returns first row and file offset of each run of rows that lie one after the other, or None without such."""
     h5d = h5py().h5d
@@ -231,7 +242,7 @@ def _runs(dataset: Any) -> list[tuple[int, int]] | None:
 
 def _joined(dataset: Any) -> list[tuple[int, int]] | None:
     step, zeros = dataset.chunks[0], (0,) * (dataset.ndim - 1)
-    chunk_bytes = dataset.dtype.itemsize * prod(dataset.chunks)
+    chunk_bytes = _item_bytes(dataset) * prod(dataset.chunks)
     runs: list[tuple[int, int]] = []
     end = None
     for row in range(0, len(dataset), step):

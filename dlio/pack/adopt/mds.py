@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -36,7 +37,7 @@ def listed(root: Path) -> list[str] | None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptRecordError(path, f"it is no index of MDS ({error!r}): restore it") from error
     for name in names:
-        if "/" in name or not (root / name).is_file():
+        if "/" in name or not os.path.isfile(root / name):  # noqa: PTH113  a Path's raises where a name is too long
             raise SourceError(f"{path} lists {name!r}, which is not there: restore it, or write it without compression")
     return names
 

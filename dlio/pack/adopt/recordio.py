@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +17,8 @@ from dlio.pack.adopt._infer import MAX_RECORDS, begins_with, first_records, with
 from dlio.pack.listed import read_lines
 from dlio.positional import PositionalFile
 from dlio.sample import Field, Sample, Schema
+
+_is_id = re.compile(r"[0-9]{1,20}").fullmatch  # a record keeps 64 bits of it
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -63,7 +66,7 @@ def keys(records: Path) -> Callable[[Sample], str]:
         return lambda sample: ""
     paths: dict[str, str] = {}
     for line, columns in enumerate((text.split("\t") for text in read_lines(path)), start=1):
-        if len(columns) < 3 or not columns[0].strip().isdigit():
+        if len(columns) < 3 or not _is_id(columns[0].strip()):
             raise SourceError(f"{path}, line {line}: expected index, label and path with tabs between: mend the list")
         paths[str(int(columns[0]))] = columns[-1].strip()
 

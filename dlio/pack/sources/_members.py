@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,7 @@ from dlio.positional import PositionalFile
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_CRC_BEHIND = 0x8
 _DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
 _TAR_HEADER = 1 << 20  # long names and what pax keeps besides; systems' names have 4 KiB at most
 _ADVICE = "make the archive anew; of a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
@@ -107,7 +109,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
     ):
         end = path.stat().st_size
         for entry in archive.infolist():
-            if entry.is_dir():
+            if entry.filename.endswith("/"):  # is_dir would fail on an entry without a name
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
                 problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew"
@@ -132,6 +134,23 @@ def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
     if header[:4] != b"PK\3\4":
         raise SourceError(f"no member begins at offset {header_offset}")
     return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+
+
+def check_crc(content: bytes, file: PositionalFile, header_offset: int, end: int) -> None:
+    """Compares a member's content with the CRC-32 in its local header, or behind its bytes, which end at `end` (4.3.9).
+
+    Raises:
+        CorruptRecordError: the file ends before.
+        SourceError: they differ.
+    """
+    header = file.read(header_offset, 30)
+    if header[6] & _CRC_BEHIND:
+        behind = file.read(end, 8)
+        told = behind[4:] if behind.startswith(b"PK\7\10") else behind[:4]
+    else:
+        told = header[14:18]
+    if zlib.crc32(content) != int.from_bytes(told, "little"):
+        raise SourceError("its CRC-32 is wrong: restore the archive")
 
 
 def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[Member]:

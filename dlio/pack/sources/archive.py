@@ -19,7 +19,7 @@ from dlio.pack.keys import Keys
 from dlio.pack.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing import Listing
 from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
-from dlio.pack.sources._members import STORED, Member, Refused, members_of, zip_data_offset
+from dlio.pack.sources._members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
 from dlio.positional import PositionalFile
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
@@ -97,6 +97,9 @@ class Archive:
                     check_large(_head(file, offset, packed, method), max(packed, num_bytes))
                 data = file.read(offset, packed)
                 image = data if method == STORED else _inflate(data, num_bytes)
+                if self.path.suffix.lower() == ".zip":
+                    place = int(listing.columns["place"][index][0])
+                    check_crc(image, file, place, offset + packed)
             except (DataError, zlib.error) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, {"image": image, "label": int(listing.columns["label"][index])})

@@ -75,6 +75,14 @@ class TestMDS:
             f"shard.0000{shard}.mds/00000{n}" for shard, n in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
         ]
 
+    @pytest.mark.parametrize("name", ["a" * 300, "a\0b", "", "../shard.00000.mds"])
+    def test_a_name_that_no_file_can_have_is_refused(self, tmp_path, name):
+        self.write(tmp_path, [1])
+        text = (tmp_path / "index.json").read_text().replace('"shard.00000.mds"', json.dumps(name))
+        (tmp_path / "index.json").write_text(text)
+        with pytest.raises(SourceError, match="which is not there"):
+            index(tmp_path, format="mds")
+
     def test_it_trains_and_converts(self, tmp_path):
         (tmp_path / "mds").mkdir()
         self.write(tmp_path / "mds", [2, 3])

@@ -63,7 +63,13 @@ class TestRecordIO:
             index(tmp_path, format="recordio")
 
     @pytest.mark.parametrize(
-        ("text", "problem"), [("0\t1\ta.jpg\n", "no line for the record of id 1"), ("a.jpg 3\n", "train.lst, line 1")]
+        ("text", "problem"),
+        [
+            ("0\t1\ta.jpg\n", "no line for the record of id 1"),
+            ("a.jpg 3\n", "train.lst, line 1"),
+            ("²\t1\ta.jpg\n", "train.lst, line 1"),
+            ("9" * 5000 + "\t1\ta.jpg\n", "train.lst, line 1"),
+        ],
     )
     def test_a_list_that_does_not_fit_is_named(self, tmp_path, text, problem):
         self.write(tmp_path / "train", [1, 2])

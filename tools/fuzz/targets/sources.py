@@ -1,0 +1,171 @@
+"""What `dlio pack` reads: lists of images, archives, CIFAR-10's batches."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dlio.errors import DlioError
+from dlio.pack.inspect import inspect_image
+from dlio.pack.sources import open_source
+from dlio.sample import Sample
+from tests.images import image
+from tests.pack.test_cifar10 import python2_batch
+from tools.fuzz.inputs import FIXED, Files, case_of, with_case
+from tools.fuzz.targets import Target, require
+
+IMAGES = {f"{'cat' if n % 2 else 'dog'}/{n}é.png": image(n, width=8, height=6) for n in range(4)}
+_FIXED_IMAGES = {FIXED + name: data for name, data in IMAGES.items()}
+
+
+def check(root: Path, files: Files) -> None:
+    """Lists the input and reads every sample of it, as `pack` does."""
+    case = case_of(files)
+    source = open_source(root / case["path"], name=case["source"], **case.get("options", {}))
+    listing = source.listing()
+    require(all(reason for _, reason in listing.refused), "what is refused has a reason")
+    require(len(set(listing.keys)) == len(listing), "keys are distinct")
+    crcs = _told_crcs(root / case["path"]) if case["source"] == "archive" else None
+    with source.reader(listing) as read:
+        for index in range(min(len(listing), 50)):
+            try:
+                sample = listing.schema.check(read(index))
+                for name in listing.image_fields:
+                    inspect_image(sample.fields[name])
+            except DlioError:
+                continue
+            require(sample.key == listing.keys[index], "a sample has the key that was listed")
+            _check_image(root, sample, crcs)
+
+
+def _check_image(root: Path, sample: Sample, crcs: list[int] | None) -> None:
+    """Compares an image with its file, or with the checksum that its archive tells."""
+    data = sample.fields["image"]
+    if crcs is not None:
+        require(zlib.crc32(data) in crcs, f"a member has the checksum that is told ({sample.key!r})")
+    elif not sample.key.startswith("/") and (root / sample.key).is_file():
+        require((root / sample.key).read_bytes() == data, f"an image is its file's content ({sample.key!r})")
+
+
+def _told_crcs(path: Path) -> list[int] | None:
+    """Returns the CRC-32s that a zip tells, before its members and in its directory; None for a tar, which has none."""
+    if path.suffix != ".zip":
+        return None
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    local = [int.from_bytes(data[entry.header_offset + 14 :][:4], "little") for entry in entries]
+    return local + [entry.CRC for entry in entries]
+
+
+def _list(path: str, source: str, text: str, **options: str) -> Files:
+    return with_case({path: text.encode(), **_FIXED_IMAGES}, path=path, source=source, options=options)
+
+
+def _csv() -> list[Files]:
+    names = list(enumerate(IMAGES))
+    rows = "".join(f'"{name}",{n % 2},{n / 2},class {n}\n' for n, name in names)
+    return [
+        _list("list.csv", "csv", "path,label\n" + "".join(f"{name},{n}\n" for n, name in names)),
+        _list("list.csv", "csv", "\ufefffile, a ,b\r\n" + "".join(f"{name},{n},0.5\r\n" for n, name in names)),
+        _list("list.csv", "csv", f"image_path,x,y,class\n{rows}"),
+        _list("list.csv", "csv", f"image_path,x,y,kind\n{rows}", label_columns="x,y"),
+    ]
+
+
+def _lst() -> list[Files]:
+    names = list(enumerate(IMAGES))
+    return [
+        _list("list.lst", "lst", "".join(f"{n}\t{n % 2}\t{name}\n" for n, name in names)),
+        _list("list.lst", "lst", "".join(f"{n}\t{n % 2}\t0.5\t{name}\n" for n, name in names)),
+    ]
+
+
+def _caffe_list() -> list[Files]:
+    return [_list("list.txt", "caffe-list", "".join(f"{name} {n}\n" for n, name in enumerate(IMAGES)))]
+
+
+def _chestxray14() -> list[Files]:
+    findings = ["No Finding", "Hernia|Mass", "Edema", "Atelectasis"]
+    pictures = {f"{FIXED}images_00{n + 1}/images/{n:08d}_000.png": image(n, width=8, height=6) for n in range(4)}
+    names = [path.rpartition("/")[2] for path in pictures]
+    rows = "".join(f"{name},{found},0,1\n" for name, found in zip(names, findings, strict=True))
+    table = {"Data_Entry_2017.csv": f"Image Index,Finding Labels,Follow-up #,Patient ID\n{rows}".encode()}
+    part = {"test_list.txt": "".join(f"{name}\n" for name in names[:3]).encode()}
+    return [
+        with_case({**table, **pictures}, path=".", source="chestxray14"),
+        with_case({**table, **part, **pictures}, path="test_list.txt", source="chestxray14"),
+    ]
+
+
+def _cifar10() -> list[Files]:
+    data = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype="uint8")
+    names = {"label_names": [f"class {number}" for number in range(10)]}
+    batches = [python2_batch(data, [1, 9])]
+    batches += [pickle.dumps({b"data": data, b"labels": [1, 9]}, protocol=protocol) for protocol in (3, 4, 5)]
+    return [
+        with_case(
+            {"test_batch": batch, "batches.meta": pickle.dumps(names, protocol=2)},
+            path=".",
+            source="cifar10",
+            options={"split": "test", "form": "raw" if number else "png"},
+        )
+        for number, batch in enumerate(batches)
+    ]
+
+
+def _tar(format: int, prefix: str = "") -> bytes:  # noqa: A002  tarfile's word
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+        for name, data in {**IMAGES, f"dog/{'long' * 30}.png": image(9)}.items():
+            member = tarfile.TarInfo(prefix + name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _of_tars(inner: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in ("n0144.tar", "n0155.tar"):
+            member = tarfile.TarInfo(name)
+            member.size = len(inner)
+            archive.addfile(member, io.BytesIO(inner))
+    return out.getvalue()
+
+
+def _tars() -> list[Files]:
+    formats = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+    made = [_tar(kind, "./photos/") for kind in formats[1:]] + [_of_tars(_tar(formats[2]))]
+    return [with_case({"photos.tar": data}, path="photos.tar", source="archive") for data in made]
+
+
+def _zips() -> list[Files]:
+    made = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", method) as archive:
+            for name, data in IMAGES.items():
+                with archive.open(name, "w", force_zip64=name.startswith("cat/1")) as member:
+                    member.write(data)
+        made.append(out.getvalue())
+    return [with_case({"photos.zip": data}, path="photos.zip", source="archive") for data in made]
+
+
+_SEEDS: dict[str, Callable[[], list[Files]]] = {
+    "csv": _csv,
+    "lst": _lst,
+    "caffe-list": _caffe_list,
+    "chestxray14": _chestxray14,
+    "cifar10": _cifar10,
+    "tar": _tars,
+    "zip": _zips,
+}
+TARGETS = [Target(name, seeds, check) for name, seeds in _SEEDS.items()]
