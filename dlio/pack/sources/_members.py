@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tarfile
 import zipfile
@@ -61,10 +62,11 @@ class _Directory:
         Raises:
             SourceError: these are more than `most`.
         """
-        data = self._file.read(num_bytes if 0 <= num_bytes <= self._most else self._most + 1)
-        if len(data) > self._most:
+        left = max(0, os.fstat(self._file.fileno()).st_size - self._file.tell())
+        wanted = left if num_bytes < 0 else min(num_bytes, left)  # memory is taken before anything is read
+        if wanted > self._most:
             raise SourceError(f"{self._path} has a header or directory of more than {self._most:,} bytes: {_ADVICE}")
-        return data
+        return self._file.read(wanted)
 
 
 def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:

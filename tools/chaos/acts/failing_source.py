@@ -21,16 +21,18 @@ def play(scene: Scene) -> None:
     view, fault = scene.folder / "view", scene.folder / "fault"
     server = _serve(scene, source.root.parent, view, fault)
     packed = view / source.root.name
+    is_struck = False
     for _ in range(scene.choose.randint(1, 3)):
         fault.write_text(str(scene.choose.choice((0.0, 0.001, 0.01, 0.1, 1.0))))
         several = [_reader(scene, packed, view) for _ in range(scene.choose.randint(1, 3))]
         if scene.choose.random() < 0.2:
             server.strike(scene.choose, 1.0)
+            is_struck = True
         for process in several:
             scene.do(process, 0, 1, 3, 4)
         oracle.check_copies(scene.dest, source)
     fault.unlink()
-    good = packed if not server.has_ended() else source.root
+    good = source.root if is_struck else packed
     last = scene.do(scene.dlio("stage", good, scene.dest, "--allow-shared", job="last"))
     scene.staged(last, source)
 
