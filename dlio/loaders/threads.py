@@ -9,14 +9,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _EXIT_SECONDS = 5.0  # a part takes some 20 ms; what takes longer when the interpreter exits, hangs
 
 INTERRUPT_SECONDS = 1.0  # who interrupts is not kept waiting longer by what hangs
 
-_Calls = SimpleQueue["tuple[Future[object], Callable[[], object]] | None"]
+_Call = tuple[Future[Any], Callable[[], Any]]
+_Calls = SimpleQueue[_Call | None]
 
 
 class Threads:
