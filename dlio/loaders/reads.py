@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
@@ -196,7 +197,8 @@ class ReadAhead:
         return reads.pace.is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
 
     def _begin(self, reads: Reads[Any, Any]) -> None:
-        self._threads.grow(self._most)
+        with suppress(RuntimeError):  # a system that gives no more threads: those there are, and the taker, read it
+            self._threads.grow(self._most)
         calls = [partial(reads.piece, rows) for rows in reads.cut()]
         self._begun[reads] = [_Piece(call, self._threads.submit(call)) for call in calls]
 
