@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
-from dlio.loaders.threads import Threads
+from dlio.loaders.reads import ReadAhead, Reads
+from dlio.loaders.threads import INTERRUPT_SECONDS, Threads
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -29,17 +30,21 @@ class Work(Generic[T]):
         about: says what the part of a number is about, for errors.
         announce: lets the system fetch what the parts will read, called once by a thread of its own, before them or
             meanwhile; what goes wrong there goes wrong in a part too, and is raised there.
+        reads: what the parts read, in their order, which may be read ahead of them.
     """
 
     item: T
     parts: tuple[Callable[[], None], ...]
     about: Callable[[int], str] = "part {}".format
     announce: Callable[[], None] | None = None
+    reads: tuple[Reads[Any, Any], ...] = ()
 
     def finish(self) -> T:
         """Returns the item, made in this thread; raises whatever a part raises."""
-        for part in self.parts:
-            part()
+        with ReadAhead() as readers:
+            readers.add(self.reads)
+            for part in self.parts:
+                part()
         return self.item
 
 
@@ -70,9 +75,11 @@ def ahead(
         return
     process = os.getpid()
     threads, announcer, patience = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-announcer"), timeout
+    readers = ReadAhead()
     waiting: deque[_Begun[T]] = deque()
     try:
         for work in works:
+            readers.add(work.reads)
             announced = announcer.submit(work.announce) if work.announce is not None else None
             waiting.append(_Begun(work, [threads.submit(part) for part in work.parts], announced, process))
             if len(waiting) > prefetch:
@@ -82,9 +89,13 @@ def ahead(
     except TimedOutError:
         patience = 0
         raise
+    except KeyboardInterrupt:
+        patience = min(INTERRUPT_SECONDS, math.inf if timeout is None else timeout)
+        raise
     finally:
         announcer.stop()
-        ended = [threads.end(patience), announcer.end(patience)]
+        readers.stop()  # which goes on with what running parts wait for
+        ended = [threads.end(patience), announcer.end(patience), readers.end(patience)]
         if not all(ended):
             _log.warning("threads that read or decode samples hang, and are left to themselves")
 

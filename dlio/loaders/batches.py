@@ -24,6 +24,7 @@ from dlio.errors import CorruptRecordError
 from dlio.keyed import derive, derive_each
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.order import Indices
+from dlio.loaders.reads import Reads
 from dlio.pictures import Picture
 from dlio.sample import Schema
 
@@ -37,7 +38,14 @@ def transform_key(seed: int, epoch: int) -> int:
     return derive(seed, epoch, _TRANSFORM)
 
 
-def make(samples: PackedSamples, indices: Sequence[int] | Indices, key: int, *, channels_last: bool = False) -> Batch:
+def make(
+    samples: PackedSamples,
+    indices: Sequence[int] | Indices,
+    key: int,
+    *,
+    channels_last: bool = False,
+    reads: Reads[Any, Batch] | None = None,
+) -> Batch:
     """Returns samples as one batch.
 
     Args:
@@ -45,13 +53,14 @@ def make(samples: PackedSamples, indices: Sequence[int] | Indices, key: int, *, 
         indices: n samples.
         key: names the random choices of the transform: equal keys and samples give equal batches.
         channels_last: give images as (n, H, W, 3).
+        reads: what reads these samples, where that may have begun.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `PackedSamples.read`; CorruptRecordError also for an image
             that cannot be decoded.
     """
     batch = empty(samples, len(indices), channels_last=channels_last)
-    fill(samples, batch, 0, indices, key)
+    fill(samples, batch, 0, indices, key, reads)
     return batch
 
 
@@ -69,16 +78,23 @@ def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> 
     return batch
 
 
-def fill(samples: PackedSamples, batch: Batch, start: int, indices: Sequence[int] | Indices, key: int) -> list[int]:
+def fill(
+    samples: PackedSamples,
+    batch: Batch,
+    start: int,
+    indices: Sequence[int] | Indices,
+    key: int,
+    reads: Reads[Any, Batch] | None = None,
+) -> list[int]:
     """Writes samples into the rows from `start` and returns the rows whose samples were damaged and replaced.
 
-    Several threads may fill different rows of one batch.
+    Several threads may fill different rows of one batch; `reads` is as in `make`.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `make`.
     """
     with samples.clock.stage("read"):
-        columns, damaged = _read_good(samples, indices)
+        columns, damaged = _read_good(samples, indices, reads or samples.column_reads(indices))
     rows = slice(start, start + len(indices))
     for name, column in batch.items():
         if name == IMAGE and samples.transform is not None:
@@ -91,10 +107,12 @@ def fill(samples: PackedSamples, batch: Batch, start: int, indices: Sequence[int
     return [start + row for row in _replace(batch, rows, damaged)]
 
 
-def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices) -> tuple[Batch, Damages]:
+def _read_good(
+    samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Any, Batch]
+) -> tuple[Batch, Damages]:
     """Returns the samples, a good one in the place of each damaged one, and what is wrong with those, by row."""
     try:
-        return samples.read_columns(indices), {}
+        return reads.take(), {}
     except CorruptRecordError:
         if not samples.skips.limit:
             raise

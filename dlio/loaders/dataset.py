@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
 from dlio.loaders.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders.order import Indices, num_lanes
+from dlio.loaders.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
 from dlio.manifest import Manifest
@@ -30,6 +31,9 @@ LABEL = "label"
 VALID = "valid"  # added to batches where an epoch ends by masking
 
 _READ_PIECES = 16  # 64 MB, where samples are read by no loader, which knows how much is needed
+
+V = TypeVar("V")
+R = TypeVar("R")
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
@@ -85,6 +89,7 @@ class PackedSamples:
         """
         self.manifest = load_manifest(data)
         self.clock = Clock()
+        self.pace = Pace()
         self.skips = Skips(max_skipped)
         self.memory = BatchMemory()
         self.read_memory = BatchMemory(_READ_PIECES)
@@ -160,11 +165,18 @@ class PackedSamples:
             CorruptRecordError: a record differs from what was packed; names file, record, offset and key.
             StorageError: a shard is missing or cannot be read.
         """
-        samples: list[Any] = [None] * len(indices)
-        for shard, rows, records in self._visits(indices):
-            for row, record in zip(rows.tolist(), records.tolist(), strict=True):
-                samples[row] = shard.read(record)
-        return samples
+        return self.sample_reads(indices).take()
+
+    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, list[Sample]]:
+        """Returns what `read` will read, for part of it to be read ahead of need."""
+
+        def join(read: list[tuple[Indices, list[Sample]]]) -> list[Sample]:
+            samples: list[Any] = [None] * len(indices)
+            for rows, values in read:
+                _put(samples, rows, values)
+            return samples
+
+        return self._reads(indices, lambda shard, records: [shard.read(record) for record in records.tolist()], join)
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array where all values have one shape, else a list.
@@ -174,11 +186,17 @@ class PackedSamples:
         Raises:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
+        return self.column_reads(indices).take()
+
+    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Batch]:
+        """Returns what `read_columns` will read, for part of it to be read ahead of need."""
         take = Strip(self.read_memory).take
-        read = [(rows, shard.read_columns(records, take)) for shard, rows, records in self._visits(indices)]
-        if len(read) == 1 and len(read[0][0]) == len(indices) and (np.diff(read[0][0]) == 1).all():
+        join = partial(self._joined, len(indices))
+        return self._reads(indices, lambda shard, records: shard.read_columns(records, take), join)
+
+    def _joined(self, size: int, read: list[tuple[Indices, Batch]]) -> Batch:
+        if len(read) == 1 and len(read[0][0]) == size and (np.diff(read[0][0]) == 1).all():
             return read[0][1]
-        size = len(indices)
         columns: Batch = {
             name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
             for name, kind in self.schema.fields
@@ -188,9 +206,33 @@ class PackedSamples:
                 _put(column, rows, values[name])
         return columns
 
+    def _reads(
+        self,
+        indices: Sequence[int] | Indices,
+        read: Callable[[ShardReader, Indices], V],
+        join: Callable[[list[tuple[Indices, V]]], R],
+    ) -> Reads[tuple[Indices, V], R]:
+        """Returns what will be read of samples: `read` for each shard, with the rows that it is for."""
+
+        def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
+            values = []  # by a loop, as an error that is kept would keep a comprehension's shard open
+            for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
+                values.append((at if rows is None else rows[at], read(shard, records)))
+            return values
+
+        return Reads(read_rows, join, partial(self._pieces, indices), len(indices) * self._sample_bytes, self.pace)
+
+    def _pieces(self, indices: Sequence[int] | Indices) -> list[Rows]:
+        """Returns the rows of samples in the order of reading, cut where a few requests are together."""
+        return pieces(self._numbers(indices), self._sample_bytes)
+
+    @cached_property
+    def _sample_bytes(self) -> int:
+        return self.manifest.num_bytes // max(1, len(self))
+
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Has memory kept for as many batches as are there at a time, and for what is read to make them."""
-        batch_bytes = batch_size * self.manifest.num_bytes // max(1, len(self))
+        batch_bytes = batch_size * self._sample_bytes
         self.memory.limit = num_batches
         self.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 

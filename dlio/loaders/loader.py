@@ -67,7 +67,8 @@ class Loader:
             end: see `dlio.loaders.share`.
             place: tells rank and world size; asked at the start of each epoch.
             num_threads: threads that read and decode; 0 for none. By default one for each core that may be used; ranks
-                of a node that are not bound to cores of their own divide these.
+                of a node that are not bound to cores of their own divide these. Where storage is slow, up to 64 more
+                read ahead.
             prefetch: batches made ahead of the one in use.
             timeout: seconds to wait for a batch at most; it needs threads.
 
@@ -201,7 +202,8 @@ class Loader:
 
         `epoch_seconds` runs while batches are asked for and used, and is known when the iteration has ended;
         `wait_seconds` is what the consumer spent waiting for batches; `read_seconds` and `decode_seconds` are of all
-        threads together; `collate_seconds` is the consumer's. `skipped` counts damaged samples since the beginning.
+        threads that decode together, of reads ahead of need what was waited for; `collate_seconds` is the consumer's.
+        `skipped` counts damaged samples since the beginning.
         """
         counted = self.source.samples.clock.sums()
         names = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")

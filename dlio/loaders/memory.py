@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -76,18 +77,20 @@ class _Hashable(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 class Strip:
-    """Memory for what one thread reads, one behind the other in pieces of a BatchMemory."""
+    """Memory for what is read together, one behind the other in pieces of a BatchMemory; safe for several threads."""
 
     def __init__(self, memory: BatchMemory) -> None:
         """Takes pieces of `memory` as they are needed."""
         self._memory = memory
+        self._lock = Lock()
         self._rest = memoryview(bytearray())
 
     def take(self, num_bytes: int) -> memoryview:
         """Returns the next `num_bytes`, with arbitrary content; what is larger than a piece, memory of its own."""
         if num_bytes > PIECE_BYTES:
             return np.empty(num_bytes, np.uint8).view(_Hashable).data
-        if num_bytes > len(self._rest):
-            self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).view(_Hashable).data
-        taken, self._rest = self._rest[:num_bytes], self._rest[num_bytes:]
+        with self._lock:
+            if num_bytes > len(self._rest):
+                self._rest = self._memory.empty((PIECE_BYTES,), np.uint8).view(_Hashable).data
+            taken, self._rest = self._rest[:num_bytes], self._rest[num_bytes:]
         return taken

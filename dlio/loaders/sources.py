@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from itertools import repeat
+from typing import Any, Protocol, TypeVar
 
 from dlio.errors import UsageError
 from dlio.loaders import batches
 from dlio.loaders.ahead import Work
-from dlio.loaders.dataset import VALID, PackedSamples
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.order import Indices
+from dlio.loaders.reads import Reads
 from dlio.loaders.share import Step
 from dlio.manifest import Manifest
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Reads[Any, Any])
 
 DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
 _READ_SIZE = 256  # the same where little or nothing is decoded: of many samples, more lie side by side
@@ -56,12 +61,13 @@ class ArrayBatches:
         """Returns the work of making one batch, in parts that fill some rows each."""
         batch = batches.empty(self.samples, len(step.indices), channels_last=self.channels_last)
 
-        def fill(rows: slice) -> None:
-            replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key)
+        def fill(rows: slice, reads: Reads[Any, Batch]) -> None:
+            replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
             step.valid[replaced] = False
 
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples.manifest)
-        return divided(self.samples, step, batch | {VALID: step.valid} if self.mask else batch, fill, size)
+        item = batch | {VALID: step.valid} if self.mask else batch
+        return divided(self.samples, step, item, self.samples.column_reads, fill, size)
 
 
 def _decode_size(manifest: Manifest) -> int:
@@ -70,12 +76,20 @@ def _decode_size(manifest: Manifest) -> int:
     return min(_READ_SIZE, max(DECODE_SIZE, fitting))
 
 
-def divided(samples: PackedSamples, step: Step, item: Any, fill: Callable[[slice], None], size: int) -> Work[Any]:
-    """Returns the work of filling `item`, in parts that `fill` up to `size` rows each."""
+def divided(
+    samples: PackedSamples,
+    step: Step,
+    item: T,
+    reads_of: Callable[[Indices], R],
+    fill: Callable[[slice, R], None],
+    size: int,
+) -> Work[T]:
+    """Returns the work of filling `item`, in parts that `fill` up to `size` rows each with what `reads_of` reads."""
     rows = [slice(start, start + size) for start in range(0, len(step.indices), size)]
-    parts = tuple(partial(fill, part) for part in rows)
+    reads = tuple(reads_of(step.indices[part]) for part in rows)
+    parts = tuple(map(partial, repeat(fill), rows, reads))
     announce = partial(samples.announce, step.indices)
-    return Work(item, parts, lambda number: _named(samples, step.indices[rows[number]]), announce)
+    return Work(item, parts, lambda number: _named(samples, step.indices[rows[number]]), announce, reads)
 
 
 def _named(samples: PackedSamples, indices: Indices) -> str:

@@ -9,10 +9,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _EXIT_SECONDS = 5.0  # a part takes some 20 ms; what takes longer when the interpreter exits, hangs
 
-_Calls = SimpleQueue["tuple[Future[None], Callable[[], None]] | None"]
+INTERRUPT_SECONDS = 1.0  # who interrupts is not kept waiting longer by what hangs
+
+_Call = tuple[Future[Any], Callable[[], Any]]
+_Calls = SimpleQueue[_Call | None]
 
 
 class Threads:
@@ -25,14 +30,21 @@ class Threads:
     def __init__(self, count: int, name: str) -> None:
         """Starts `count` threads, each called `name`."""
         self._calls: _Calls = SimpleQueue()
-        self._threads = [Thread(target=_serve, args=(self._calls,), name=name, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._name = name
+        self._threads: list[Thread] = []
         _started.add(self)
+        self.grow(count)
 
-    def submit(self, call: Callable[[], None]) -> Future[None]:
+    def grow(self, count: int) -> None:
+        """Starts threads until there are `count`."""
+        while len(self._threads) < count:
+            thread = Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
         """Returns the outcome of `call`, which a thread makes as soon as one is free."""
-        future: Future[None] = Future()
+        future: Future[T] = Future()
         self._calls.put((future, call))
         return future
 

@@ -18,6 +18,7 @@ from dlio.images import Transform
 from dlio.loaders import batches
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.order import Indices
+from dlio.loaders.reads import Reads
 from dlio.manifest import Manifest
 from dlio.sample import Sample
 
@@ -141,16 +142,21 @@ class PackedDataset(Dataset[Any]):
         """
         return self.items(indices, int(torch.empty((), dtype=torch.int64).random_()))
 
-    def items(self, indices: Sequence[int] | Indices, key: int) -> list[Any]:
+    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Any]:
+        """Returns what `items` reads of samples, for part of it to be read ahead of need."""
+        return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
+
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any, Any] | None = None) -> list[Any]:
         """Returns several samples; `key` names the random choices of a transform of `dlio.images`.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `__getitem__`.
         """
+        reads = reads or self.reads(indices)
         if self.packed.transform is None:
-            read = zip(indices, self.packed.read(indices), strict=True)
+            read = zip(indices, reads.take(), strict=True)
             return [self._item({name: self._raw(i, sample, name) for name in sample.fields}) for i, sample in read]
-        batch = tensors(batches.make(self.packed, indices, key))
+        batch = tensors(batches.make(self.packed, indices, key, reads=reads))
         return [
             self._item({name: _value(column, row) for name, column in batch.items()}) for row in range(len(indices))
         ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from dlio.loaders.ahead import Work
 from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.reads import Reads
 from dlio.loaders.share import Step
 from dlio.loaders.sources import DECODE_SIZE, divided
 from dlio.loaders.torch_dataset import PackedDataset
@@ -31,7 +32,7 @@ class ItemBatches:
         """Returns the work of making one list, in parts."""
         items: list[Any] = [None] * len(step.indices)
 
-        def fill(rows: slice) -> None:
-            items[rows] = self.dataset.items(step.indices[rows], key)
+        def fill(rows: slice, reads: Reads[Any, Any]) -> None:
+            items[rows] = self.dataset.items(step.indices[rows], key, reads)
 
-        return divided(self.samples, step, (items, step.valid), fill, DECODE_SIZE)
+        return divided(self.samples, step, (items, step.valid), self.dataset.reads, fill, DECODE_SIZE)

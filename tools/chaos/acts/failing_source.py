@@ -29,7 +29,7 @@ def play(scene: Scene) -> None:
             server.strike(scene.choose, 1.0)
             is_struck = True
         for process in several:
-            scene.do(process, 0, 1, 3, 4)
+            scene.do(process, 0, 1, 3, 4, *((2,) if is_struck else ()))  # 2: no such folder
         oracle.check_copies(scene.dest, source)
     fault.unlink()
     good = source.root if is_struck else packed
