@@ -105,6 +105,20 @@ def test_tars_within_a_tar_are_class_folders(tmp_path):
     assert [fields["image"] for fields in read_all(source)] == [image(i, "JPEG") for i in (0, 1, 2, 0, 1, 2)]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tar_whose_header_tells_an_impossible_length_is_refused(tmp_path, first):
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        for name in ("a/1.png", "a/2.png") if not first else ("a/2.png",):
+            member = tarfile.TarInfo(name)
+            member.pax_headers = {"comment": "x" * 30} if name == "a/2.png" else {}
+            tar.addfile(member)
+    data = (tmp_path / "x.tar").read_bytes()
+    (tmp_path / "x.tar").write_bytes(data.replace(b"42 comment=xxxxxxxxxxxxxxxxxx", b"9" * 20 + b" comment="))
+    assert (tmp_path / "x.tar").read_bytes() != data
+    with pytest.raises(SourceError, match=r"x\.tar is no tar"):
+        archive(tmp_path / "x.tar").listing()
+
+
 def test_links_and_compressed_tars_are_refused(tmp_path):
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         link = tarfile.TarInfo("a/1.png")

@@ -96,7 +96,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
                 refused.append((member.name, f"{path}: {problem}"))
             else:
                 yield replace(member, name=str(PurePosixPath(member.name)))
-    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError) as error:
         if isinstance(error, SourceError):
             raise
         raise SourceError(f"{path} is no tar without compression, and no zip: {error}") from error
