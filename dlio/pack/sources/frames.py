@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
+from dlio.pack.ahead import reading_ahead
 from dlio.pack.image_files import file_states, read_file, version_of
 from dlio.pack.image_tree import images_in, walk
 from dlio.pack.keys import Keys, odd, printable
@@ -115,7 +116,8 @@ class Frames:
             fields = {"frames": images[: self.clip]} | ({"targets": images[self.clip :]} if self.targets else {})
             return Sample(key, fields)
 
-        yield read
+        with reading_ahead(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            yield read_in_order
 
 
 def _problem(sequence: str, frames: list[str], span: int) -> str | None:
