@@ -29,15 +29,22 @@ _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that nobod
 _Answer = SimpleQueue["tuple[T | None, BaseException | None]"]
 
 
+def idle_clock() -> float:
+    """Returns a time in seconds that stands still while this thread computes: for calls that do more than read."""
+    return time.perf_counter() - time.thread_time()
+
+
 class Depth:
     """How many reads are kept under way: 0 where the storage answers at once; learns from what it is told.
 
     Attributes:
         reads: the number.
+        clock: tells how long the caller's own reads take, in seconds.
     """
 
-    def __init__(self, most: int = MOST_READS) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
         self.reads = 0
+        self.clock = clock
         self._most = most
         self._slow = self._in_time = self._settling = 0
 
@@ -111,9 +118,9 @@ class ReadAhead(Generic[T]):
         return result  # type: ignore[return-value]
 
     def _read_now(self, number: int) -> T:
-        began = time.perf_counter()
+        began = self._depth.clock()
         result = self._read(number)
-        self._depth.took(time.perf_counter() - began)
+        self._depth.took(self._depth.clock() - began)
         return result
 
     def _begin(self) -> None:
@@ -185,13 +192,40 @@ def reading_ahead(
         ahead.close(patience)
 
 
-def side_by_side(call: Callable[[T], R], items: Iterable[T], depth: Depth | None = None) -> Generator[R, None, None]:
+def side_by_side(
+    call: Callable[[T], R],
+    items: Iterable[T],
+    depth: Depth | None = None,
+    weigh: Callable[[R], int] = lambda result: 0,
+) -> Generator[R, None, None]:
     """Yields what `call` returns for each item, in order, several at a time where they take long.
+
+    Args:
+        call: called by any thread.
+        items: what it is called with, at most once each.
+        depth: what is known of how long they take; by default what is of reading files.
+        weigh: returns how many bytes a result takes; those to come are taken for the mean of those before.
 
     Raises:
         Exception: what `call` raised, when it is the item's turn.
     """
-    waiting = list(items)
-    with reading_ahead(lambda number: call(waiting[number]), [0] * len(waiting), len(waiting), depth) as result:
+    waiting, mean = list(items), _Mean()
+    with reading_ahead(lambda number: call(waiting[number]), mean.get, len(waiting), depth) as result:
         for number in range(len(waiting)):
-            yield result(number)
+            found = result(number)
+            mean.add(weigh(found))
+            yield found
+
+
+class _Mean:
+    """The mean of some numbers, 0 of none."""
+
+    def __init__(self) -> None:
+        self._total = self._count = 0
+
+    def add(self, number: int) -> None:
+        self._total += number
+        self._count += 1
+
+    def get(self, _: int) -> int:
+        return self._total // max(1, self._count)

@@ -50,7 +50,7 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
         def read(index: int) -> Sample:
             fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
             image = begun(index)
-            fields["image"] = image if type(image) is bytes else image.rest()
+            fields["image"] = image if isinstance(image, bytes) else image.rest()
             return Sample(keys[index], fields)
 
         yield read
@@ -68,7 +68,7 @@ def read_file(path: str, num_bytes: int = 0) -> bytes:
         SourceError: it cannot be read, or is a folder, a pipe or a device.
     """
     found = begin_file(path, max(num_bytes + 1, _LEAST_ROOM))
-    return found if type(found) is bytes else found.rest()
+    return found if isinstance(found, bytes) else found.rest()
 
 
 def begin_file(path: str, room: int) -> bytes | LongFile:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TypeVar
 
+from dlio.errors import UsageError
+
 T = TypeVar("T")
 FILE_OPERATIONS = 3  # a file is opened, read and closed
 
@@ -32,10 +34,19 @@ class Limits:
     operations: float | None = None
     num_bytes: float | None = None
 
+    def __post_init__(self) -> None:
+        """Raises UsageError where a limit lets nothing through."""
+        for limit in (self.operations, self.num_bytes):
+            if limit is not None and not limit > 0:
+                raise UsageError(f"a limit of operations or bytes a second is more than 0, found {limit!r}")
+
     def share(self, workers: int) -> Limits:
         """Returns the limits of one of so many workers, who together keep within these."""
         operations, num_bytes = (limit and limit / workers for limit in (self.operations, self.num_bytes))
         return Limits(operations, num_bytes)
+
+
+NO_LIMITS = Limits()
 
 
 class Pace:
@@ -73,7 +84,7 @@ _pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
 @contextmanager
 def limited(limits: Limits) -> Generator[None, None, None]:
     """Keeps what this thread reads, and the threads that read ahead for it, within limits."""
-    token = _pace.set(None if limits == Limits() else Pace(limits))
+    token = _pace.set(None if limits == NO_LIMITS else Pace(limits))
     try:
         yield
     finally:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio import files, formats
-from dlio.errors import SchemaError, SourceError
+from dlio.errors import LauncherError, SchemaError, SourceError
 from dlio.files import DigestingFile
 from dlio.formats import Writer
 from dlio.manifest import CropReady, File, Shard
+from dlio.owner import node_id
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
+from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.recode import Recode
 from dlio.sample import Sample
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
+NOWHERE = ""  # no process publishes for others
 log = logging.getLogger(__name__)
 _Image = tuple[bool, bool]  # whether it is ready for crops, and whether it was rewritten for that
 
@@ -37,10 +40,14 @@ class Writing:
     Attributes:
         skip_bad: whether a bad sample is left out and noted, instead of ending the run.
         digest: the algorithm of the files' digests.
+        limits: what each worker may ask of the source in a second.
+        publisher: `here()` of a process that publishes what is written there.
     """
 
     skip_bad: bool
     digest: str
+    limits: Limits = NO_LIMITS
+    publisher: str = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,23 @@ class ShardTask:
         return self.name
 
 
-def write_shard(task: ShardTask) -> Shard:
-    """Writes and publishes one shard, and returns its line of the manifest.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A shard whose files are complete.
+
+    Attributes:
+        shard: its line of the manifest.
+        out: the data set's folder.
+        aside: the folder that the files are in; None once they are published.
+    """
+
+    shard: Shard
+    out: Path
+    aside: Path | None
+
+
+def write_shard(task: ShardTask) -> Written:
+    """Writes one shard, and publishes it unless the process that hands out the tasks can: see `dlio.pack.publish`.
 
     Raises:
         SourceError: an input cannot be packed, and bad ones are not skipped.
@@ -82,13 +104,26 @@ def write_shard(task: ShardTask) -> Shard:
     aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)
+    is_left = False
     try:
-        shard = _write(task, aside)
-        files.publish_all(aside, task.out, [file.name for file in shard.files])
+        with limited(task.how.limits):
+            shard = _write(task, aside)
+        is_left = task.how.publisher != NOWHERE and task.how.publisher == here()
+        if not is_left:
+            files.publish_all(aside, task.out, [file.name for file in shard.files])
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if not is_left:
+            shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
-    return shard
+    return Written(shard, task.out, aside if is_left else None)
+
+
+def here() -> str:
+    """Returns a name for this machine, with this view of its mounts and this user's rights."""
+    try:
+        return f"{node_id()} {Path('/proc/self/ns/mnt').readlink()} {os.geteuid()}"
+    except (OSError, LauncherError):
+        return NOWHERE
 
 
 def _write(task: ShardTask, aside: Path) -> Shard:
