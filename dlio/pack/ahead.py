@@ -39,20 +39,22 @@ class Depth:
 
     Attributes:
         reads: the number.
+        slow: how many of the caller's own reads were slow, one after the other.
         clock: tells how long the caller's own reads take, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
         self.reads = 0
         self.clock = clock
+        self.slow = 0
         self._most = most
-        self._slow = self._in_time = self._settling = 0
+        self._in_time = self._settling = 0
 
-    def took(self, seconds: float) -> None:
-        """Learns how long the caller's own read took; one slow read may be a pause of this process."""
-        self._slow = self._slow + 1 if seconds > SLOW_SECONDS else 0
-        if self._slow == 2:
-            self.reads, self._slow = min(_FIRST_READS, self._most), 0
+    def was_slow(self) -> None:
+        """Learns that the caller's own read took long; one alone may be a pause of this process."""
+        self.slow += 1
+        if self.slow == 2:
+            self.reads, self.slow = min(_FIRST_READS, self._most), 0
 
     def handed_out(self, waited: bool) -> None:
         """Learns whether the caller had to wait for a read; what was begun before the last change tells nothing."""
@@ -99,13 +101,12 @@ class ReadAhead(Generic[T]):
 
     def __call__(self, number: int) -> T:
         """Returns what `read` returns for `number`, or raises what it raises."""
+        if not (self._begun or self._depth.reads):
+            return self._read_now(number)
         if self._begun and self._begun[0][0] != number:
             self._drop()
         if not self._begun:
-            self._held = self._in_use = 0
-            if not self._depth.reads:
-                return self._read_now(number)
-            self._next = number
+            self._held, self._in_use, self._next = 0, 0, number
         self._begin()
         _, size, answer = self._begun.popleft()
         self._depth.handed_out(waited=answer.empty())
@@ -118,9 +119,13 @@ class ReadAhead(Generic[T]):
         return result  # type: ignore[return-value]
 
     def _read_now(self, number: int) -> T:
-        began = self._depth.clock()
+        depth = self._depth
+        began = depth.clock()
         result = self._read(number)
-        self._depth.took(self._depth.clock() - began)
+        if depth.clock() - began < SLOW_SECONDS:
+            depth.slow = 0
+        else:
+            depth.was_slow()
         return result
 
     def _begin(self) -> None:

@@ -39,13 +39,13 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
     }
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
 
-    def room(index: int) -> int:
-        return max(num_bytes[index] + 1, usual, _LEAST_ROOM)
+    least = max(usual, _LEAST_ROOM)
 
     def begin(index: int) -> bytes | LongFile:
-        return begin_file(path_below(folder, keys[index]), room(index))
+        room = num_bytes[index] + 1
+        return begin_file(path_below(folder, keys[index]), room if room > least else least)
 
-    with reading_ahead(begin, lambda index: room(index) // 2, len(keys)) as begun:
+    with reading_ahead(begin, lambda index: max(num_bytes[index], least) // 2, len(keys)) as begun:
 
         def read(index: int) -> Sample:
             fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
@@ -77,20 +77,23 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     Raises:
         SourceError: it cannot be read.
     """
-    pace.take(pace.FILE_OPERATIONS)
+    in_force = pace.in_force()
+    if in_force is not None:
+        in_force.take(pace.FILE_OPERATIONS)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
             data = os.read(descriptor, room)
-            if not 0 < len(data) < room:
-                left, descriptor = descriptor, -1
-                return LongFile(path, left, data)
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not 0 < len(data) < room:
+            return LongFile(path, descriptor, data)
+        os.close(descriptor)
     except OSError as error:
         raise _unreadable(path, error) from error
-    pace.take(0, len(data))
+    if in_force is not None:
+        in_force.take(0, len(data))
     return data
 
 

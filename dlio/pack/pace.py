@@ -64,7 +64,7 @@ class Pace:
         self._lock = threading.Lock()
         self._free_at = clock()  # when all that was taken so far is within the limits
 
-    def take(self, operations: int, num_bytes: int) -> None:
+    def take(self, operations: int, num_bytes: int = 0) -> None:
         """Waits until so much may be asked for."""
         with self._lock:
             now = self._clock()
@@ -91,9 +91,14 @@ def limited(limits: Limits) -> Generator[None, None, None]:
         _pace.reset(token)
 
 
+def in_force() -> Pace | None:
+    """Returns what keeps this thread within its limits; None where there are none."""
+    return _pace.get()
+
+
 def take(operations: int, num_bytes: int = 0) -> None:
     """Waits until the limits in force, if any, allow so many operations and bytes more."""
-    pace = _pace.get()
+    pace = in_force()
     if pace is not None:
         pace.take(operations, num_bytes)
 

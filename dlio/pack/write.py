@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,8 @@ from dlio.owner import node_id
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
-from dlio.pack.recode import Recode
-from dlio.sample import Sample
+from dlio.pack.recode import KEEP, Recode
+from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
     from dlio.sample_table import SampleTableBuilder
@@ -31,6 +32,7 @@ ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alo
 NOWHERE = ""  # no process publishes for others
 log = logging.getLogger(__name__)
 _Image = tuple[bool, bool]  # whether it is ready for crops, and whether it was rewritten for that
+_AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +167,11 @@ class _Written:
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     from dlio.sample_table import SampleTableBuilder
 
-    written = _Written(SampleTableBuilder(task.listing.schema))
+    written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
             try:
-                sample, images = _prepared(task, read(index))
+                sample, images = prepared(read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
                 if not task.how.skip_bad:
@@ -182,26 +184,60 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     return written
 
 
-def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, list[_Image]]:
-    """Returns the sample to write, its images checked and recoded, and what became of each."""
-    sample = task.listing.schema.check(sample)
-    fields, info = dict(sample.fields), sample.image_info
-    images: list[_Image] = []
-    for name in task.listing.image_fields:
+@dataclass(frozen=True, slots=True)
+class _Preparing:
+    """What is done with each sample before it is written.
+
+    Attributes:
+        schema: what it has to follow.
+        image_fields: the fields whose images are looked at.
+        only_image: the one of them, where there is one, that holds one image, which is packed as it is.
+        task: the shard's.
+    """
+
+    schema: Schema
+    image_fields: tuple[str, ...]
+    only_image: str | None
+    task: ShardTask
+
+    @classmethod
+    def of(cls, task: ShardTask) -> _Preparing:
+        """Returns what a task asks for."""
+        names, schema = task.listing.image_fields, task.listing.schema
+        is_simple = task.recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
+        return cls(schema, names, names[0] if is_simple else None, task)
+
+    def __call__(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        """Returns the sample to write, its images checked and recoded, and what became of each.
+
+        Raises:
+            SchemaError: the sample does not follow the schema.
+            SourceError: an image is damaged.
+        """
+        sample = self.schema.check(sample)
         try:
+            if self.only_image is None:
+                return self._recoded(sample)
+            info = inspect_image(sample.fields[self.only_image])
+            return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
+        except SourceError as error:
+            if self.task.how.skip_bad:
+                raise
+            advice = "repair or remove it, or leave such files out with --on-error skip"
+            raise SourceError(f"{self.task.source.path}: {sample.key!r}: {error}: {advice}") from None
+
+    def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        fields, info, recode = dict(sample.fields), sample.image_info, self.task.recode
+        images: list[_Image] = []
+        for name in self.image_fields:
             if isinstance(fields[name], list):
-                recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
+                recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
                 images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
             else:
-                fields[name], info, rewritten = task.recode.apply(fields[name], inspect_image(fields[name]))
+                fields[name], info, rewritten = recode.apply(fields[name], inspect_image(fields[name]))
                 images.append((info.crop_ready, rewritten))
-        except SourceError as error:
-            if task.how.skip_bad:
-                raise
-            advice = "repair or remove it, or leave such files out with --on-error skip"
-            raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
-    return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), images
+        return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:
