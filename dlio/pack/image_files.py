@@ -45,7 +45,7 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
         room = num_bytes[index] + 1
         return begin_file(path_below(folder, keys[index]), room if room > least else least)
 
-    with reading_ahead(begin, lambda index: max(num_bytes[index], least) // 2, len(keys)) as begun:
+    with reading_ahead(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
 
         def read(index: int) -> Sample:
             fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
