@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXACT_FILES = 8192  # a mean over as many is within 2% of the true one where sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
+_LOOKS = 8  # by one thread, one after the other: to hand over each would take longer than the system's work for it
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 means hold most files in one read
 _INT64 = (1 << 63) - 1
 
@@ -181,8 +182,14 @@ def file_states(root: Path, keys: Keys) -> tuple[array[int], array[int]]:
     step = max(1, -(-len(keys) // EXACT_FILES))
     folder = str(root)
     sizes, versions = array("q"), array("q")
-    paths = (path_below(folder, keys[number]) for number in range(0, len(keys), step))
-    for num_bytes, version in side_by_side(file_state, paths):
-        sizes.extend([num_bytes] * step)
-        versions.extend([version] * step)
+    numbers = range(0, len(keys), step)
+    groups = [numbers[first : first + _LOOKS] for first in range(0, len(numbers), _LOOKS)]
+
+    def look(group: range) -> list[tuple[int, int]]:
+        return [file_state(path_below(folder, keys[number])) for number in group]
+
+    for states in side_by_side(look, groups):
+        for num_bytes, version in states:
+            sizes.extend([num_bytes] * step)
+            versions.extend([version] * step)
     return sizes[: len(keys)], versions[: len(keys)]
