@@ -28,10 +28,10 @@ MAY_IMPORT = {
     "cli": BASE
     | {"formats", "manifest", "sample", "pack", "stage", "loaders", "executors", "progress", "topology"}
     | {"__version__"},
-    "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "owner"},
+    "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "owner", "threads"},
     "sources": {"pack"},
     "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "owner"},
-    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage"},
+    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage", "threads"},
     "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
     "png": set(),
@@ -62,6 +62,7 @@ MAY_IMPORT = {
     "cores": set(),
     "checksums": set(),
     "fork_lock": set(),
+    "threads": set(),
     "pillow": set(),
     "errors": set(),
 }

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, SchemaError
-from dlio.files import COPIED_BYTES
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
@@ -75,7 +74,7 @@ class Writer:
             raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
         self._offsets.append(self._records.tell())
         framed = frame(parts)
-        if num_bytes < COPIED_BYTES:
+        if num_bytes <= _SEARCHED_BYTES:  # one small piece takes less than four
             self._records.write(b"".join(framed))
         else:
             self._records.writelines(framed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
-from dlio.loaders.threads import Threads
+from dlio.threads import Threads
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from dlio.loaders.threads import Threads
 from dlio.pack import pace
+from dlio.threads import Threads
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,9 +19,9 @@ from typing import Any
 
 from dlio import files
 from dlio.executors import Pool
-from dlio.loaders.threads import Threads
 from dlio.manifest import Shard
 from dlio.pack.write import Written
+from dlio.threads import Threads
 
 _MOST_THREADS = 8
 _PATIENT_SECONDS = 5.0  # for a sync that is under way when the run ends early; a dead server keeps nobody

@@ -54,7 +54,7 @@ def mounted(program: Path, folder: Path, at: Path, latency_ms: float, sync_ms: f
                 raise SystemExit("FUSE cannot be mounted here")
             time.sleep(0.01)
         yield at
-        subprocess.run(["umount", at], check=True)
+        subprocess.run(["umount", "--lazy", at], check=True)
         server.wait()
 
 
