@@ -31,7 +31,9 @@ MAY_IMPORT = {
     "pack": BASE | DATA | {"jpeg", "native", "pillow", "executors", "claim", "owner", "threads"},
     "sources": {"pack"},
     "stage": BASE | {"manifest", "topology", "files", "filesystems", "claim", "claim_file", "owner"},
-    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage", "threads"},
+    "loaders": BASE
+    | DATA
+    | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage", "threads"},
     "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
     "png": set(),
