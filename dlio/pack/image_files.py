@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXACT_FILES = 8192  # a mean over as many is within 2% of the true one where sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
-_LOOKS = 8  # by one thread, one after the other: to hand over each would take longer than the system's work for it
+_LOOKS = 4  # by one thread, one after the other: to hand over each would take longer than the system's work for it
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 means hold most files in one read
 _INT64 = (1 << 63) - 1
 
