@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms take less than a second
-MOST_BYTES = 24 << 20  # read ahead, or about to be: with what is written a worker stays below 64 MB
+MOST_BYTES = 16 << 20  # read ahead, or about to be: with what is written a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
 _FIRST_READS = 8
 _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that nobody wants any more
@@ -138,16 +138,16 @@ class ReadAhead(Generic[T]):
             self._begun.append((self._next, size, answer))
             self._held += size
             if len(self._begun) > self._num_threads:
-                self._start(max(_FIRST_READS, self._num_threads))
+                self._start()
             self._calls.put((self._next, answer))
             self._next += 1
 
-    def _start(self, count: int) -> None:
-        threads = Threads(count, "dlio-reader")
+    def _start(self) -> None:
+        """Starts a thread; no more than reads are under way, as each keeps some memory that it has read into."""
+        threads = Threads(1, "dlio-reader")
         self._threads.append(threads)
-        self._num_threads += count
-        for _ in range(count):
-            threads.submit(partial(_serve, self._read, self._calls))
+        self._num_threads += 1
+        threads.submit(partial(_serve, self._read, self._calls))
 
     def _drop(self) -> None:
         """Forgets what was begun."""
