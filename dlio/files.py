@@ -163,8 +163,13 @@ class DigestingFile:
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Appends `data` and returns its size in bytes; raises as `writelines`."""
-        self.writelines((data,))
-        return len(data)
+        num_bytes = len(data)
+        if num_bytes < COPIED_BYTES and self._pending_bytes < CACHED_BYTES:
+            self._pending.append(data)
+            self._pending_bytes += num_bytes
+        else:
+            self.writelines((data,))
+        return num_bytes
 
     def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
         """Appends `parts`, one after the other.

@@ -213,19 +213,24 @@ class Schema(Mapping[str, Field]):
             SchemaError: a field is missing, unknown, or holds another type.
         """
         fields = sample.fields
-        if len(fields) != len(self.fields) or not all(map(fields.__contains__, dict(self.fields))):
+        values, same, name = {}, len(fields) == len(self.fields), ""
+        try:
+            for name, kind in self.fields:
+                value = fields[name]
+                values[name] = converted = kind.convert(value)
+                same = same and converted is value
+        except KeyError:
+            same = False
+        except SchemaError as error:
+            raise SchemaError(f"sample {sample.key!r}, field {name!r}: {error}") from None
+        if same:
+            return sample
+        if values.keys() != fields.keys() or len(values) != len(self.fields):
             raise SchemaError(
                 f"sample {sample.key!r} has the fields {sorted(sample.fields)}, expected {sorted(self)}: "
                 "pack it under the schema it follows"
             )
-        values, same = {}, True
-        for name, kind in self.fields:
-            try:
-                values[name] = kind.convert(fields[name])
-            except SchemaError as error:
-                raise SchemaError(f"sample {sample.key!r}, field {name!r}: {error}") from None
-            same = same and values[name] is fields[name]
-        return sample if same else Sample(sample.key, values, sample.image_info)
+        return Sample(sample.key, values, sample.image_info)
 
 
 #: One encoded image and its class index: the schema that every format has a payload of its ecosystem for.

@@ -9,7 +9,7 @@ from crc32c import crc32c as extend_crc
 
 from dlio.sample import Field, Sample, Schema
 
-_INT64 = struct.Struct("<q")
+_INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 
 
 def crc32c(sample: Sample, schema: Schema) -> int:
@@ -39,7 +39,7 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             data = item if kind.dtype == "bytes" else item.encode()
             crc = extend_crc(data, crc)
             sizes.append(len(data))
-    return extend_crc(struct.pack(f"<{len(sizes)}Q", *sizes), crc)
+    return extend_crc(_UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes), crc)
 
 
 def _number_bytes(value: Any, kind: Field) -> bytes:

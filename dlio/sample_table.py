@@ -64,7 +64,10 @@ class SampleTableBuilder:
         """Adds the row of a sample that `Schema.check` has returned."""
         self._keys.append(sample.key.encode())
         self._crcs.append(crc32c(sample, self._schema))
-        self._sizes.append(sum(map(_size, sample.fields.values())))
+        num_bytes = 0
+        for value in sample.fields.values():
+            num_bytes += len(value) if type(value) is bytes else 8 if type(value) is int else _size(value)
+        self._sizes.append(num_bytes)
         for name, values in self._values.items():
             values.append(sample.fields[name])
 
@@ -79,7 +82,7 @@ class SampleTableBuilder:
 
 
 def _size(value: Any) -> int:
-    if type(value) is bytes:
+    if isinstance(value, bytes):
         return len(value)
     if isinstance(value, str):
         return len(value.encode())

@@ -28,11 +28,15 @@ MAY_IMPORT = {
     "cli": BASE
     | {"formats", "manifest", "sample", "pack", "stage", "loaders", "executors", "progress", "topology"}
     | {"__version__"},
-    "pack": BASE | DATA | {"limits", "jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner"},
+    "pack": BASE
+    | DATA
+    | {"limits", "jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner", "threads"},
     "sources": {"pack"},
     "stage": BASE
     | {"limits", "manifest", "topology", "files", "filesystems", "claim", "claim_file", "open_folder", "owner"},
-    "loaders": BASE | DATA | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage"},
+    "loaders": BASE
+    | DATA
+    | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage", "threads"},
     "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
     "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
     "png": set(),
@@ -65,6 +69,7 @@ MAY_IMPORT = {
     "cores": set(),
     "checksums": set(),
     "fork_lock": set(),
+    "threads": set(),
     "pillow": set(),
     "limits": BASE,
     "errors": {"urls"},

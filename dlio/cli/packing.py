@@ -74,15 +74,17 @@ def _recode(args: argparse.Namespace) -> Recode:
 
 
 def _print_plan(args: argparse.Namespace) -> int:
+    from dlio.pack.pace import Limits, limited
     from dlio.pack.run import make_plan
 
-    plan = make_plan(
-        _source(args),
-        **chosen(args, "format", "label_offset", "num_shards"),
-        seed=args.shuffle,
-        recode=_recode(args),
-        shard_bytes=args.shard_size,
-    )
+    with limited(Limits(args.max_ops, args.max_rate)):
+        plan = make_plan(
+            _source(args),
+            **chosen(args, "format", "label_offset", "num_shards"),
+            seed=args.shuffle,
+            recode=_recode(args),
+            shard_bytes=args.shard_size,
+        )
     if args.on_error == "raise":
         plan.listing.check_whole()
     _print_skipped(plan.header)
@@ -107,6 +109,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             _source(args),
             args.out,
             **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
+            **chosen(args, "max_ops", "max_rate"),
             recode=_recode(args),
             engine=pool,
             started=progress.start,
@@ -176,5 +179,7 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
         "is 1. An image's header and end are looked at; 'dlio verify --decode' decodes all of it",
     )
+    verb.add_argument("--max-ops", type=count, metavar="N", help="ask SRC's file system at most N times a second")
+    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, by all workers")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")

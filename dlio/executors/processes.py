@@ -31,6 +31,12 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     )
     try:
         yield Pool(executor, workers)
+    except Exception:
+        raise
+    except BaseException:  # an interrupt: what they read may hang, and what they write they leave aside
+        for process in tuple((executor._processes or {}).values()):
+            process.kill()
+        raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 

@@ -15,7 +15,9 @@ no key but the record's number; any other schema is `tf.train.Example`. RecordIO
 
 from __future__ import annotations
 
+import re
 import struct
+from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 SUFFIX = ".rec"
 MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
+_find_magic = re.compile(re.escape(_MAGIC_BYTES)).search  # takes half of the time of `in`
 _HEAD = struct.Struct("<II")
+_PADDINGS = [bytes(-num_bytes % 4) for num_bytes in range(4)]
 _LENGTH_BITS = 29
 _SEARCHED_BYTES = 8 << 10  # up to this, a search for the bytes takes less time than a comparison of all words
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
@@ -51,7 +55,8 @@ class Writer:
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._schema = schema
         self._is_image_record = irheader.fits(schema)
-        self._num_records = 0
+        self._offsets = array("q")
+        self._is_open = True
         self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
         self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
 
@@ -67,20 +72,25 @@ class Writer:
             problem = f"its record has {num_bytes} bytes, recordio holds fewer than {1 << _LENGTH_BITS}"
             largest = max(self._schema, key=lambda name: _size(sample.fields[name]))
             raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
-        offset = self._records.tell()
-        self._records.writelines(frame(parts))
-        self._index.write(b"%d\t%d\n" % (self._num_records, offset))
-        self._num_records += 1
+        self._offsets.append(self._records.tell())
+        framed = frame(parts)
+        if num_bytes <= _SEARCHED_BYTES:  # one small piece takes less than four
+            self._records.write(b"".join(framed))
+        else:
+            self._records.writelines(framed)
 
     def _payload(self, sample: Sample) -> list[Part]:
         if self._is_image_record:
-            return irheader.encode(sample, self._schema, self._num_records)
+            return irheader.encode(sample, self._schema, len(self._offsets))
         return [b"".join(example.encode(sample, self._schema))]
 
     def close(self) -> None:
         """Completes both files."""
         with closing(self._index):
             self._records.close()
+            if self._is_open:
+                self._is_open = False
+                self._index.write(b"".join([b"%d\t%d\n" % entry for entry in enumerate(self._offsets)]))
 
 
 def _size(value: Any) -> int:
@@ -92,9 +102,12 @@ def _size(value: Any) -> int:
 def frame(parts: list[Part]) -> list[Part]:
     """Returns the bytes of one record whose data is `parts`; all but the last have a multiple of 4 bytes."""
     num_bytes = sum(map(len, parts))
-    padding = bytes(-num_bytes % 4)
-    if not any(map(_may_have_magic, parts)):
-        return [_head(_WHOLE, num_bytes), *parts, padding]
+    padding = _PADDINGS[num_bytes % 4]
+    for part in parts:
+        if _may_have_magic(part):
+            break
+    else:
+        return [_HEAD.pack(MAGIC, num_bytes), *parts, padding]
     data = b"".join(parts)
     magics = _magics(data)
     starts = [0, *(magic + 4 for magic in magics)]
@@ -113,7 +126,7 @@ def _head(flag: int, num_bytes: int) -> bytes:
 def _may_have_magic(part: Part) -> bool:
     """Tells whether the magic number is in `part`, at a multiple of 4 or, where that takes longer to tell, anywhere."""
     if len(part) <= _SEARCHED_BYTES:
-        return _MAGIC_BYTES in bytes(part)
+        return _find_magic(part) is not None
     import numpy as np
 
     return bool((np.frombuffer(part, "<u4", len(part) // 4) == np.uint32(MAGIC)).any())

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
 from dlio.loaders.reads import ReadAhead, Reads
-from dlio.loaders.threads import INTERRUPT_SECONDS, Threads
+from dlio.threads import INTERRUPT_SECONDS, Threads
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.fork_lock import ForkLock
-from dlio.loaders.threads import INTERRUPT_SECONDS, Threads
+from dlio.threads import INTERRUPT_SECONDS, Threads
 
 V = TypeVar("V")
 R = TypeVar("R")

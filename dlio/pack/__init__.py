@@ -29,6 +29,8 @@ def pack(
     workers: int | None = None,
     engine: str | Pool | None = "processes",
     digest: str = "xxh3-128",
+    max_ops: float | None = None,
+    max_rate: float | None = None,
     started: Callable[[int, int], None] = lambda num_samples, num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
@@ -54,6 +56,9 @@ def pack(
         engine: what runs the workers: the name of an engine in `dlio.executors`, or what such an engine's `open` has
             yielded, which stays open. Under mpi every rank makes this call, and all return when the first is done.
         digest: the algorithm of the files' digests: xxh3-128, or blake3 where somebody may forge them.
+        max_ops: how many times a second, at most, all workers together ask the file system of the source for something:
+            to open, read, close or look at a file, or to list a folder; by default there is no limit.
+        max_rate: how many bytes a second, at most, they read together; by default there is no limit.
         started: called once with the numbers of samples and shards, before the first is written.
         report: called with each shard when it is on the disk; with those of an earlier run before `started` is.
 
@@ -69,12 +74,14 @@ def pack(
     from dlio.executors import open_engine
     from dlio.manifest import Manifest
     from dlio.open_folder import check_ground
+    from dlio.pack.pace import Limits, limited
     from dlio.pack.recode import KEEP
     from dlio.pack.resume import CLAIMS, Held, clear_aside
     from dlio.pack.run import Running, make_plan, packed_already, run_plan
-    from dlio.pack.write import ASIDE, Writing
+    from dlio.pack.write import ASIDE, Writing, here
 
     files.new_hash(digest)
+    limits = Limits(max_ops, max_rate)
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     out = Path(out)
@@ -86,12 +93,13 @@ def pack(
             if pool is None:  # this rank has worked for the first, which is done
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
-            plan = make_plan(source, format=format, **plans)
+            with limited(limits):
+                plan = make_plan(source, format=format, **plans)
             if on_error == "raise":
                 plan.listing.check_whole()
             if done := packed_already(plan, Held.look(out)):
                 return done
-            how = Writing(skip_bad=on_error == "skip", digest=digest)
+            how = Writing(on_error == "skip", digest, limits.share(pool.workers), here())
             with files.storage_errors("create", out):
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dlio.files import storage_errors
+from dlio.pack import pace
+from dlio.pack.ahead import Depth, idle_clock, side_by_side
 from dlio.pack.keys import printable
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+_NAME_BYTES = 100
 
 
 def walk(
@@ -33,8 +36,28 @@ def walk(
         yield from walk(root, folder / name, refused, above | {own})
 
 
+def walk_each(
+    root: Path, folders: Iterable[Path], refused: list[tuple[str, str]], above: frozenset[tuple[int, int]]
+) -> Iterator[list[tuple[str, list[str]]]]:
+    """Yields of each of these folders what `walk` does, as a list; several are listed at a time on slow storage."""
+
+    def look(folder: Path) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
+        own: list[tuple[str, str]] = []
+        return list(walk(root, folder, own, above)), own
+
+    for found, refused_there in side_by_side(look, folders, Depth(idle_clock), _num_bytes):
+        refused += refused_there
+        yield found
+
+
+def _num_bytes(looked: tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]) -> int:
+    """Returns about how many bytes of memory a list of names takes."""
+    return sum(_NAME_BYTES * (1 + len(names)) for _, names in looked[0])
+
+
 def identity(folder: Path) -> tuple[int, int]:
     """Returns what tells a folder from all others, by whatever links it was come to."""
+    pace.take(1)
     with storage_errors("list", folder):
         status = folder.stat()
     return status.st_dev, status.st_ino
@@ -52,6 +75,7 @@ def images_in(folder: Path) -> list[str]:
 
 def _look(folder: Path) -> tuple[list[str], list[str]]:
     """Returns the names of the folders and of the images in a folder, each sorted."""
+    pace.take(pace.FILE_OPERATIONS)
     with storage_errors("list", folder), os.scandir(folder) as found:
         entries = list(found)
     folders = {entry.name for entry in entries if _is_folder(entry)}

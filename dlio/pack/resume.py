@@ -13,6 +13,7 @@ from dlio import files, manifest
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import Manifest, Shard
 from dlio.owner import start_time
+from dlio.pack.ahead import side_by_side
 from dlio.pack.plan import shard_number
 from dlio.pack.write import ASIDE
 
@@ -86,11 +87,9 @@ class Held:
             if held is not None and manifest.header(held) == manifest.header(plan)
             for shard in held.shards
         }
-        return {
-            name: shard
-            for name, shard in found.items()
-            if shard.inputs == inputs.get(name, "") and _is_whole(self.out, shard)
-        }
+        wanted = [shard for name, shard in found.items() if shard.inputs == inputs.get(name, "")]
+        whole = side_by_side(lambda shard: _is_whole(self.out, shard), wanted)
+        return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
     def check_foreign(self) -> None:
         """Makes sure that there is nothing but what dlio has packed.

@@ -6,10 +6,10 @@ import json
 import logging
 import shutil
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dlio import files, formats, manifest
 from dlio.errors import SourceError, StorageError, UsageError
@@ -18,6 +18,7 @@ from dlio.manifest import Manifest, Shard
 from dlio.pack.listing import Listing, Source, take
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
 from dlio.pack.write import ASIDE, ShardTask, Writing, write_shard
@@ -174,9 +175,11 @@ def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
         clear_aside(out)
         clear_manifests(out)
         tasks = (_task(plan, shard, out, running.how) for shard in todo)
-        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
-            for shard in map_bounded(running.pool, write_shard, tasks):
-                partial.append(shard)
+        with (
+            PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
+            publishing(running.pool, partial.append) as pool,
+        ):
+            for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
                 done[shard.name] = shard
                 running.report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dlio import files
 from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
-from dlio.manifest import Manifest, Shard
+from dlio.manifest import File, Manifest, Shard
+from dlio.pack.ahead import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
 from dlio.pack.inspect import decode_image
 from dlio.sample import Sample
 from dlio.shards import ShardReader
+
+_TURNS = 4  # groups for each worker, at least, so that all have work to the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,48 +66,75 @@ def verify(
         report: called with each shard when it has been checked.
     """
     found: dict[str, list[Damage]] = {}
-    checks = (ShardCheck(replace(manifest, shards=()), shard, decode) for shard in manifest.shards_here)
-    with processes.open(min(num_workers(workers), max(1, len(manifest.shards_here))), None) as pool:
-        for shard, damage in map_bounded(pool, check_shard, checks):
-            found[shard.name] = damage
-            report(shard)
+    header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
+    checks = [ShardCheck(header, some, decode) for some in _groups(manifest.shards_here, count)]
+    with processes.open(count, None) as pool:
+        for checked in map_bounded(pool, check_shards, checks):
+            for shard, damage in checked:
+                found[shard.name] = damage
+                report(shard)
     return [damage for shard in manifest.shards_here for damage in found[shard.name]]
+
+
+def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]]:
+    """Yields the shards in groups for a worker: small ones together, as it waits less for several at a time."""
+    most = max(1, min(MOST_READS, len(shards) // (_TURNS * workers)))
+    group: list[Shard] = []
+    for shard in shards:
+        if group and (len(group) == most or sum(one.num_bytes for one in group) + shard.num_bytes > MOST_BYTES):
+            yield tuple(group)
+            group = []
+        group.append(shard)
+    if group:
+        yield tuple(group)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
-    """All that a worker needs to check one shard: the manifest without its shards, the shard; picklable."""
+    """All that a worker needs to check some shards: the manifest without its shards, the shards; picklable."""
 
     header: Manifest
-    shard: Shard
+    shards: tuple[Shard, ...]
     decode: bool
 
     def __str__(self) -> str:
-        return self.shard.name
+        return ", ".join(shard.name for shard in self.shards)
 
 
-def check_shard(check: ShardCheck) -> tuple[Shard, list[Damage]]:
-    """Returns the shard and all damage in it."""
-    damaged, readable = _damaged_files(check.header.root, check.shard)
-    return check.shard, [*damaged, *(_damaged_records(check) if readable else ())]
+def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
+    """Returns the shards and all damage in each."""
+    found = side_by_side(partial(_check_shard, check), check.shards, Depth(idle_clock))
+    return list(zip(check.shards, found, strict=True))
+
+
+def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
+    damaged, readable = _damaged_files(check.header.root, shard)
+    return [*damaged, *(_damaged_records(check, shard) if readable else ())]
 
 
 def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
     """Returns the files that differ from their digest or cannot be read, and whether all can be."""
     damaged, readable = [], True
-    for file in shard.files:
-        try:
-            if (root / file.name).is_fifo():
-                raise StorageError(f"{root / file.name} is a pipe, not a file")  # opening it would wait for ever
-            files.check_digest(root / file.name, file.digest)
-        except DlioError as error:
+    for file, error in zip(shard.files, side_by_side(partial(_problem, root), shard.files), strict=True):
+        if error is not None:
             damaged.append(Damage(shard.name, str(root / file.name), error.text))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 
 
-def _damaged_records(check: ShardCheck) -> Iterator[Damage]:
-    shard = check.shard
+def _problem(root: Path, file: File) -> DlioError | None:
+    """Returns why a file cannot be read or is not what it was, None where all is well."""
+    path = root / file.name
+    try:
+        if path.is_fifo():
+            raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait for ever
+        files.check_digest(path, file.digest)
+    except DlioError as error:
+        return error
+    return None
+
+
+def _damaged_records(check: ShardCheck, shard: Shard) -> Iterator[Damage]:
     try:
         reader = ShardReader(check.header, shard)
     except CorruptRecordError as error:

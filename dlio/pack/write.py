@@ -7,27 +7,32 @@ import os
 import shutil
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio import files, formats
-from dlio.errors import SchemaError, SourceError
+from dlio.errors import LauncherError, SchemaError, SourceError
 from dlio.files import DigestingFile
 from dlio.formats import Writer
 from dlio.manifest import CropReady, File, Shard
+from dlio.owner import node_id
 from dlio.pack.inspect import inspect_image
 from dlio.pack.listing import Listing, Source
-from dlio.pack.recode import Recode
-from dlio.sample import Sample
+from dlio.pack.pace import NO_LIMITS, Limits, limited
+from dlio.pack.recode import KEEP, Recode
+from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
     from dlio.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
+NOWHERE = ""  # no process publishes for others
 log = logging.getLogger(__name__)
 _Image = tuple[bool, bool]  # whether it is ready for crops, and whether it was rewritten for that
+_AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,14 @@ class Writing:
     Attributes:
         skip_bad: whether a bad sample is left out and noted, instead of ending the run.
         digest: the algorithm of the files' digests.
+        limits: what each worker may ask of the source in a second.
+        publisher: `here()` of a process that publishes what is written there.
     """
 
     skip_bad: bool
     digest: str
+    limits: Limits = NO_LIMITS
+    publisher: str = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,23 @@ class ShardTask:
         return self.name
 
 
-def write_shard(task: ShardTask) -> Shard:
-    """Writes and publishes one shard, and returns its line of the manifest.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A shard whose files are complete.
+
+    Attributes:
+        shard: its line of the manifest.
+        out: the data set's folder.
+        aside: the folder that the files are in; None once they are published.
+    """
+
+    shard: Shard
+    out: Path
+    aside: Path | None
+
+
+def write_shard(task: ShardTask) -> Written:
+    """Writes one shard, and publishes it unless the process that hands out the tasks can: see `dlio.pack.publish`.
 
     Raises:
         SourceError: an input cannot be packed, and bad ones are not skipped.
@@ -82,13 +106,26 @@ def write_shard(task: ShardTask) -> Shard:
     aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)
+    is_left = False
     try:
-        shard = _write(task, aside)
-        files.publish_all(aside, task.out, [file.name for file in shard.files])
+        with limited(task.how.limits):
+            shard = _write(task, aside)
+        is_left = task.how.publisher != NOWHERE and task.how.publisher == here()
+        if not is_left:
+            files.publish_all(aside, task.out, [file.name for file in shard.files])
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if not is_left:
+            shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
-    return shard
+    return Written(shard, task.out, aside if is_left else None)
+
+
+def here() -> str:
+    """Returns a name for this machine, with this view of its mounts and this user's rights."""
+    try:
+        return f"{node_id()} {Path('/proc/self/ns/mnt').readlink()} {os.geteuid()}"
+    except (OSError, LauncherError):
+        return NOWHERE
 
 
 def _write(task: ShardTask, aside: Path) -> Shard:
@@ -130,11 +167,11 @@ class _Written:
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     from dlio.sample_table import SampleTableBuilder
 
-    written = _Written(SampleTableBuilder(task.listing.schema))
+    written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
             try:
-                sample, images = _prepared(task, read(index))
+                sample, images = prepared(read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
                 if not task.how.skip_bad:
@@ -147,26 +184,60 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
     return written
 
 
-def _prepared(task: ShardTask, sample: Sample) -> tuple[Sample, list[_Image]]:
-    """Returns the sample to write, its images checked and recoded, and what became of each."""
-    sample = task.listing.schema.check(sample)
-    fields, info = dict(sample.fields), sample.image_info
-    images: list[_Image] = []
-    for name in task.listing.image_fields:
+@dataclass(frozen=True, slots=True)
+class _Preparing:
+    """What is done with each sample before it is written.
+
+    Attributes:
+        schema: what it has to follow.
+        image_fields: the fields whose images are looked at.
+        only_image: the one of them, where there is one, that holds one image, which is packed as it is.
+        task: the shard's.
+    """
+
+    schema: Schema
+    image_fields: tuple[str, ...]
+    only_image: str | None
+    task: ShardTask
+
+    @classmethod
+    def of(cls, task: ShardTask) -> _Preparing:
+        """Returns what a task asks for."""
+        names, schema = task.listing.image_fields, task.listing.schema
+        is_simple = task.recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
+        return cls(schema, names, names[0] if is_simple else None, task)
+
+    def __call__(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        """Returns the sample to write, its images checked and recoded, and what became of each.
+
+        Raises:
+            SchemaError: the sample does not follow the schema.
+            SourceError: an image is damaged.
+        """
+        sample = self.schema.check(sample)
         try:
+            if self.only_image is None:
+                return self._recoded(sample)
+            info = inspect_image(sample.fields[self.only_image])
+            return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
+        except SourceError as error:
+            if self.task.how.skip_bad:
+                raise
+            advice = "repair or remove it, or leave such files out with --on-error skip"
+            raise SourceError(f"{self.task.source.path}: {sample.key!r}: {error}: {advice}") from None
+
+    def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        fields, info, recode = dict(sample.fields), sample.image_info, self.task.recode
+        images: list[_Image] = []
+        for name in self.image_fields:
             if isinstance(fields[name], list):
-                recoded = [task.recode.apply(image, inspect_image(image)) for image in fields[name]]
+                recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]
                 fields[name] = [image for image, _, _ in recoded]
                 images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
             else:
-                fields[name], info, rewritten = task.recode.apply(fields[name], inspect_image(fields[name]))
+                fields[name], info, rewritten = recode.apply(fields[name], inspect_image(fields[name]))
                 images.append((info.crop_ready, rewritten))
-        except SourceError as error:
-            if task.how.skip_bad:
-                raise
-            advice = "repair or remove it, or leave such files out with --on-error skip"
-            raise SourceError(f"{task.source.path}: {sample.key!r}: {error}: {advice}") from None
-    return Sample(sample.key, fields, info if len(task.listing.image_fields) < 2 else None), images
+        return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:

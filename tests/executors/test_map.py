@@ -15,7 +15,7 @@ from dlio import executors
 from dlio.cores import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
-from dlio.loaders.threads import Threads
+from dlio.threads import Threads
 from tests.executors.job import die_on_three, fail_on_three
 from tests.interrupts import interrupt_at_each_line
 

@@ -149,7 +149,7 @@ def test_announcements_that_come_too_late_are_left_out() -> None:
 def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str) -> None:
     code = (
         "import threading\n"
-        "from dlio.loaders import threads\n"
+        "from dlio import threads\n"
         "from dlio.loaders.ahead import Work, ahead\n"
         "threads._EXIT_SECONDS = 0.01\n"
         "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"

@@ -189,11 +189,11 @@ dlio.pack(dlio.sources.image_folder(source), out, num_shards=3, engine="serial",
 class TestTwoAtOnce:
     @pytest.fixture
     def slow(self, photos, tmp_path):
-        """A pack that has finished one shard and hangs."""
-        ready = tmp_path / "ready"
+        """A pack that has published its shards and hangs before its end."""
+        ready, partial = tmp_path / "ready", tmp_path / "out" / PARTIAL_NAME
         command = [sys.executable, "-c", SLOW, str(photos), str(tmp_path / "out"), str(ready)]
         with subprocess.Popen(command) as run:
-            while not ready.exists():
+            while not ready.exists() or len(partial.read_text().splitlines()) < 4:
                 assert run.poll() is None
                 time.sleep(0.01)
             yield run

@@ -11,6 +11,7 @@ from pathlib import Path
 from dlio import files, formats, manifest
 from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.pack.adopt import Layout, ListsShards, load
+from dlio.pack.ahead import side_by_side
 
 _PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name shards
 
@@ -39,10 +40,9 @@ def find_shards(root: Path, format: str, match: str | None = None) -> list[Found
     """
     layout, suffix = load(format), formats.load(format).SUFFIX
     found = []
-    for path in _candidates(root, layout):
-        if match is not None and not fnmatchcase(path.name, match):
-            continue
-        if parts := layout.files(path):
+    candidates = [path for path in _candidates(root, layout) if match is None or fnmatchcase(path.name, match)]
+    for path, parts in zip(candidates, side_by_side(layout.files, candidates), strict=True):
+        if parts:
             found.append(Found(path.name, tuple(str(part.relative_to(root)) for part in parts)))
         elif path.name.endswith(suffix) or _PART.fullmatch(path.name):
             problem = "it has the name of a shard and is none: cut off, compressed, or of another format"

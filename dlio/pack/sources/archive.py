@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dlio.errors import DataError, SourceError
+from dlio.pack import pace
+from dlio.pack.ahead import reading_ahead
 from dlio.pack.image_files import file_state
 from dlio.pack.image_tree import EXTENSIONS
 from dlio.pack.keys import Keys
@@ -90,6 +92,7 @@ class Archive:
         def read(index: int) -> Sample:
             key = listing.keys[index]
             offset, packed, num_bytes, method = listing.columns["place"][index].tolist()
+            pace.take(1, packed)
             try:
                 if self.path.suffix.lower() == ".zip":
                     offset = zip_data_offset(file, offset)
@@ -104,10 +107,9 @@ class Archive:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, {"image": image, "label": int(listing.columns["label"][index])})
 
-        try:
-            yield read
-        finally:
-            file.close()
+        sizes = listing.columns["place"][:, 1:3].sum(axis=1).tolist()
+        with closing(file), reading_ahead(read, sizes, len(listing)) as read_in_order:
+            yield read_in_order
 
 
 def _place(member: Member) -> tuple[int, int, int, int]:

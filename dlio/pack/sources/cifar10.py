@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlio.errors import SourceError, UsageError
 from dlio.files import read_regular
+from dlio.pack import pace
+from dlio.pack.ahead import reading_ahead
 from dlio.pack.image_files import file_state
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
@@ -95,15 +97,19 @@ class Cifar10:
         needed = set(listing.columns["batch"].tolist())
         batches = {number: PositionalFile(self.path / names[number]) for number in needed}
 
+        def planes(index: int) -> bytes:
+            pace.take(1, ROW_BYTES)
+            return batches[int(listing.columns["batch"][index])].read(int(listing.columns["offset"][index]), ROW_BYTES)
+
         def read(index: int) -> Sample:
-            columns = {name: int(values[index]) for name, values in listing.columns.items()}
-            row = np.frombuffer(batches[columns["batch"]].read(columns["offset"], ROW_BYTES), dtype="uint8")
+            row = np.frombuffer(planes_of(index), dtype="uint8")
             pixels = np.ascontiguousarray(row.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
             image = _png(pixels) if self.form == "png" else pixels
-            return Sample(listing.keys[index], {"image": image, "label": columns["label"]})
+            return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
 
         try:
-            yield read
+            with reading_ahead(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
+                yield read
         finally:
             for batch in batches.values():
                 batch.close()

@@ -18,8 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
+from dlio.pack.ahead import reading_ahead
 from dlio.pack.image_files import file_states, read_file, version_of
-from dlio.pack.image_tree import images_in, walk
+from dlio.pack.image_tree import folders_in, identity, images_in, walk_each
 from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.listing import Listing
 from dlio.sample import Sample, Schema
@@ -95,7 +96,9 @@ class Frames:
 
     def _sequences(self, refused: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
         """Returns the path of each sequence and the names of its frames; to `refused` is added what leads in a loop."""
-        found = [(folder, names) for folder, names in walk(self.path, self.path, refused) if names and folder != "."]
+        folders = [self.path / name for name in folders_in(self.path)]
+        looked = walk_each(self.path, folders, refused, frozenset([identity(self.path)]))
+        found = [(folder, names) for some in looked for folder, names in some if names]
         if not found:
             raise SourceError(f"{self.path} has no folders of frames: expected one for each sequence")
         return sorted(found)
@@ -115,7 +118,8 @@ class Frames:
             fields = {"frames": images[: self.clip]} | ({"targets": images[self.clip :]} if self.targets else {})
             return Sample(key, fields)
 
-        yield read
+        with reading_ahead(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            yield read_in_order
 
 
 def _problem(sequence: str, frames: list[str], span: int) -> str | None:

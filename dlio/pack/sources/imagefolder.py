@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlio.errors import SourceError
 from dlio.pack.image_files import file_states, image_file_reader
-from dlio.pack.image_tree import EXTENSIONS, folders_in, identity, walk
+from dlio.pack.image_tree import EXTENSIONS, folders_in, identity, walk_each
 from dlio.pack.keys import Keys, odd, printable
 from dlio.pack.listing import Listing
 from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
@@ -47,9 +47,10 @@ class ImageFolder:
     ) -> Iterator[str]:
         """Yields the path of each image below the folder, having added its label, and that label's name, to these."""
         above = frozenset([identity(self.path)])
-        for name in folders:
+        looked = walk_each(self.path, [self.path / name for name in folders], refused, above)
+        for name, found in zip(folders, looked, strict=True):
             before = len(labels)
-            for below, images in sorted(walk(self.path, self.path / name, refused, above)):
+            for below, images in sorted(found):
                 paths = self._keys([f"{below}/{image}" for image in images], refused)
                 labels.extend([len(classes)] * len(paths))
                 yield from paths

@@ -13,6 +13,8 @@ from pathlib import Path
 from dlio import sample_table
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.manifest import Manifest, Shard
+from dlio.pack import pace
+from dlio.pack.ahead import reading_ahead
 from dlio.pack.keys import Keys
 from dlio.pack.listing import Listing
 from dlio.sample import Sample
@@ -68,13 +70,15 @@ class Packed:
         with closing(ShardPool(Manifest.load(self.path))) as pool:
 
             def read(index: int) -> Sample:
+                pace.take(1, int(listing.num_bytes[index]))
                 try:
                     sample = pool.read(int(listing.columns["place"][index]))
                 except CorruptRecordError as error:
                     raise SourceError(str(error)) from error
                 return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
 
-            yield read
+            with reading_ahead(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+                yield read_in_order
 
 
 def _image_fields(found: Manifest) -> tuple[str, ...]:

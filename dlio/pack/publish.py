@@ -1,0 +1,115 @@
+"""Publishing shards while the next ones are written: by threads of the process that hands out the tasks.
+
+A worker that waits for its disk reads nothing. So a worker on the machine of that process leaves a shard written aside,
+and here it is synced and gets its names: Linux keeps one cache of a file for all processes of a machine, and reports
+what could not be written to whoever syncs it first. A worker on another machine publishes by itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dlio import files
+from dlio.executors import Pool
+from dlio.manifest import Shard
+from dlio.pack.write import Written
+from dlio.threads import Threads
+
+_MOST_THREADS = 8
+_PATIENT_SECONDS = 5.0  # for a sync that is under way when the run ends early; a dead server keeps nobody
+
+
+def publish_shard(written: Written) -> Shard:
+    """Publishes a shard that is written aside, and returns its line of the manifest.
+
+    Raises:
+        StorageError: the file system refused; nothing of it is left aside.
+    """
+    if written.aside is not None:
+        try:
+            files.publish_all(written.aside, written.out, [file.name for file in written.shard.files])
+        finally:
+            shutil.rmtree(written.aside, ignore_errors=True)
+    return written.shard
+
+
+@contextmanager
+def publishing(pool: Pool, listed: Callable[[Shard], None]) -> Generator[Pool, None, None]:
+    """Gives a pool whose tasks, each of which returns a `Written`, give the published shard instead.
+
+    Args:
+        pool: the workers, who may then have another task while their last shard is published.
+        listed: called with each shard that is published, by any thread, one at a time.
+    """
+    publisher = _Publisher(pool.executor, min(pool.workers, _MOST_THREADS), listed)
+    patience: float | None = _PATIENT_SECONDS
+    try:
+        yield replace(pool, executor=publisher, workers=pool.workers + -(-pool.workers // 2))
+        patience = None
+    finally:
+        publisher.end(patience)
+
+
+class _Publisher(Executor):
+    """Hands tasks to another executor, and what they have written to threads that publish it."""
+
+    def __init__(self, executor: Executor, num_threads: int, listed: Callable[[Shard], None]) -> None:
+        self._executor = executor
+        self._threads = Threads(num_threads, "dlio-publisher")
+        self._listed = listed
+        self._listing = threading.Lock()
+        self._aside: set[Path] = set()
+        self._has_ended = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        published: Future[Any] = Future()
+        self._executor.submit(fn, *args, **kwargs).add_done_callback(partial(self._publish, published))
+        return published
+
+    def _publish(self, published: Future[Any], task: Future[Written]) -> None:
+        error = task.exception() if not task.cancelled() else None
+        if task.cancelled():
+            published.cancel()
+            published.set_running_or_notify_cancel()
+        elif error is not None:
+            published.set_exception(error)
+        else:
+            written = task.result()
+            if written.aside is not None:
+                self._aside.add(written.aside)
+            self._threads.submit(partial(self._settle, published, written))
+            if self._has_ended:
+                self._clear()
+
+    def _settle(self, published: Future[Any], written: Written) -> None:
+        try:
+            shard = publish_shard(written)
+            if written.aside is not None:
+                self._aside.discard(written.aside)
+            with self._listing:
+                self._listed(shard)
+            published.set_result(shard)
+        except BaseException as error:
+            published.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the workers."""
+        self._executor.shutdown(wait, cancel_futures=cancel_futures)
+
+    def end(self, seconds: float | None) -> None:
+        """Ends the threads, and removes what was not published."""
+        self._threads.end(seconds)
+        self._has_ended = True
+        self._clear()
+
+    def _clear(self) -> None:
+        for aside in tuple(self._aside):
+            shutil.rmtree(aside, ignore_errors=True)

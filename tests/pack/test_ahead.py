@@ -1,0 +1,149 @@
+"""Reading ahead: in order, bounded, each once, as deep as the storage asks for, and never deeper than it must."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from dlio.pack import ahead
+from dlio.pack.ahead import MOST_BYTES, MOST_READS, Depth, reading_ahead, side_by_side
+
+
+def deep(reads: int = 16) -> Depth:
+    """Returns a depth that stays."""
+    depth = Depth()
+    depth.reads, depth.handed_out = reads, lambda waited: None  # type: ignore[method-assign]
+    return depth
+
+
+class TestDepth:
+    def test_one_slow_read_is_a_pause_and_two_are_slow_storage(self):
+        depth = Depth()
+        depth.was_slow()
+        assert depth.reads == 0
+        depth.was_slow()
+        assert depth.reads == 8
+
+    def test_grows_while_the_caller_waits_up_to_its_bound(self):
+        depth = Depth()
+        depth.reads = 8
+        for _ in range(1000):
+            depth.handed_out(waited=True)
+        assert depth.reads == MOST_READS
+
+    def test_waits_for_what_was_begun_since_before_it_grows_again(self):
+        depth = Depth()
+        depth.reads = 8
+        for _ in range(16):
+            depth.handed_out(waited=True)
+        assert depth.reads == 16
+
+    def test_shrinks_to_none_where_nobody_waits(self):
+        depth = Depth()
+        depth.reads = MOST_READS
+        for _ in range(1000):
+            depth.handed_out(waited=False)
+        assert depth.reads == 0
+
+    def test_a_reader_that_waits_now_and_then_keeps_it(self):
+        depth = Depth()
+        depth.reads = 32
+        for number in range(1000):
+            depth.handed_out(waited=number % 40 == 39)
+        assert 32 <= depth.reads <= MOST_READS
+
+
+class TestReadAhead:
+    def test_reads_each_once_and_hands_out_in_order(self):
+        read = Counter()
+        lock = threading.Lock()
+
+        def count(number: int) -> int:
+            with lock:
+                read[number] += 1
+            return number * number
+
+        with reading_ahead(count, [1] * 500, 500, deep()) as result:
+            assert [result(number) for number in range(500)] == [number * number for number in range(500)]
+        assert read == Counter(range(500))
+
+    def test_from_memory_no_thread_is_started(self):
+        with reading_ahead(lambda number: number, [1] * 1000, 1000, Depth(clock=lambda: 0.0)) as result:
+            assert [result(number) for number in range(1000)] == list(range(1000))
+            assert "dlio-reader" not in {thread.name for thread in threading.enumerate()}
+
+    def test_so_many_reads_are_under_way_and_no_more(self):
+        began, lock, go = [], threading.Lock(), threading.Event()
+
+        def wait(number: int) -> int:
+            with lock:
+                began.append(number)
+                if len(began) == 16:
+                    go.set()
+            assert go.wait(60), "fewer were begun"
+            return number
+
+        with reading_ahead(wait, [1] * 100, 100, deep(16)) as result:
+            assert result(0) == 0
+            assert max(began) <= 16
+
+    @pytest.mark.parametrize("size", [MOST_BYTES // 4, MOST_BYTES, 3 * MOST_BYTES])
+    def test_bytes_are_bounded_with_what_is_in_use(self, size):
+        held, most, lock = Counter(), [], threading.Lock()
+
+        def read(number: int) -> int:
+            with lock:
+                held[number] = size
+                most.append(sum(held.values()))
+            return number
+
+        with reading_ahead(read, [size] * 40, 40, deep(32)) as result:
+            for number in range(40):
+                result(number)
+                with lock:
+                    held.pop(number - 1, None)
+        assert max(most) <= max(MOST_BYTES, 2 * size)
+
+    def test_an_error_comes_in_its_turn_and_the_next_is_read(self):
+        def read(number: int) -> int:
+            if number % 7 == 3:
+                raise ValueError(number)
+            return number
+
+        with reading_ahead(read, [1] * 50, 50, deep()) as result:
+            for number in range(50):
+                if number % 7 == 3:
+                    with pytest.raises(ValueError, match=f"^{number}$"):
+                        result(number)
+                else:
+                    assert result(number) == number
+
+    def test_asked_for_another_it_goes_on_from_there(self):
+        with reading_ahead(lambda number: number, [1] * 100, 100, deep()) as result:
+            assert [result(number) for number in (0, 1, 50, 51, 7, 99)] == [0, 1, 50, 51, 7, 99]
+
+    def test_a_read_that_hangs_does_not_keep_an_interrupt_from_ending_it(self):
+        go = threading.Event()
+
+        def hang(number: int) -> int:
+            go.wait()
+            return number
+
+        with pytest.raises(KeyboardInterrupt), reading_ahead(hang, [1] * 100, 100, deep()) as result:
+            result._begin()
+            raise KeyboardInterrupt
+        go.set()
+
+
+def test_slow_calls_are_made_side_by_side_and_give_the_same(monkeypatch):
+    monkeypatch.setattr(ahead, "SLOW_SECONDS", -1.0)
+    names = set()
+
+    def name(number: int) -> int:
+        names.add(threading.current_thread().name)
+        return -number
+
+    assert list(side_by_side(name, range(300), Depth())) == [-number for number in range(300)]
+    assert "dlio-reader" in names
