@@ -20,7 +20,7 @@ from pathlib import Path
 from dlio import claim_file
 from dlio.claim_file import Claim
 from dlio.errors import StorageError
-from dlio.open_folder import OpenFolder
+from dlio.open_folder import Below, OpenFolder
 
 PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -29,7 +29,7 @@ _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
 
 @contextmanager
 def claimed(
-    folder: Path, is_done: Callable[[], bool], *, patient: bool = True
+    folder: Path | Below, is_done: Callable[[], bool], *, patient: bool = True
 ) -> Iterator[tuple[Claim, Claim | None] | None]:
     """Yields this process's claim and the one it succeeds, or None once another process has done the work.
 
@@ -47,27 +47,31 @@ def claimed(
     Raises:
         StorageError: the folder cannot be written, or the process that this one waited for failed.
     """
-    succeeded = _wait_for_claim(folder, is_done, patient)
+    below = _below(folder)
+    succeeded = _wait_for_claim(below, is_done, patient)
     if succeeded is None:
         yield None
         return
     mine, previous = succeeded
-    path = folder / str(mine.number)
-    with claim_file.heart(path):
+    with claim_file.heart(below, mine.number):
         try:
             yield mine, previous
-            claim_file.remove(folder)
+            claim_file.remove(below)
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
-            claim_file.rewrite(path, replace(mine, state=f"failed: {error}", errno=number))
+            claim_file.rewrite(below, replace(mine, state=f"failed: {error}", errno=number))
             raise
         except BaseException:
-            claim_file.rewrite(path, replace(mine, state="released"))
+            claim_file.rewrite(below, replace(mine, state="released"))
             raise
+
+
+def _below(folder: Path | Below) -> Below:
+    return folder if isinstance(folder, Below) else Below(folder.parent, (folder.name,))
 
 
 @contextmanager
-def alone(folder: Path, work: str) -> Iterator[None]:
+def alone(folder: Path | Below, work: str) -> Iterator[None]:
     """Keeps other processes from the same work until the context is left; the folder of the claims is gone then.
 
     Args:
@@ -80,23 +84,26 @@ def alone(folder: Path, work: str) -> Iterator[None]:
         StorageError: another process is at it, which is said at once if it is on this machine, or after its next
             heartbeat; or the folder cannot be written.
     """
+    below = _below(folder)
     try:
-        mine = _succeed(folder, work)
+        mine = _succeed(below, work)
     except StorageError as error:
         if error.errno not in _NO_LINKS:
             raise
         yield
         return
     try:
-        with claim_file.heart(folder / str(mine.number)):
+        with claim_file.heart(below, mine.number):
             yield
     finally:
-        claim_file.remove(folder)
-        with suppress(OSError):  # somebody else has made a claim since
-            folder.rmdir()
+        claim_file.remove(below)
+        with suppress(OSError), OpenFolder.at(below.root) as opened:  # somebody else has made a claim since
+            *around, last = below.names
+            with opened.below(*(around or ["."])) as holding:
+                holding.rmdir(last)
 
 
-def _succeed(folder: Path, work: str) -> Claim:
+def _succeed(folder: Below, work: str) -> Claim:
     """Returns the claim made after that of an owner who is done or dead."""
     while True:
         latest = claim_file.latest(folder)
@@ -108,13 +115,12 @@ def _succeed(folder: Path, work: str) -> Claim:
             return mine
 
 
-def _is_at_work(folder: Path, claim: Claim) -> bool:
+def _is_at_work(folder: Below, claim: Claim) -> bool:
     """Tells whether a claim is in force; where its owner cannot be seen, whether its heart beats, by waiting for it."""
     if claim.is_over or claim.owner.is_alive():
         return not claim.is_over
-    path = folder / str(claim.number)
-    beat, deadline = claim_file.modified(path), time.monotonic() + PRESUMED_DEAD_SECONDS
-    while time.monotonic() < deadline and (found := claim_file.modified(path)):
+    beat, deadline = claim_file.modified(folder, claim.number), time.monotonic() + PRESUMED_DEAD_SECONDS
+    while time.monotonic() < deadline and (found := claim_file.modified(folder, claim.number)):
         if found != beat:
             return True
         time.sleep(_LAST_POLL_SECONDS)
@@ -148,7 +154,7 @@ def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
                 yield below
 
 
-def _wait_for_claim(folder: Path, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
+def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
     """Returns the claim made and the one before it, or None when the work is done, or waiting is not wanted."""
     waited_for: set[str] = set()
     beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS
@@ -161,7 +167,7 @@ def _wait_for_claim(folder: Path, is_done: Callable[[], bool], patient: bool) ->
             if not patient:
                 return None
             waited_for.add(latest.token)
-            last_beat = claim_file.modified(folder / str(latest.number))
+            last_beat = claim_file.modified(folder, latest.number)
             has_beaten = last_beat != beat
             if has_beaten:
                 beat, seen_at = last_beat, time.monotonic()

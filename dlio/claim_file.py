@@ -8,12 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from dlio import files
-from dlio.errors import StorageError
-from dlio.open_folder import OpenFolder
+from dlio.open_folder import Below, OpenFolder
 from dlio.owner import Owner
 
 BEAT_SECONDS = 1.0
@@ -43,19 +41,18 @@ class Claim:
         return self.state != "held" or self.owner.is_alive() is False
 
 
-def latest(folder: Path) -> Claim | None:
+def latest(folder: Below) -> Claim | None:
     """Returns the claim in force, or None where nobody has made one.
 
     Raises:
         StorageError: the folder cannot be read.
     """
-    try:
-        with OpenFolder.at(folder) as opened:
-            return latest_in(opened)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(error.errno, f"cannot read the claims in {folder}: {error.strerror}") from error
+    with files.storage_errors("read the claims in", folder.path):
+        try:
+            with folder.open() as opened:
+                return latest_in(opened)
+        except FileNotFoundError:
+            return None
 
 
 def latest_in(folder: OpenFolder) -> Claim | None:
@@ -97,46 +94,48 @@ def _errno(record: Any) -> int | None:
     return number if type(number) is int else None
 
 
-def make(folder: Path, number: int) -> Claim | None:
+def make(folder: Below, number: int) -> Claim | None:
     """Returns this process's claim with that number, or None where another process made it first.
 
     Raises:
         StorageError: the folder cannot be written.
     """
     claim = Claim(number, Owner.current(), os.urandom(8).hex())
-    aside = folder / f".{claim.token}"
-    with files.storage_errors("claim", folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with files.storage_errors("claim", folder.path), folder.make() as opened:
         try:
-            aside.write_text(_text(claim))
-            os.link(aside, folder / str(number))
+            opened.write_new(f".{claim.token}", _text(claim))
+            opened.link(f".{claim.token}", str(number))
         except (FileExistsError, FileNotFoundError):  # made by another, or removed with the whole folder
             return None
         finally:
-            aside.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                opened.unlink(f".{claim.token}")
     return claim
 
 
-def _text(claim: Claim) -> str:
+def _text(claim: Claim) -> bytes:
     record = {"owner": asdict(claim.owner), "token": claim.token, "state": claim.state, "errno": claim.errno}
-    return json.dumps(record)
+    return json.dumps(record).encode()
 
 
-def rewrite(path: Path, claim: Claim) -> None:
+def rewrite(folder: Below, claim: Claim) -> None:
     """Says in the claim how it ended; where even that fails, the owner's death says it."""
-    aside = path.with_name(f".{claim.token}")
-    try:
-        aside.write_text(_text(claim))
-        aside.replace(path)
-    except OSError:
-        return
+    with suppress(OSError), folder.open() as opened:
+        opened.write_new(f".{claim.token}", _text(claim))
+        opened.rename(f".{claim.token}", str(claim.number))
 
 
-def remove(folder: Path) -> None:
-    """Removes the claims on work that is done."""
-    for path in folder.iterdir():
-        if not path.is_dir():
-            path.unlink(missing_ok=True)
+def remove(folder: Below) -> None:
+    """Removes the claims on work that is done.
+
+    Raises:
+        StorageError: the folder cannot be read, or a claim not be removed.
+    """
+    with files.storage_errors("remove the claims in", folder.path), folder.open() as opened:
+        for name in opened.names():
+            if not opened.has_folder(name):
+                with suppress(FileNotFoundError):
+                    opened.unlink(name)
 
 
 def remove_in(folder: OpenFolder, up_to: int) -> None:
@@ -154,10 +153,10 @@ def remove_in(folder: OpenFolder, up_to: int) -> None:
 
 
 @contextmanager
-def heart(path: Path) -> Iterator[None]:
+def heart(folder: Below, number: int) -> Iterator[None]:
     """Renews the modification time of a claim."""
     stop = threading.Event()
-    thread = threading.Thread(target=_beat, args=(path, stop), name="dlio-claim", daemon=True)
+    thread = threading.Thread(target=_beat, args=(folder, number, stop), name="dlio-claim", daemon=True)
     thread.start()
     try:
         yield
@@ -166,17 +165,17 @@ def heart(path: Path) -> Iterator[None]:
         thread.join()
 
 
-def _beat(path: Path, stop: threading.Event) -> None:
-    while not stop.wait(BEAT_SECONDS):
-        try:
-            os.utime(path)
-        except OSError:
-            return  # the file system is failing; the work itself will say so
+def _beat(folder: Below, number: int, stop: threading.Event) -> None:
+    with suppress(OSError), folder.open() as opened:  # a file system that fails: the work itself will say so
+        while not stop.wait(BEAT_SECONDS):
+            opened.touch(str(number))
 
 
-def modified(path: Path) -> float:
+def modified(folder: Below, number: int) -> float:
     """Returns when a claim was renewed, in seconds since 1970; 0 where it is gone."""
     try:
-        return path.stat().st_mtime
+        with folder.open() as opened:
+            status = opened.look(str(number))
+            return status.st_mtime if status else 0.0
     except FileNotFoundError:
         return 0.0

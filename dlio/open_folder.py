@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +25,55 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_DEPTH = 32  # of what is removed; data sets have a few levels
 
 
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A folder some levels below one that the user named, reached anew each time, without following a link.
+
+    Attributes:
+        root: the folder that the user named, or one that nobody else can replace.
+        names: of the folders on the way down, the last one's its own.
+        owner: the user id of the only user to whom it may belong; None for anybody.
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    owner: int | None = None
+
+    def __truediv__(self, name: str) -> Below:
+        return replace(self, names=(*self.names, name))
+
+    @property
+    def path(self) -> Path:
+        """The folder's path, for messages."""
+        return self.root.joinpath(*self.names)
+
+    def open(self) -> OpenFolder:
+        """Returns the folder, held open.
+
+        Raises:
+            StorageError: it is another user's.
+            OSError: it is not there, or no folder.
+        """
+        with OpenFolder.at(self.root) as opened:
+            return self._checked(opened.below(*self.names))
+
+    def make(self) -> OpenFolder:
+        """Returns the folder, held open, made with those around it where they are not there yet; raises as `open`."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        found = OpenFolder.at(self.root)
+        for name in self.names:
+            with found:
+                inner = found.make(name)
+            found = inner
+        return self._checked(found)
+
+    def _checked(self, found: OpenFolder) -> OpenFolder:
+        if self.owner not in (None, found.owner):
+            found.close()
+            raise StorageError(f"{self.path} is another user's, who was quicker: stage again")
+        return found
+
+
 def is_loose(status: os.stat_result) -> bool:
     """Returns whether anybody may rename and remove what others have in a folder."""
     return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
@@ -32,13 +82,16 @@ def is_loose(status: os.stat_result) -> bool:
 def check_ground(folder: Path, *names: str) -> None:
     """Refuses a folder where what dlio makes under these names may be another user's; one that is not there is fine.
 
+    The folder's owner is trusted.
+
     Raises:
-        StorageError: anybody may rename what lies in the folder, or something that is no folder has one of the names.
+        StorageError: anybody may rename what lies in the folder, or what has one of the names is no folder, or neither
+            this user's nor the folder's owner's.
     """
     with files.storage_errors("look at", folder):
         try:
             status = folder.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         if is_loose(status):
             problem = (
@@ -46,9 +99,12 @@ def check_ground(folder: Path, *names: str) -> None:
             )
             raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
         for path in (folder / name for name in names):
-            with suppress(FileNotFoundError):
-                if not stat.S_ISDIR(path.lstat().st_mode):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found = path.lstat()
+                if not stat.S_ISDIR(found.st_mode):
                     raise StorageError(f"{path} is no folder, though dlio makes one of that name: remove it")
+                if found.st_uid not in (os.geteuid(), status.st_uid):
+                    raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
 
 
 class OpenFolder:
@@ -135,6 +191,16 @@ class OpenFolder:
     def rename(self, name: str, new: str) -> None:
         """Renames an entry within the folder."""
         os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def link(self, name: str, new: str) -> None:
+        """Gives a file a second name, which must be free."""
+        os.link(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def make(self, name: str, mode: int = 0o755) -> OpenFolder:
+        """Returns a folder below this one, made if nothing has its name; what has it otherwise is an OSError."""
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=self.descriptor)
+        return self.below(name)
 
     def unlink(self, name: str) -> None:
         """Removes a file or link."""

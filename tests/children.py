@@ -21,18 +21,31 @@ class Ended:
     peak_bytes: int
 
 
+# A process counts the memory of the one that started it, which is a large one here: so a small one starts it.
+_STARTER = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(int(sys.argv[1]), "w") as pipe:
+    pipe.write(f"{code} {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}")
+"""
+
+
 def python(*arguments: object, environ: Mapping[str, str] | None = None) -> Ended:
     """Returns how `python ...` ended, a process of this machine."""
-    command = [sys.executable, *map(str, arguments)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environ or {})}
-    ) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        out, err = child.stdout.read(), child.stderr.read()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    return Ended(child.returncode, out, err, usage.ru_maxrss << 10)
+    reader, writer = os.pipe()
+    command = [sys.executable, "-S", "-c", _STARTER, str(writer), sys.executable, *map(str, arguments)]
+    with os.fdopen(reader) as pipe:
+        ended = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **(environ or {})},
+            pass_fds=[writer],
+            check=False,
+        )
+        os.close(writer)
+        code, peak = map(int, pipe.read().split())
+    return Ended(code, ended.stdout, ended.stderr, peak << 10)
 
 
 def dlio(*arguments: object, environ: Mapping[str, str] | None = None) -> Ended:

@@ -38,7 +38,7 @@ def log_handler() -> logging.Handler:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return without_credentials(super().format(record))
+        return _in_one_line(without_credentials(super().format(record)))
 
 
 def _in_one_line(text: str) -> str:

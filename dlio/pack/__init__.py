@@ -102,6 +102,7 @@ def pack(
             how = Writing(on_error == "skip", digest, limits.share(pool.workers), here())
             with files.storage_errors("create", out):
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
+            check_ground(out, ASIDE)  # from now on nobody else can replace it
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dlio import files, manifest
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import Manifest, Shard
+from dlio.open_folder import OpenFolder
 from dlio.owner import start_time
 from dlio.pack.ahead import side_by_side
 from dlio.pack.plan import shard_number
@@ -141,13 +142,13 @@ def _is_whole(out: Path, shard: Shard) -> bool:
 def clear_aside(out: Path) -> None:
     """Removes what killed workers of this machine have left unfinished; a pack that still runs keeps its own."""
     host = socket.gethostname()
-    for folder in (out / ASIDE).glob("*"):
-        _, _, owner = folder.name.partition(".")
-        name, _, pid = owner.rpartition(".")
-        if name == host and pid.isdigit() and not _is_alive(pid):
-            shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # it is not there, or another run is at work in it
-        (out / ASIDE).rmdir()
+    with suppress(OSError), OpenFolder.at(out) as opened:
+        with opened.below(ASIDE) as aside:
+            for folder in aside.names():
+                name, _, pid = folder.partition(".")[2].rpartition(".")
+                if name == host and pid.isdigit() and not _is_alive(pid) and (status := aside.look(folder)):
+                    aside.remove(folder, status.st_uid)
+        opened.rmdir(ASIDE)  # another run may be at work in it
 
 
 def clear_manifests(out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,8 @@ class Access:
         if mode & 0o070 and status.st_gid != group:
             try:
                 os.chown(path, -1, group, follow_symlinks=False)
-            except PermissionError:  # this user is not in the group
-                mode &= ~0o070
+            except PermissionError:  # this user is not in the group; all may read who may read as others
+                mode &= ~0o070 | (mode & 0o007) << 3
         if stat.S_IMODE(status.st_mode) != mode:
             path.chmod(mode)
 
@@ -59,7 +60,7 @@ PRIVATE = Access(0o600)
 class Surroundings:
     """Tells who may read the files of one data set, by their modes and those of the folders around them.
 
-    The folders are looked at once. Access control lists are not understood: where there is one, the group counts as
+    The folders are looked at once. Access control lists are not understood: where there is one, all others count as
     shut out. May be used by several threads.
     """
 
@@ -77,17 +78,21 @@ class Surroundings:
             OSError: it cannot be looked at.
         """
         name = str(path)
+        if stat.S_ISLNK(os.lstat(name).st_mode):
+            name = os.path.realpath(name)
         status = status or os.stat(name)  # noqa: PTH116  half the time of Path.stat
         around = self._around(name.rpartition("/")[0])
         bits = status.st_mode & 0o044
-        if bits & 0o040 and (_has_acl(name) or not all(_lets_in(folder, status.st_gid) for folder in around)):
+        if bits and _has_acl(name):
+            bits = 0
+        if bits & 0o040 and not all(_lets_in(folder, status.st_gid) for folder in around):
             bits &= 0o004
         if not all(folder.st_mode & stat.S_IXOTH for folder in around):
             bits &= 0o040
         return Access(0o600 | bits, status.st_gid)
 
     def _around(self, name: str) -> Sequence[os.stat_result]:
-        """Returns what the system says of a folder and those around it; the group of one with a list is shut out."""
+        """Returns what the system says of a folder and those around it; one with a list counts as shut."""
         if name not in self._folders:
             folder = Path(name or ".").resolve()
             self._folders[name] = [_without_list(each) for each in (folder, *folder.parents)]
@@ -96,7 +101,7 @@ class Surroundings:
 
 def _without_list(folder: Path) -> os.stat_result:
     status = folder.stat()
-    return os.stat_result((status.st_mode & ~0o070, *status[1:])) if _has_acl(str(folder)) else status
+    return os.stat_result((status.st_mode & ~0o077, *status[1:])) if _has_acl(str(folder)) else status
 
 
 def _lets_in(folder: os.stat_result, group: int) -> bool:
@@ -109,3 +114,10 @@ def _has_acl(path: str) -> bool:
         return bool(os.getxattr(path, _ACL))
     except OSError:  # there is none, or the file system knows none
         return False
+
+
+def without_lists(folder: Path) -> None:
+    """Removes the access control lists that a new folder has inherited, and would hand on to what is made in it."""
+    for name in (_ACL, "system.posix_acl_default"):
+        with suppress(OSError):  # there is none, or the file system knows none
+            os.removexattr(folder, name)

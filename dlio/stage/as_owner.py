@@ -6,6 +6,7 @@ user can do no more with them than the user can: links lead nowhere new, and no 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pwd
@@ -41,8 +42,9 @@ def as_owner(owner: int, work: Callable[[], Any]) -> Any:
 
 
 def _in_a_child(owner: int, work: Callable[[], Any]) -> dict[str, Any]:
+    importlib.import_module("dlio.sizes")  # loaded while root's Python can be read, as are the digests
     for algorithm in files.ALGORITHMS:
-        files.new_hash(algorithm)  # loaded while root's Python can be read
+        files.new_hash(algorithm)
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

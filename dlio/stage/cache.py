@@ -22,6 +22,7 @@ from dlio.filesystems import FileSystem, check_room, filesystem_of
 from dlio.open_folder import OpenFolder
 from dlio.stage import lease
 from dlio.stage.folder import (
+    ABSENT,
     ASIDE,
     CACHE,
     CLAIMS,
@@ -41,7 +42,6 @@ from dlio.stage.trust import own_dest
 
 # What goes is renamed twice: to the first name while its leases are read again, to the second once it is certain.
 _LEAVING, _REMOVED = ".leaving-", ".removed-"
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what is no folder is as little dlio's as what is not there
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def copies(dest: Path) -> list[StagedFolder]:
                 used = {name: _last_used(cache, name) for name in filter(copy_named, cache.names())}
                 found = [(time, name) for name, time in used.items() if time is not None]
         except OSError as error:
-            if error.errno not in _ABSENT:
+            if error.errno not in (*ABSENT, errno.EACCES):  # nothing of another user's, who shuts this one out
                 raise
     return [StagedFolder(dest, name) for _, name in sorted(found)]
 
@@ -75,7 +75,10 @@ def _last_used(cache: OpenFolder, name: str) -> float | None:
 
 def is_in_use(folder: StagedFolder) -> bool:
     """Returns whether a job leases the copy, or a process is filling it."""
-    return bool(lease.leases(folder)) or is_being_filled(folder)
+    try:
+        return bool(lease.leases(folder)) or is_being_filled(folder)
+    except OSError:  # what cannot be read may say so
+        return True
 
 
 def is_being_filled(folder: StagedFolder) -> bool:
@@ -83,8 +86,8 @@ def is_being_filled(folder: StagedFolder) -> bool:
     try:
         with open_cache(folder.dest) as cache, cache.below(CLAIMS, folder.copy) as claims:
             return is_in_progress(claims)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in ABSENT
 
 
 def room(folder: StagedFolder) -> int:
@@ -181,16 +184,29 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     Raises:
         StorageError: a folder cannot be read, or a lease not be removed.
     """
-    removed = []
+    removed: list[Path] = []
+    problems: list[StorageError] = []
     for folder in folders_with_copies(dest):
-        if not keep:
-            _give_back(folder)
-        for copy in copies(folder):
-            lease.drop(copy, lease.job_name() if job is None else job)
-            if not keep and remove_unused(copy):
-                removed.append(copy.path)
-        if not keep:
-            _sweep(folder)
+        try:
+            removed += _clean_one(folder, lease.job_name() if job is None else job, keep)
+        except StorageError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return removed
+
+
+def _clean_one(dest: Path, job: str, keep: bool) -> list[Path]:
+    """Returns the copies removed in one folder; raises as `clean`."""
+    removed = []
+    if not keep:
+        _give_back(dest)
+    for copy in copies(dest):
+        lease.drop(copy, job)
+        if not keep and remove_unused(copy):
+            removed.append(copy.path)
+    if not keep:
+        _sweep(dest)
     return removed
 
 

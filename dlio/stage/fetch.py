@@ -20,7 +20,7 @@ from dlio.stage.cache import is_being_filled, make_room
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome
-from dlio.stage.trust import folder_for_us
+from dlio.stage.trust import check_safe, folder_for_us
 
 _HEAD_START_SECONDS = 2.0
 
@@ -46,12 +46,14 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
     lease.take(folder)
     if folder.holds(wanted):
         folder.touch()
+        check_safe(folder)
         if job.options.mode is not None:
             folder.give([file.name for file in wanted], job.access(None))
         return Outcome(staged)
     _let_the_leader_begin(job, folder, wanted)
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
         if claim is None:
+            check_safe(folder)
             return Outcome(staged)
         tally = Tally(job.report)
         fill(job, folder, wanted, claim, tally)

@@ -25,19 +25,20 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio import files
 from dlio.claim_file import Claim
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.manifest import NAME, File, Manifest
-from dlio.open_folder import OpenFolder, is_loose
-from dlio.stage.access import Access
+from dlio.open_folder import Below, OpenFolder, is_loose
+from dlio.stage.access import Access, without_lists
 
 CACHE = "dlio"
 CLAIMS = ".claims"
 LEASES = ".leases"
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what is no folder is as little dlio's as what is not there
 OWN = "dlio-u"
 _OWN = re.compile(rf"{OWN}\d+")
 _COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
@@ -54,11 +55,13 @@ class StagedFolder:
         dest: the folder that the user named.
         copy: the name of the copy.
         share: the name of the part that one node of several brings into the same folder; "" where one brings all.
+        user: the user id whose copy it is to be, where that has been found out; None where any owner's is looked at.
     """
 
     dest: Path
     copy: str
     share: str = ""
+    user: int | None = field(default=None, compare=False)
 
     @property
     def path(self) -> Path:
@@ -66,9 +69,11 @@ class StagedFolder:
         return self.dest / CACHE / self.copy
 
     @property
-    def claims(self) -> Path:
+    def claims(self) -> Below:
         """The folder of the claims on this copy, or on a share of it."""
-        return self.dest / CACHE / CLAIMS / self.copy / self.share
+        root, own = (self.dest.parent, (self.dest.name,)) if is_own(self.dest) else (self.dest, ())
+        share = (self.share,) if self.share else ()
+        return Below(root, (*own, CACHE, CLAIMS, self.copy, *share), self.user)
 
     @property
     def marker(self) -> Path:
@@ -112,9 +117,9 @@ class StagedFolder:
     def _marked_as(self) -> object:
         """Returns the name in the marker, None where there is no marker, or none that was written whole."""
         try:
-            record = json.loads(self.marker.read_bytes())
-            return record["copy"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+            with OpenFolder.at(self.path / CONTROL) as control:
+                return json.loads(control.read(MARKER)[0])["copy"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def has_manifest(self) -> bool:
@@ -142,14 +147,14 @@ class StagedFolder:
         """
         aside = self.aside(mine)
         with files.storage_errors("create", self.path):
+            self._make_ours(self.path, 0o700)  # its users may enter it when it is whole
+            without_lists(self.path)
             marked = self._marked_as()
-            strange = not self.marker.exists() and self.path.exists()
-            if strange and any(path.name != CONTROL for path in self.path.iterdir()):
+            if not self.marker.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
                 raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
             if marked not in (None, self.copy):
                 raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
-            self.path.mkdir(mode=0o700, exist_ok=True)  # its users may enter it when it is whole
-            (self.path / CONTROL).mkdir(mode=0o755, exist_ok=True)
+            self._make_ours(self.path / CONTROL, 0o755)
             self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
             if previous and previous.is_over and self.aside(previous).is_dir():
                 self.aside(previous).rename(aside)
@@ -161,6 +166,14 @@ class StagedFolder:
             files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
             files.publish(aside / MARKER, self.marker)
         return aside
+
+    def _make_ours(self, path: Path, mode: int) -> None:
+        """Makes a folder, then makes sure that it is this user's alone: from then on nobody else can replace it."""
+        path.mkdir(mode=mode, exist_ok=True)
+        status = path.lstat()
+        owner = os.geteuid() if self.user is None else self.user
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o022:
+            raise StorageError(f"{path} is another user's, or open to others' changes: stage again")
 
     def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
         """Makes sure that the files' names are on the disk, then publishes the manifest.
@@ -297,39 +310,37 @@ def open_up(dest: Path) -> None:
     Where others may write, only its owner may rename or remove what lies there: the folders are sticky.
 
     Raises:
-        StorageError: a folder cannot be made, or another user could replace what is staged in DEST.
+        StorageError: a folder cannot be made, or something else is in its place.
     """
-    with files.storage_errors("create", dest / CACHE):
-        dest.mkdir(mode=0o755 if is_own(dest) else 0o777, parents=True, exist_ok=True)
-        status = dest.stat()
-        if is_loose(status):
-            dest.chmod(stat.S_IMODE(status.st_mode) | stat.S_ISVTX)
-        mode = status.st_mode & 0o3777
-        for folder in (dest / CACHE, dest / CACHE / CLAIMS, dest / CACHE / LEASES):
-            _make_open(folder, mode | (stat.S_ISVTX if mode & 0o022 else 0))
+    with files.storage_errors("create", dest / CACHE), _made(dest) as opened:
+        if is_loose(opened.status) and opened.owner == os.geteuid():
+            os.fchmod(opened.descriptor, stat.S_IMODE(opened.status.st_mode) | stat.S_ISVTX)
+        mode = opened.status.st_mode & 0o3777
+        mode |= stat.S_ISVTX if mode & 0o022 else 0
+        with _opened_to_others(opened, CACHE, mode) as cache:
+            for name in (CLAIMS, LEASES):
+                _opened_to_others(cache, name, mode).close()
 
 
-def _make_open(folder: Path, mode: int) -> None:
-    """Makes a folder with a mode that the umask does not narrow; one of this user's that is there is made sticky.
+def _made(dest: Path) -> OpenFolder:
+    """Returns DEST, held open, made if it is not there."""
+    if is_own(dest):
+        with OpenFolder.at(dest.parent) as around:
+            around.make(dest.name).close()
+    else:
+        dest.mkdir(parents=True, exist_ok=True)
+    return open_dest(dest)
 
-    The mode is set through the folder itself and never its name, where another user may have put a link meanwhile.
 
-    Raises:
-        OSError: the folder cannot be made, or something else is in its place.
-    """
-    try:
-        folder.mkdir(mode=0o755)
-    except FileExistsError:
-        mode = 0
-    made = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        status = os.fstat(made)
-        if not mode:
-            mode = stat.S_IMODE(status.st_mode) | (stat.S_ISVTX if status.st_mode & 0o022 else 0)
-        if status.st_uid == os.geteuid() and mode != stat.S_IMODE(status.st_mode):
-            os.fchmod(made, mode)
-    finally:
-        os.close(made)
+def _opened_to_others(around: OpenFolder, name: str, mode: int) -> OpenFolder:
+    """Returns a folder, made with a mode that the umask does not narrow; this user's that is there becomes sticky."""
+    is_new = around.look(name) is None
+    made = around.make(name)
+    before = stat.S_IMODE(made.status.st_mode)
+    wanted = mode if is_new else before | (stat.S_ISVTX if before & 0o022 else 0)
+    if made.owner == os.geteuid() and wanted != before:
+        os.fchmod(made.descriptor, wanted)
+    return made
 
 
 def check_dest(manifest: Manifest, dest: Path) -> None:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from dlio import files
 from dlio.open_folder import OpenFolder
 from dlio.owner import Owner, start_time
-from dlio.stage.folder import LEASES, StagedFolder, open_cache
+from dlio.stage.folder import ABSENT, LEASES, StagedFolder, open_cache
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
 # A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
@@ -76,9 +76,10 @@ def take(folder: StagedFolder) -> None:
     """
     job = job_name()
     holder = Owner.current() if job else _session()
-    taken = [lease for lease in leases(folder) if lease.job == job and (job or lease.holder == holder)]
-    mine = next((lease for lease in taken if lease.user == os.geteuid()), None)
+    taken: list[Lease] = []
     try:
+        taken = [lease for lease in leases(folder) if lease.job == job and (job or lease.holder == holder)]
+        mine = next((lease for lease in taken if lease.user == os.geteuid()), None)
         with open_cache(folder.dest) as cache, cache.below(LEASES) as opened:
             if mine is None:
                 _write(opened, folder.copy, job, holder)
@@ -126,12 +127,18 @@ def _session() -> Owner:
 
 
 def leases(folder: StagedFolder) -> list[Lease]:
-    """Returns the leases on a copy that are in force."""
+    """Returns the leases on a copy that are in force.
+
+    Raises:
+        OSError: the folder of the leases cannot be read, so that there may be some.
+    """
     try:
         with open_cache(folder.dest) as cache, cache.below(LEASES) as opened:
             return [lease for lease in _read_all(opened, f"{folder.copy}@") if lease and not lease.is_over()]
-    except OSError:  # none was ever taken, or no folder of dlio's is there
-        return []
+    except OSError as error:
+        if error.errno in ABSENT:  # none was ever taken, or no folder of dlio's is there
+            return []
+        raise
 
 
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
@@ -141,7 +148,9 @@ def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """
     users: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for name in opened.names():
-        if name.startswith(prefix) and name[0] != "." and (status := opened.look(name)):
+        with suppress(OSError):  # a mount of another user's that shuts everybody out
+            status = opened.look(name) if name.startswith(prefix) and name[0] != "." else None
+        if status:
             users[status.st_uid].append((status.st_ctime, name))
     for found in users.values():
         for _, name in sorted(found, reverse=True)[:_MAX_LEASES]:
@@ -168,7 +177,9 @@ def drop(folder: StagedFolder, job: str) -> None:
         StorageError: a lease cannot be removed.
     """
     session = _session()
-    for lease in leases(folder):
+    with files.storage_errors("read the leases of", folder.path):
+        found = leases(folder)
+    for lease in found:
         if lease.job == job and (job or lease.holder == session):
             if os.geteuid() in (0, lease.user):
                 _remove(folder, lease)

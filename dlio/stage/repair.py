@@ -175,6 +175,7 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
     """
     if not is_safe(folder, os.geteuid()):
         raise StorageError(f"{folder.path} can be replaced by another user and is left alone: stage to another folder")
+    folder = replace(folder, user=os.geteuid())
     with claimed(folder.claims, lambda: False, patient=False) as claim:
         if claim is None:
             raise StorageError(

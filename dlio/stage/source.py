@@ -98,7 +98,7 @@ class MountedFolder:
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes; as `Source` says."""
         path = self.manifest.root / file.name
-        with files.storage_errors("read", path), path.open("rb", buffering=0) as origin:
+        with files.storage_errors("read", path), _opened(path) as origin:
             before = os.fstat(origin.fileno())
             _check_size(path, before, file)
             os.posix_fadvise(origin.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -118,7 +118,7 @@ class MountedFolder:
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; as `Source` says."""
         path = self.manifest.root / file.name
-        with files.storage_errors("read", path), path.open("rb", buffering=0) as opened:
+        with files.storage_errors("read", path), _opened(path) as opened:
             size = len(target)
             while target and (count := os.preadv(opened.fileno(), [target], offset + size - len(target))):
                 target = target[count:]
@@ -127,6 +127,11 @@ class MountedFolder:
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             raise _changed(path)
+
+
+def _opened(path: Path) -> FileIO:
+    """Returns a file, open for reading; a pipe in its place is not waited for, and has not its size."""
+    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def rest_of(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:

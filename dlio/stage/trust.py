@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dlio import files
@@ -66,18 +67,28 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
 
     if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
         check_ground(dest)
-    shared = StagedFolder(dest, copy)
+    shared = StagedFolder(dest, copy, user=os.geteuid())
     if serves(shared, os.geteuid()):
         return shared
     us = _uid_on(dest / CACHE)
     if serves(shared, us):
-        return shared
-    own = StagedFolder(own_dest(dest, us), copy)
+        return replace(shared, user=us)
+    own = StagedFolder(own_dest(dest, us), copy, user=us)
     if _is_of(own.dest, {us}) and serves(own, us):
         return own
     raise StorageError(
         f"{own.dest} is another user's, or open to others' changes: remove it, or stage to another folder"
     )
+
+
+def check_safe(folder: StagedFolder) -> None:
+    """Makes sure that what was found or made in a folder of `folder_for_us` was this user's or root's all the time.
+
+    Raises:
+        StorageError: another user has put something in its place meanwhile.
+    """
+    if folder.user is not None and not is_safe(folder, folder.user):
+        raise StorageError(f"another user has put something in the place of {folder.path}: stage again")
 
 
 def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:

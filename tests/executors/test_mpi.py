@@ -41,8 +41,8 @@ def rank_of(process: int) -> int:
 @pytest.mark.parametrize("name", BYTE_IDENTICAL)
 @pytest.mark.parametrize("killed", ["rank 0", "a worker", "all"])
 def test_started_on_four_ranks_killed_at_sixty_percent_finished_on_two(mpi, tmp_path, name, killed):
-    make_image_folder(tmp_path / "in", {"a": 400, "b": 400})
-    out, shards = tmp_path / "out", 50
+    make_image_folder(tmp_path / "in", {"a": 1000, "b": 1000})
+    out, shards = tmp_path / "out", 125
     options = ["--format", name, "--num-shards", str(shards)]
     command = mpi.pack_command(tmp_path / "in", out, *options, workers=3)
     with subprocess.Popen(command, env=mpi.environ(), stderr=subprocess.DEVNULL) as run:

@@ -109,7 +109,7 @@ class TestPermission:
     def test_an_image_that_may_not_be_read(self, open_tmp):
         make_image_folder(open_tmp / "in", {"a": 3})
         (open_tmp / "out").mkdir()
-        (open_tmp / "out").chmod(0o777)
+        (open_tmp / "out").chmod(0o1777)
         (open_tmp / "in/a/0001.png").chmod(0)
         with unprivileged():
             with pytest.raises(SourceError, match=r"cannot read .*0001\.png: Permission denied"):

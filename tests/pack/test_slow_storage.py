@@ -122,7 +122,7 @@ class TestBadInput:
     def test_what_vanishes_grows_shrinks_or_is_denied_is_skipped_in_order(self, open_tmp, seconds):
         make_image_folder(open_tmp / "in", {"a": 40})
         (open_tmp / "out").mkdir(mode=0o777)
-        (open_tmp / "out").chmod(0o777)
+        (open_tmp / "out").chmod(0o1777)
         source, grown = image_folder(open_tmp / "in"), image(99, "BMP", width=300, height=300)
         listing = source.listing()
         (open_tmp / "in/a/0003.png").unlink()

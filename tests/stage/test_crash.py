@@ -144,7 +144,7 @@ def traced(source: Manifest, dest: Path, *inject: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True)
 
 
-KILL_POINTS = [f"{call}:signal=SIGKILL:when={when}" for call in ("rename", "fsync", "link") for when in (1, 2, 3)]
+KILL_POINTS = [f"{call}:signal=SIGKILL:when={when}" for call in ("rename", "fsync", "linkat") for when in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("kill", [*KILL_POINTS, "rename:signal=SIGKILL:when=4", "fsync:signal=SIGKILL:when=6"])
@@ -161,7 +161,7 @@ def test_killed_in_a_chosen_system_call(tmp_path: Path, kill: str) -> None:
     [
         ("fsync:error=EIO:when=2", "Input/output error"),
         ("rename:error=EIO:when=2", "Input/output error"),
-        ("link:error=EPERM", "cannot claim"),
+        ("linkat:error=EPERM", "cannot claim"),
         ("flock:error=ENOSYS", ""),
         ("copy_file_range:error=EIO", ""),
     ],

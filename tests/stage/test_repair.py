@@ -288,6 +288,7 @@ def test_an_end_in_the_middle_leaves_nothing_half_written(
     def half() -> None:
         def report(_: int) -> None:
             os.kill(os.getpid(), with_signal)
+            threading.Event().wait(2)  # the interrupt reaches the main thread
 
         monkeypatch.setattr(mending, "Tally", partial(Tally, report))
         repair(folder_of(staged), dataset, [name], MountedFolder(dataset))

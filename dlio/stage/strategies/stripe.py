@@ -22,7 +22,7 @@ from dlio.stage.folder import StagedFolder, check_names, open_up
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.plan import files_on, partitioned
 from dlio.stage.striping import Layout
-from dlio.stage.trust import folder_for_us
+from dlio.stage.trust import check_safe, folder_for_us
 
 _BEEGFS_TARGETS = 4  # its own default
 _log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ def carry_out(job: Job) -> Outcome:
     whole = folder_for_us(job.dest, job.manifest.content_id, all_files(job.manifest))
     staged = replace(job.manifest, root=whole.path)
     if whole.holds(all_files(job.manifest)):
+        check_safe(whole)
         return Outcome(staged)
     open_up(whole.dest)
     laid_out = layouts(job)
@@ -54,6 +55,7 @@ def carry_out(job: Job) -> Outcome:
     with claimed(whole.claims / "manifest", whole.has_manifest) as claim:
         if claim is not None:
             whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
+    check_safe(whole)
     return Outcome(staged, tally.read, tally.written)
 
 
