@@ -148,10 +148,10 @@ def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """
     users: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for name in opened.names():
-        with suppress(OSError):  # a mount of another user's that shuts everybody out
-            status = opened.look(name) if name.startswith(prefix) and name[0] != "." else None
-        if status:
-            users[status.st_uid].append((status.st_ctime, name))
+        if name.startswith(prefix) and name[0] != ".":
+            with suppress(OSError):  # a mount of another user's that shuts everybody out
+                if status := opened.look(name):
+                    users[status.st_uid].append((status.st_ctime, name))
     for found in users.values():
         for _, name in sorted(found, reverse=True)[:_MAX_LEASES]:
             with suppress(FileNotFoundError):  # dropped meanwhile

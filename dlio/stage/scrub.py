@@ -16,10 +16,11 @@ from pathlib import Path
 
 from dlio.errors import DlioError, StorageError
 from dlio.manifest import NAME, Manifest
-from dlio.stage.as_owner import as_owner
+from dlio.stage.as_owner import PATIENCE_SECONDS, as_owner
 from dlio.stage.at_rest import CopyAtRest, Pace
 from dlio.stage.cache import copies, folders_with_copies
 from dlio.stage.folder import StagedFolder
+from dlio.stage.plan import BLOCK_BYTES
 from dlio.stage.repair import files_here, manifest_at_rest, manifest_of, origin_of, repair
 
 
@@ -109,7 +110,12 @@ def check_copy(
     """
     with CopyAtRest(folder.path) as copy:
         owner = copy.owner
-    return Scrubbed(**as_owner(owner, partial(_look, folder, mend, source, max_rate)))
+    return Scrubbed(**as_owner(owner, partial(_look, folder, mend, source, max_rate), _patience(max_rate)))
+
+
+def _patience(max_rate: int | None) -> float:
+    """Returns for how long a process may read nothing, in seconds: at a low rate, one block's time and more."""
+    return PATIENCE_SECONDS + (2 * BLOCK_BYTES / max_rate if max_rate else 0)
 
 
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, object]:

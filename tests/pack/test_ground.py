@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ import dlio
 from dlio import sources
 from dlio.errors import StorageError
 from dlio.formats.layouts.text_index import HIDDEN
+from dlio.pack import run
 from dlio.pack.adopt import CLAIMS, index
 from dlio.pack.listing import Source
 from dlio.pack.write import ASIDE
@@ -36,6 +38,22 @@ def test_pack_follows_no_link_in_place_of_its_folder(tmp_path: Path, photos: Sou
     (tmp_path / "out" / ASIDE).symlink_to(home)
     with pytest.raises(StorageError, match=f"{ASIDE} is no folder, though dlio makes one of that name"):
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial", overwrite=True)
+    assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
+
+
+def test_pack_follows_no_link_that_is_planted_while_the_source_is_listed(
+    tmp_path: Path, photos: Source, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir(mode=0o777)
+    make_plan = run.make_plan
+
+    def planting(*args: Any, **options: Any) -> Any:
+        (tmp_path / "out" / ASIDE).symlink_to(home)
+        return make_plan(*args, **options)
+
+    monkeypatch.setattr(run, "make_plan", planting)
+    with pytest.raises(StorageError, match="is no folder"):
+        dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial")
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 
 

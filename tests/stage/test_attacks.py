@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 from collections.abc import Callable
@@ -13,10 +14,14 @@ import pytest
 
 import dlio
 from dlio import cli
-from dlio.errors import ManifestError
+from dlio.errors import ManifestError, StorageError
 from dlio.manifest import NAME, Manifest
+from dlio.open_folder import OpenFolder
 from dlio.owner import Owner
+from dlio.stage import lease
+from dlio.stage.as_owner import as_owner
 from dlio.stage.cache import clean, copies, is_in_use
+from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import leases
 from dlio.stage.resolve import resolve
 
@@ -237,6 +242,112 @@ def test_leases_of_others_hide_nobodys(dest: Path, dataset: Manifest) -> None:
     found = leases(folder_of(staged))
     assert len(found) == 1001
     assert 0 in {lease.user for lease in found}
+
+
+def claims_link(folder: StagedFolder, target: Path, _: Manifest) -> None:
+    folder.claims.path.symlink_to(target)
+    os.lchown(folder.claims.path, BOB, BOB)
+
+
+def copy_with_a_link(folder: StagedFolder, target: Path, _: Manifest) -> None:
+    marked(folder.path)
+    (folder.path / ".dlio" / "aside").symlink_to(target)
+    given_to_bob(folder.path)
+
+
+def copy_with_a_pipe(folder: StagedFolder, _target: Path, _: Manifest) -> None:
+    (folder.path / ".dlio").mkdir(parents=True)
+    os.mkfifo(folder.path / ".dlio" / "copy.json")
+    given_to_bob(folder.path)
+
+
+def whole_copy(folder: StagedFolder, _target: Path, source: Manifest) -> None:
+    marked(folder.path)
+    for path in source.root.iterdir():
+        (folder.path / path.name).write_bytes(path.read_bytes())
+    given_to_bob(folder.path)
+
+
+def given_to_bob(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, BOB, BOB)
+
+
+@pytest.mark.parametrize("plant", [claims_link, copy_with_a_link, copy_with_a_pipe, whole_copy])
+def test_what_is_planted_between_a_look_and_its_use_is_refused(
+    dest: Path,
+    thesis: Path,
+    dataset: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[StagedFolder, Path, Manifest], None],
+) -> None:
+    """Root's lease tells Bob that a stage has looked and will soon begin."""
+    dlio.stage(write_dataset(tmp_path / "earlier", [10], seed=3), dest)
+    take = lease.take
+
+    def planting(folder: StagedFolder) -> None:
+        take(folder)
+        plant(folder, thesis, dataset)
+
+    monkeypatch.setattr(lease, "take", planting)
+    with pytest.raises(StorageError):
+        dlio.stage(dataset, dest)
+    assert is_whole(thesis)
+    monkeypatch.setattr(lease, "take", take)
+    staged = dlio.stage(dataset, dest)
+    assert_staged(staged, dataset)
+    assert staged.root.parents[1] == dest / "dlio-u0"
+
+
+def test_a_mount_of_another_user_does_not_hide_leases(
+    dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = dlio.stage(dataset, dest)
+    (staged.root.parent / ".leases" / f"{dataset.content_id}@00").touch()
+    look = OpenFolder.look
+
+    def shut_out(opened: OpenFolder, name: str) -> os.stat_result | None:
+        if name.endswith("@00"):
+            raise PermissionError(13, "as FUSE answers all but its owner")
+        return look(opened, name)
+
+    monkeypatch.setattr(OpenFolder, "look", shut_out)
+    assert is_in_use(folder_of(staged))
+
+
+def test_a_source_behind_links_is_as_private_as_what_they_lead_to(
+    dest: Path, dataset: Manifest, tmp_path: Path
+) -> None:
+    dataset.root.chmod(0o700)
+    (tmp_path / "links").mkdir()
+    for path in dataset.root.iterdir():
+        (tmp_path / "links" / path.name).symlink_to(path)
+    staged = dlio.stage(tmp_path / "links", dest).root
+    assert {stat.S_IMODE(path.stat().st_mode) for path in staged.glob("shard-*")} == {0o600}
+
+
+def test_a_pipe_in_place_of_a_shard_is_not_waited_for(dest: Path, dataset: Manifest) -> None:
+    (dataset.root / "shard-00003.bin").unlink()
+    os.mkfifo(dataset.root / "shard-00003.bin")
+    with pytest.raises(StorageError, match=r"shard-00003.bin has 0 bytes"):
+        dlio.stage(dataset, dest)
+
+
+def test_a_folder_that_another_user_shuts_does_not_stop_clean(dest: Path, dataset: Manifest) -> None:
+    def shut() -> None:
+        (dest / "dlio").mkdir(mode=0o700)
+
+    def day() -> None:
+        staged = dlio.stage(dataset, dest).root
+        assert clean(dest) == [staged]
+
+    assert as_user(BOB, shut) == as_user(ALICE, day) == 0
+
+
+def test_a_process_that_its_user_stops_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageError, match="read nothing for 2 s"):
+        as_owner(BOB, lambda: os.kill(os.getpid(), signal.SIGSTOP), 2.0)
 
 
 def test_a_copy_open_to_all_with_anothers_marker_stops_nobody(dest: Path, dataset: Manifest) -> None:
