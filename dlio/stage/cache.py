@@ -21,22 +21,8 @@ from dlio.errors import StorageError
 from dlio.filesystems import FileSystem, check_room, filesystem_of
 from dlio.open_folder import OpenFolder
 from dlio.stage import lease
-from dlio.stage.folder import (
-    ABSENT,
-    ASIDE,
-    CACHE,
-    CLAIMS,
-    CONTROL,
-    LEASES,
-    MARKER,
-    OWN,
-    StagedFolder,
-    copy_named,
-    is_own,
-    marker_of,
-    open_cache,
-    open_dest,
-)
+from dlio.stage.folder import ASIDE, CONTROL, MARKER, StagedFolder, marker_of
+from dlio.stage.ground import ABSENT, CACHE, CLAIMS, LEASES, OWN, copy_named, is_own, open_cache, open_dest
 from dlio.stage.resolve import places
 from dlio.stage.trust import own_dest
 

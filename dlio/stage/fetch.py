@@ -18,7 +18,8 @@ from dlio.manifest import File, Manifest
 from dlio.stage import lease
 from dlio.stage.cache import is_being_filled, make_room
 from dlio.stage.copy import Copying, Tally, copy_files
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names
+from dlio.stage.ground import open_up
 from dlio.stage.job import Job, Outcome
 from dlio.stage.trust import check_safe, folder_for_us
 

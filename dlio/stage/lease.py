@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from dlio import files
 from dlio.open_folder import OpenFolder
 from dlio.owner import Owner, start_time
-from dlio.stage.folder import ABSENT, LEASES, StagedFolder, open_cache
+from dlio.stage.folder import StagedFolder
+from dlio.stage.ground import ABSENT, LEASES, open_cache
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
 # A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.

@@ -23,7 +23,8 @@ from dlio.stage.access import Access
 from dlio.stage.at_rest import CopyAtRest
 from dlio.stage.copy import Copying, Tally, copy_files
 from dlio.stage.fetch import residue_removed
-from dlio.stage.folder import CACHE, CONTROL, MARKER, StagedFolder, copy_named
+from dlio.stage.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.ground import CACHE, copy_named
 from dlio.stage.plan import partitioned
 from dlio.stage.source import Source, source_of
 from dlio.stage.trust import is_safe

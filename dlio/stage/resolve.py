@@ -10,7 +10,8 @@ from pathlib import Path
 from dlio.errors import ManifestError, StorageError
 from dlio.filesystems import local_folders
 from dlio.manifest import Manifest
-from dlio.stage.folder import CONTROL, MARKER, StagedFolder, copy_named, open_cache
+from dlio.stage.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.ground import copy_named, open_cache
 from dlio.stage.lease import take
 from dlio.stage.source import source_of
 from dlio.stage.trust import is_replaceable, is_safe, own_dest

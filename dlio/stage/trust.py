@@ -20,7 +20,8 @@ from dlio import files
 from dlio.errors import StorageError
 from dlio.manifest import File
 from dlio.open_folder import check_ground, is_loose
-from dlio.stage.folder import CACHE, CLAIMS, LEASES, OWN, StagedFolder, is_own
+from dlio.stage.folder import StagedFolder
+from dlio.stage.ground import CACHE, CLAIMS, LEASES, OWN, is_own
 
 
 def own_dest(dest: Path, user: int | None = None) -> Path:

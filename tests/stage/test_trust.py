@@ -14,7 +14,7 @@ from dlio.errors import StorageError
 from dlio.manifest import Manifest
 from dlio.stage.cache import clean
 from dlio.stage.decide import preview
-from dlio.stage.folder import open_up
+from dlio.stage.ground import open_up
 from dlio.stage.lease import leases
 from dlio.stage.resolve import resolve
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from dlio.files import digest_file
 from dlio.manifest import NAME, Manifest
-from dlio.stage.folder import CONTROL, LEASES, OWN
+from dlio.stage.folder import CONTROL
+from dlio.stage.ground import LEASES, OWN
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 

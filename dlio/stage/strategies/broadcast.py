@@ -29,7 +29,8 @@ from dlio.stage.access import Access
 from dlio.stage.cache import make_room
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fetch, residue_removed
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names
+from dlio.stage.ground import open_up
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files
 from dlio.stage.passing import Passing
 from dlio.stage.plan import place

@@ -18,7 +18,8 @@ from dlio.manifest import File
 from dlio.stage import striping
 from dlio.stage.copy import Tally
 from dlio.stage.fetch import fill
-from dlio.stage.folder import StagedFolder, check_names, open_up
+from dlio.stage.folder import StagedFolder, check_names
+from dlio.stage.ground import open_up
 from dlio.stage.job import Job, Outcome, all_files
 from dlio.stage.plan import files_on, partitioned
 from dlio.stage.striping import Layout
