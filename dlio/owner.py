@@ -56,7 +56,7 @@ class Owner:
             return None
         if started != self.started:
             return False
-        return True if user is None or _user_of(self.pid) == user else None
+        return True if user is None or user_of(self.pid) == user else None
 
 
 def node_id() -> str:
@@ -77,7 +77,22 @@ def _namespace() -> str:
     return str(Path("/proc/self/ns/pid").readlink())
 
 
-def _user_of(pid: int) -> int | None:
+def outermost(pid: int, user: int) -> int:
+    """Returns the process that started `pid`, directly or through others, all of them this user's; or `pid` itself."""
+    while (parent := _parent_of(pid)) and user_of(parent) == user:
+        pid = parent
+    return pid
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def user_of(pid: int) -> int | None:
+    """Returns the user id of a process, None where it is gone or hidden."""
     try:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:

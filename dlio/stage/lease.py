@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 
 from dlio import files
 from dlio.open_folder import OpenFolder
-from dlio.owner import Owner, start_time
+from dlio.owner import Owner, outermost, start_time, user_of
 from dlio.stage.folder import StagedFolder
 from dlio.stage.ground import ABSENT, LEASES, open_cache
 
@@ -120,9 +120,11 @@ def _owner_of(folder: StagedFolder) -> int:
 
 
 def _session() -> Owner:
-    """Returns the first process of this session, or this process where that one is gone."""
-    current = Owner.current()
+    """Returns the first process of this session, or of this user in it, or this process where that one is gone."""
+    current, user = Owner.current(), os.geteuid()
     leader = os.getsid(0)
+    if user_of(leader) != user:  # as after `su`: it would count as nobody's (Lease.is_over)
+        leader = outermost(current.pid, user)
     started = start_time(leader)
     return Owner(current.node, current.namespace, leader, started) if started else current
 

@@ -21,6 +21,7 @@ from dlio.stage.cache import clean, copies, is_in_use
 from dlio.stage.lease import job_name, leases, take
 
 from .conftest import Forked, assert_staged, folder_of
+from .users import ALICE, as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 
@@ -89,6 +90,25 @@ def test_many_ended_sessions_do_not_hide_the_lease_of_a_job(
         assert Forked(session).wait() == 0
     assert clean(tmp_path / "local", job="8") == []
     assert_staged(staged, dataset)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_after_su_the_lease_ends_with_the_first_process_of_the_user(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID")
+    dest = open_to_all(tmp_path)
+
+    def shell() -> None:
+        staged = dlio.stage(dataset, dest)
+        (lease,) = leases(folder_of(staged))
+        assert lease.holder.pid == os.getpid()
+        child = Forked(lambda: take(folder_of(staged)))
+        assert child.wait() == 0
+        assert leases(folder_of(staged)) == [replace(lease, renewed=leases(folder_of(staged))[0].renewed)]
+
+    assert as_user(ALICE, shell) == 0
+    assert [path.name for path in clean(dest)] == [dataset.content_id]
 
 
 def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: Path) -> None:
