@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dlio.cli.options import add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.terminable import terminable
-from dlio.errors import EXIT_DONE
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
@@ -88,7 +90,7 @@ def stage(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
-    with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
+    with terminable(), _without_farewell(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
         staged, summary = run(
             source,
@@ -107,6 +109,19 @@ def stage(args: argparse.Namespace) -> int:
     say(args, _in_one_line(summary, staged))
     say(args, str(staged.root))
     return EXIT_DONE
+
+
+@contextmanager
+def _without_farewell() -> Iterator[None]:
+    """Within it an interrupt ends this process though others of an MPI job do not: MPI's farewell waits for them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if "mpi4py.MPI" in sys.modules:
+            from dlio.stage.ring_mpi import leave
+
+            leave(EXIT_INTERRUPTED)
+        raise
 
 
 def _in_one_line(summary: Summary, staged: Manifest) -> str:

@@ -91,7 +91,7 @@ class MpiRing:
 
     def leave(self, exit_code: int = StorageError.exit_code) -> None:
         """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
-        atexit.register(_leave, exit_code)
+        leave(exit_code)
 
     def close(self) -> None:
         """Ends the threads of this ring and of those made of it."""
@@ -124,6 +124,11 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
         yield everyone
     finally:
         everyone.close()
+
+
+def leave(exit_code: int) -> None:
+    """Makes this process end without MPI's farewell, as `MpiRing.leave`; for one that may have no ring."""
+    atexit.register(_leave, exit_code)
 
 
 def _leave(exit_code: int) -> None:
