@@ -14,7 +14,7 @@ import numpy as np
 
 from dlio.executors import serial
 from dlio.pack.adopt import index
-from dlio.pack.verify import ShardCheck, check_shard
+from dlio.pack.verify import ShardCheck, check_shards
 from dlio.sample import Schema
 from tests.images import image
 from tools.fuzz.inputs import Files, case_of, read_folder, with_case
@@ -29,7 +29,7 @@ def check(root: Path, files: Files) -> None:
         case = case_of(files)
         manifest = index(root, format=case["format"], schema=Schema.of(case["schema"]) if case.get("schema") else None)
     for shard in manifest.shards:
-        _, damage = check_shard(ShardCheck(manifest, shard, decode=False))
+        ((_, damage),) = check_shards(ShardCheck(manifest, (shard,), decode=False))
         require(not damage, f"what is adopted is whole ({damage})")
 
 
