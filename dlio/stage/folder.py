@@ -230,7 +230,7 @@ class StagedFolder:
             if cache.look(self.copy) is None:
                 return
             with cache.below(self.copy) as copy:
-                if not has_marker(copy):
+                if marker_of(copy) is None:
                     raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
                 copy.remove(NAME, copy.owner)
                 left = [name for name in copy.names() if name != CONTROL and not copy.remove(name, copy.owner)]
@@ -242,11 +242,6 @@ class StagedFolder:
                     raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
                 copy.remove(CONTROL, copy.owner)
             cache.rmdir(self.copy)
-
-
-def has_marker(copy: OpenFolder) -> bool:
-    """Returns whether an open folder below DEST/dlio is a copy of dlio's: its owner's marker lies in it."""
-    return marker_of(copy) is not None
 
 
 def marker_of(copy: OpenFolder) -> os.stat_result | None:

@@ -398,15 +398,21 @@ def test_a_url_is_a_source_and_what_it_lacks_is_named(packed: Manifest, tmp_path
         server.server_close()
 
 
+def damaged_copy_of_a_user(packed: Manifest, tmp_path: Path) -> Path:
+    """Returns the folder of a copy that user 2001 has staged, with a damaged shard."""
+    open_to_all(tmp_path)
+    assert as_user(2001, lambda: dlio.stage(packed, tmp_path / "tmp")) == 0
+    staged = tmp_path / "tmp" / "dlio" / packed.content_id
+    flip(staged / "shard-000001.tfrecord")
+    return staged
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
 class TestOtherUsers:
     def test_root_mends_as_the_owner_and_no_other_user_can(
         self, packed: Manifest, tmp_path: Path, verify: Verify
     ) -> None:
-        open_to_all(tmp_path)
-        assert as_user(2001, lambda: dlio.stage(packed, tmp_path / "tmp")) == 0
-        staged = tmp_path / "tmp" / "dlio" / packed.content_id
-        flip(staged / "shard-000001.tfrecord")
+        staged = damaged_copy_of_a_user(packed, tmp_path)
 
         def stranger() -> None:
             assert cli.main(["verify", str(staged), "--repair"]) == 4
@@ -421,10 +427,7 @@ class TestOtherUsers:
     def test_root_reads_no_source_that_the_owner_may_not_read(
         self, packed: Manifest, tmp_path: Path, verify: Verify
     ) -> None:
-        open_to_all(tmp_path)
-        assert as_user(2001, lambda: dlio.stage(packed, tmp_path / "tmp")) == 0
-        staged = tmp_path / "tmp" / "dlio" / packed.content_id
-        flip(staged / "shard-000001.tfrecord")
+        staged = damaged_copy_of_a_user(packed, tmp_path)
         packed.root.chmod(0o700)
         code, _, err = verify(staged, "--repair")
         assert code == 1
