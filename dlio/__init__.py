@@ -15,23 +15,23 @@ from dlio.stage import stage
 
 if TYPE_CHECKING:
     from dlio import sources
-    from dlio.manifest import Manifest
-    from dlio.sample import Field, Sample, Schema
-    from dlio.stage.cache import clean
-    from dlio.stage.resolve import resolve
-    from dlio.topology import Topology
+    from dlio.cluster.topology import Topology
+    from dlio.dataset.manifest import Manifest
+    from dlio.dataset.schema import Field, Sample, Schema
+    from dlio.stage.cache.node_cache import clean
+    from dlio.stage.cache.resolve import resolve
 
 __all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Field": "dlio.sample",
-    "Sample": "dlio.sample",
-    "Schema": "dlio.sample",
-    "Manifest": "dlio.manifest",
-    "Topology": "dlio.topology",
-    "clean": "dlio.stage.cache",
-    "resolve": "dlio.stage.resolve",
+    "Field": "dlio.dataset.schema",
+    "Sample": "dlio.dataset.schema",
+    "Schema": "dlio.dataset.schema",
+    "Manifest": "dlio.dataset.manifest",
+    "Topology": "dlio.cluster.topology",
+    "clean": "dlio.stage.cache.node_cache",
+    "resolve": "dlio.stage.cache.resolve",
 }
 
 

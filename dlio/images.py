@@ -1,7 +1,7 @@
 """Transforms of images: each plans, for a batch of image sizes, which box of each image to take and whether to flip it.
 
-A transform is plain data and its plan is pure; `dlio.decoders` carries it out while it decodes, so that only the box is
-decoded and resized. Pixels stay uint8; normalise on the device, where it costs nothing.
+A transform is plain data and its plan is pure; `dlio.codecs.decoders` carries it out while it decodes, so that only the
+box is decoded and resized. Pixels stay uint8; normalise on the device, where it costs nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
-from dlio.keyed import Keys, uniform
+from dlio.random_keys import Keys, uniform
 
 Sizes = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 from hypothesis import settings
 
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 
 settings.register_profile("dlio", deadline=None)  # a timing never decides a test
 settings.load_profile("dlio")

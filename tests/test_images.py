@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 
 from dlio.errors import UsageError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize, Transform, Windows
-from tests.transforms import TRANSFORMS, keys
+from tests.helpers.transforms import TRANSFORMS, keys
 
 SIZES = st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=20)
 

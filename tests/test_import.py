@@ -11,111 +11,95 @@ from pathlib import Path
 import pytest
 
 import dlio
-from tests.images import image as encoded
+from tests.helpers.images import image as encoded
 
 ROOT = Path(dlio.__file__).parent
 HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
-BASE = {"errors", "sizes", "urls"}
-DATA = {"sample", "sample_table", "shards", "shard_pool", "manifest", "formats", "files", "positional"}
+BASE = {"errors", "urls", "io"}
 
-#: What each part may import of dlio; a part is a folder or a module. In short: cli -> pack, stage, loaders; these never
-#: one another, but for the loaders, which ask stage for a staged copy; formats -> sample; manifest -> files -> errors.
+#: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
+#: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
+#: pack, loaders -> dataset -> formats -> dataset.schema; everything -> io, errors.
 MAY_IMPORT = {
-    "__init__": {"pack", "sources", "stage", "manifest", "sample", "topology"},
+    "__init__": {"cluster", "dataset", "pack", "stage"},
     "__main__": {"cli"},
-    "cli": BASE
-    | {"formats", "manifest", "sample", "pack", "stage", "loaders", "executors", "progress", "topology"}
-    | {"__version__"},
-    "pack": BASE
-    | DATA
-    | {"limits", "jpeg", "native", "pillow", "executors", "claim", "open_folder", "owner", "threads"},
+    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage"},
+    "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
+    "stage": BASE | {"cluster", "dataset", "locking"},
+    "loaders": BASE | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage"},
+    "executors": BASE | {"cluster"},
+    "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
+    "dataset": BASE | {"formats"},
+    "formats": BASE | {"dataset.schema"},
+    "locking": BASE,
+    "cluster": BASE,
     "sources": {"pack"},
-    "stage": BASE
-    | {"limits", "manifest", "topology", "files", "filesystems", "claim", "claim_file", "open_folder", "owner"},
-    "loaders": BASE
-    | DATA
-    | {"topology", "images", "decoders", "pictures", "keyed", "cores", "fork_lock", "stage", "threads"},
-    "decoders": BASE | {"fork_lock", "images", "jpeg", "keyed", "native", "pictures", "pillow"},
-    "pictures": BASE | {"images", "jpeg", "pillow", "png", "sample"},
-    "png": set(),
-    "jpeg": BASE | {"native"},
-    "images": BASE | {"keyed"},
-    "shards": BASE | {"formats", "manifest", "positional", "sample", "sample_crc", "sample_table", "bulk"},
-    "shard_pool": {"manifest", "sample", "shards"},
-    "bulk": {"checksums", "formats", "positional", "sample", "sample_table"},
-    "sample_table": BASE | {"formats", "positional", "sample", "sample_crc", "stored_zip"},
-    "stored_zip": BASE | {"positional"},
-    "sample_crc": {"sample"},
-    "formats": BASE | {"positional", "sample"},
-    "manifest": BASE | {"files", "limits", "sample", "shard_entry"},
-    "shard_entry": set(),
-    "claim": BASE | {"claim_file", "open_folder"},
-    "claim_file": BASE | {"files", "open_folder", "owner"},
-    "open_folder": BASE | {"files"},
-    "owner": BASE,
-    "executors": BASE | {"cores"},
-    "filesystems": BASE | {"files"},
-    "topology": BASE | {"launchers"},
-    "progress": BASE,
-    "files": BASE,
-    "positional": BASE,
-    "sample": BASE,
+    "images": BASE | {"random_keys"},
     "native": BASE,
-    "sizes": BASE,
-    "launchers": set(),
-    "keyed": set(),
-    "cores": set(),
-    "checksums": set(),
-    "fork_lock": set(),
-    "threads": set(),
-    "pillow": set(),
-    "limits": BASE,
+    "io": {"errors", "urls"},
     "errors": {"urls"},
+    "random_keys": set(),
     "urls": set(),
 }
+MAX_MODULES = 16
 
 
-def parts() -> dict[str, list[Path]]:
-    """Returns the modules of each part of dlio, by its name."""
-    found = {path.stem: [path] for path in ROOT.glob("*.py")}
-    return found | {path.parent.name: sorted(path.parent.rglob("*.py")) for path in ROOT.glob("*/__init__.py")}
+def modules() -> dict[str, Path]:
+    """Returns the file of each module of dlio, by its dotted name without `dlio.`."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(ROOT.rglob("*.py"))}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
 
 
-def imported_by(path: Path) -> set[str]:
-    """Returns the parts of dlio that a module imports, wherever in it."""
-    parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.Import):
+def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
+    """Returns the modules of dlio that a file imports, wherever in it, but for what only type checkers see."""
+    found = set()
+    tree = ast.parse(path.read_text())
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    unseen = {id(below) for node in typing for child in node.body for below in ast.walk(child)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and id(node) not in unseen:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import) and id(node) not in unseen:
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "dlio" else [node.module]
-        parts |= {name.split(".")[1] for name in names if name.startswith("dlio.")}
-    return parts
+        else:
+            continue
+        for name in [name.removeprefix("dlio.") for name in names if name.startswith("dlio.")]:
+            found.add(name if name in known else name.rpartition(".")[0] or "__init__")
+    return found
 
 
-def test_every_part_has_its_row():
-    assert parts().keys() == MAY_IMPORT.keys()
+def test_every_room_has_its_row():
+    assert {name.partition(".")[0] for name in modules()} == MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("part", MAY_IMPORT)
-def test_imports_follow_the_architecture(part):
-    for path in parts()[part]:
-        wrong = imported_by(path) - MAY_IMPORT[part] - {part}
-        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_follow_the_architecture(room):
+    known = modules()
+    for name, path in known.items():
+        if name.partition(".")[0] == room:
+            allowed = MAY_IMPORT[room] | {room}
+            wrong = {of for of in imported_by(path, known) if not {of, of.partition(".")[0]} & allowed}
+            assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
-def test_no_part_depends_on_itself_by_way_of_others():
-    left = {part: (imports & MAY_IMPORT.keys()) - {part} for part, imports in MAY_IMPORT.items()}
-    while low := [part for part, imports in left.items() if not imports & left.keys()]:
-        for part in low:
-            del left[part]
+def test_no_module_imports_itself_through_others():
+    known = modules()
+    left = {name: imported_by(path, known) - {name} for name, path in known.items()}
+    while lowest := [name for name, imports in left.items() if not imports & left.keys()]:
+        for name in lowest:
+            del left[name]
     assert not left
 
 
-@pytest.mark.parametrize("module", ["dlio", "dlio.cli", "dlio.pack.run", "dlio.formats", "dlio.manifest"])
+def test_no_folder_holds_more_modules_than_a_reader_remembers():
+    folders = {path.parent for path in modules().values()}
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
+    assert max(counts.values()) <= MAX_MODULES and counts["."] <= 10, counts
+
+
+@pytest.mark.parametrize("module", ["dlio", "dlio.cli", "dlio.pack.run", "dlio.formats", "dlio.dataset.manifest"])
 def test_a_fresh_interpreter_loads_no_heavy_package(module):
     code = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -146,7 +130,14 @@ def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
     image.parent.mkdir(parents=True)
     image.write_bytes(encoded(0))
     words = ["pack", tmp_path / "in", tmp_path / "out", "--format", "webdataset", "--workers", "1", "--quiet"]
-    unneeded = ["dlio.cli.staging", "dlio.topology", "dlio.shards", "dlio.pack.sources.csv", "email.message", "tarfile"]
+    unneeded = [
+        "dlio.cli.stage",
+        "dlio.cluster.topology",
+        "dlio.dataset.reader",
+        "dlio.pack.sources.csv",
+        "email.message",
+        "tarfile",
+    ]
     code = f"import sys; from dlio import cli; cli.main({[*map(str, words)]}); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "dlio.pack.write" in found and not set(unneeded) & set(found)

@@ -19,11 +19,11 @@ from dlio.urls import without_credentials
 
 #: The modules of this package, and the verbs that each has.
 VERBS = {
-    "packing": ("pack", "convert"),
-    "informing": ("info",),
-    "verifying": ("verify",),
-    "adopting": ("index",),
-    "staging": ("stage", "plan", "clean"),
+    "pack": ("pack", "convert"),
+    "info": ("info",),
+    "verify": ("verify",),
+    "index": ("index",),
+    "stage": ("stage", "plan", "clean"),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dlio import executors
 from dlio.errors import UsageError
 from dlio.executors import Pool
-from dlio.sizes import parse_size
+from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
 
 

@@ -9,9 +9,9 @@ import re
 import sys
 from typing import Any
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE
-from dlio.manifest import Manifest
-from dlio.sizes import format_size
+from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
 
 _UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # a name with such would break lines, or cannot be printed

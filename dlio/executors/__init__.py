@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, cast
 
-from dlio.cores import num_usable_cores
+from dlio.cluster.cpu_count import num_usable_cores
 from dlio.errors import StorageError, UsageError
 
 Task = TypeVar("Task")

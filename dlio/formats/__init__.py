@@ -6,7 +6,7 @@ name a module of your own package with its dots (`--format mypackage.zarr`); it 
 
     payloads/   what records hold, whatever the container: Example, IRHeader, Datum, a file for each field
     layouts/    how some containers' files are laid out, where more than one module has to know
-    foreign/    formats that are read and not written
+    readonly/   formats that are read and not written
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,8 +163,8 @@ def names() -> list[str]:
 
 
 def read_only_names() -> list[str]:
-    """Returns the names of the formats in the folder `foreign`, which are read and never written, sorted."""
-    return _modules(f"{__path__[0]}/foreign")
+    """Returns the names of the formats in the folder `readonly`, which are read and never written, sorted."""
+    return _modules(f"{__path__[0]}/readonly")
 
 
 def _modules(folder: str) -> list[str]:
@@ -182,7 +182,7 @@ def load(name: str) -> Format:
     """
     if "." not in name:
         if name in read_only_names():
-            return cast(Format, importlib.import_module(f"{__name__}.foreign.{name}"))
+            return cast(Format, importlib.import_module(f"{__name__}.readonly.{name}"))
         if name not in names():
             raise UsageError(f"{name!r} is no format: expected one of {', '.join(names())}, or a module's dotted path")
         return cast(Format, importlib.import_module(f"{__name__}.{name}"))

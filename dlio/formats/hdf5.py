@@ -25,6 +25,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.aliases import stored_name
@@ -37,8 +38,7 @@ from dlio.formats.layouts.hdf5_columns import (
     open_column,
 )
 from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
-from dlio.positional import PositionalFile
-from dlio.sample import Field, Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,14 +17,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

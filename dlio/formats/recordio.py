@@ -23,12 +23,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import example
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,13 +27,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
 from dlio.formats.layouts.tar_index import Layout, read_layout, split
 from dlio.formats.payloads import members
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio import decoders
+from dlio.codecs import decoders
+from dlio.codecs.pictures import Picture
+from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
-from dlio.keyed import derive, derive_each
+from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
-from dlio.loaders.order import Indices
-from dlio.loaders.reads import Reads
-from dlio.pictures import Picture
-from dlio.sample import Schema
+from dlio.loaders.sampling.order import Indices
+from dlio.random_keys import derive, derive_each
 
 Damages = dict[int, CorruptRecordError]
 

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.pool import ShardPool
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
-from dlio.loaders.memory import PIECE_BYTES, BatchMemory, Strip
-from dlio.loaders.order import Indices, num_lanes
-from dlio.loaders.reads import Pace, Reads, Rows, pieces
+from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
+from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
+from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
-from dlio.shard_pool import ShardPool
-from dlio.shards import ShardReader
-from dlio.stage.resolve import staged
-from dlio.topology import Topology
+from dlio.stage.cache.resolve import staged
 
 IMAGE = "image"
 LABEL = "label"

@@ -25,15 +25,15 @@ except ModuleNotFoundError as error:
 
 import numpy as np
 
+from dlio.dataset.manifest import Manifest
 from dlio.images import Transform
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Shuffle
-from dlio.loaders.place import place_from_env
-from dlio.loaders.share import End
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
+from dlio.loaders.sampling.order import Shuffle
+from dlio.loaders.sampling.rank import place_from_env
+from dlio.loaders.sampling.rank_share import End
 
 
 class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -67,7 +67,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             transform: what to make of the field `image`.
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it mixes the batches once more.
             seed: of order and transform, the same on every rank.
-            end: see `dlio.loaders.share`; `mask` gives samples that were repeated the weight 0.
+            end: see `dlio.loaders.sampling.rank_share`; `mask` gives samples that were repeated the weight 0.
             place: tells rank and world size; asked for each batch.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             workers, max_queue_size: as PyDataset; the workers are threads.

@@ -22,13 +22,13 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
 from dlio.errors import UsageError
-from dlio.loaders.ahead import ahead
+from dlio.loaders._prefetch.batch_sources import Source
+from dlio.loaders._prefetch.prefetch import ahead
 from dlio.loaders.batches import transform_key
-from dlio.loaders.order import Shuffle, check_shuffle, epoch_order, num_lanes
-from dlio.loaders.place import num_cores_of_rank, place_from_env
-from dlio.loaders.share import End, RankSteps, Share, Step, rank_steps
-from dlio.loaders.sources import Source
-from dlio.loaders.state import Position, Run, State
+from dlio.loaders.sampling.order import Shuffle, check_shuffle, epoch_order, num_lanes
+from dlio.loaders.sampling.rank import num_cores_of_rank, place_from_env
+from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
+from dlio.loaders.sampling.state import Position, Run, State
 from dlio.loaders.stats import verdict
 
 log = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class Loader:
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             seed: of order and transform, the same on every rank.
-            lanes: see `dlio.loaders.order`; by default as the data lie: 1, or one for each part that is staged.
-            end: see `dlio.loaders.share`.
+            lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
+            end: see `dlio.loaders.sampling.rank_share`.
             place: tells rank and world size; asked at the start of each epoch.
             num_threads: threads that read and decode; 0 for none. By default one for each core that may be used; ranks
                 of a node that are not bound to cores of their own divide these. Where storage is slow, up to 64 more

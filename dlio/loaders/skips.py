@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dlio.errors import CorruptRecordError
-from dlio.fork_lock import ForkLock
+from dlio.locking.fork_lock import ForkLock
 
 log = logging.getLogger(__name__)
 

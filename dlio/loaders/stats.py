@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dlio.fork_lock import ForkLock
+from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # a trainer that waits less than this share of an epoch gains nothing worth a change
 _STAGES = ("read", "decode", "collate")

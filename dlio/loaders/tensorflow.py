@@ -7,7 +7,7 @@
     model.fit(train, epochs=90, shuffle=False)  # uint8 (256, 224, 224, 3), int64 (256,); each pass is the next epoch
 
 Images with a label that are packed as TFRecord are read, parsed and decoded by TensorFlow's own operations
-(`dlio.loaders.tensorflow_records`); everything else comes from `dlio.loaders.loader`, in whole batches. Auto-sharding
+(`dlio.loaders._tensorflow.records`); everything else comes from `dlio.loaders.loader`, in whole batches. Auto-sharding
 is off, since each rank gets its own part, as many batches as every other. Under a strategy:
 
     strategy.distribute_datasets_from_function(lambda context: dataset(
@@ -33,17 +33,17 @@ except ModuleNotFoundError as error:
 
 import numpy as np
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Field
 from dlio.images import Transform
-from dlio.loaders import tensorflow_records
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders._tensorflow import records
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Shuffle, check_shuffle
-from dlio.loaders.place import given_place, place_from_env
-from dlio.loaders.share import End, chosen_end
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
-from dlio.sample import Field
+from dlio.loaders.sampling.order import Shuffle, check_shuffle
+from dlio.loaders.sampling.rank import given_place, place_from_env
+from dlio.loaders.sampling.rank_share import End, chosen_end
 
 
 def dataset(
@@ -81,7 +81,7 @@ def dataset(
         end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds to each element the weights of its
             samples, which Keras takes as such: float32 (n,), 0 for samples that were repeated.
         rank, world_size: which process of how many; by default what the launcher tells.
-        lanes: see `dlio.loaders.order`; given, the order is that of every other loader, from TFRecord too.
+        lanes: see `dlio.loaders.sampling.order`; given, the order is that of every other loader, from TFRecord too.
         upright: turn images as their EXIF orientation says.
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
             one is an error; given, dlio's own loader reads TFRecord, too, and its order is that of every other loader.
@@ -96,10 +96,10 @@ def dataset(
     place = given_place(rank, world_size) or place_from_env()
     ends = chosen_end(end, drops=drop_remainder)
     samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
-    if lanes is None and not max_skipped and tensorflow_records.reads(samples):
-        plan = tensorflow_records.Plan(samples, batch_size, shuffle, seed, ends, *place)
+    if lanes is None and not max_skipped and records.reads(samples):
+        plan = records.Plan(samples, batch_size, shuffle, seed, ends, *place)
         num_steps = len(plan.steps(0))
-        return _finished(tensorflow_records.batches(plan, epoch), num_steps)
+        return _finished(records.batches(plan, epoch), num_steps)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: place)
     loader.set_epoch(epoch)

@@ -20,9 +20,9 @@ intervals between markers can be decoded alone, so decode_batch reads only those
 JPEG reads such a file as before.
 
 Bad input: damaged and truncated data are an error as soon as they touch what is decoded; stray bytes between intact
-data, and oddities of headers, are not. Refused are more than `dlio.sample.MAX_PIXELS` pixels, more than 100 scans, and
-more than 1024 pixels for each byte of the file (but with arithmetic coding, which may need less). CMYK, YCCK and
-12 bit JPEGs are left to Pillow.
+data, and oddities of headers, are not. Refused are more than `dlio.dataset.schema.MAX_PIXELS` pixels, more than 100
+scans, and more than 1024 pixels for each byte of the file (but with arithmetic coding, which may need less). CMYK,
+YCCK and 12 bit JPEGs are left to Pillow.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 namespace dlio {
 
 // Limits on what a file may claim; a file above them is refused before memory is taken.
-constexpr std::uint64_t kMaxPixels = 178'956'970;  // dlio.sample.MAX_PIXELS, which a test compares
+constexpr std::uint64_t kMaxPixels = 178'956'970;  // dlio.dataset.schema.MAX_PIXELS, which a test compares
 constexpr int kMaxScans = 100;
 
 // Throws JpegError where an image has more than kMaxPixels.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from dlio.dataset.manifest import Manifest, Shard
     from dlio.executors import Pool
-    from dlio.manifest import Manifest, Shard
-    from dlio.pack.listing import Source
+    from dlio.pack.listing.base import Source
     from dlio.pack.recode import Recode
 
 
@@ -68,12 +68,12 @@ def pack(
         StorageError: space, permission, input/output, or a worker that died; what is done is kept.
         UsageError: arguments that contradict each other, or `out` holds something else.
     """
-    from dlio import files
-    from dlio.claim import alone
+    from dlio.dataset.manifest import Manifest
     from dlio.errors import UsageError
     from dlio.executors import open_engine
-    from dlio.manifest import Manifest
-    from dlio.open_folder import check_ground
+    from dlio.io import files
+    from dlio.io.open_folder import check_ground
+    from dlio.locking.claim import alone
     from dlio.pack.pace import Limits, limited
     from dlio.pack.recode import KEEP
     from dlio.pack.resume import CLAIMS, Held, clear_aside

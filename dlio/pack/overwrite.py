@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dlio import files, manifest
+from dlio.dataset import manifest
+from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, UsageError
-from dlio.manifest import Manifest
+from dlio.io import files
 from dlio.pack.resume import INDEXED, NEXT, Held
 from dlio.pack.write import ASIDE
 

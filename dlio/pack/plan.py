@@ -9,12 +9,12 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import UsageError
-from dlio.pack.listing import take
+from dlio.pack.listing.base import take
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from dlio.pack.listing import Column
+    from dlio.pack.listing.base import Column
 
     Array = np.ndarray[Any, Any]
 

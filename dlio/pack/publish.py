@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio import files
+from dlio.dataset.manifest import Shard
 from dlio.executors import Pool
-from dlio.manifest import Shard
+from dlio.io import files
+from dlio.io.threads import Threads
 from dlio.pack.write import Written
-from dlio.threads import Threads
 
 _MOST_THREADS = 8
 _PATIENT_SECONDS = 5.0  # for a sync that is under way when the run ends early; a dead server keeps nobody

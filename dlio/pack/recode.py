@@ -10,10 +10,11 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dlio import jpeg, native
+from dlio import native
+from dlio.codecs import jpeg
+from dlio.dataset.schema import ImageInfo
 from dlio.errors import SourceError, UsageError
-from dlio.pack.inspect import inspect_image
-from dlio.sample import ImageInfo
+from dlio.pack.inspect.image_header import inspect_image
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +93,7 @@ class Recode:
         )
 
     def _encode(self, data: bytes, info: ImageInfo) -> bytes:
-        from dlio import pillow
+        from dlio.codecs import pillow
 
         encoding = self.encoding.upper() if self.encoding != "keep" else info.format
         try:
@@ -136,7 +137,7 @@ class Recode:
         """Returns the decoded image, of its final size."""
         from PIL import Image
 
-        from dlio import pillow
+        from dlio.codecs import pillow
 
         box, size = self._window(info)
         image = pillow.open_image(data)

@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio import files, manifest
+from dlio.dataset import manifest
+from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import ManifestError, StorageError, UsageError
-from dlio.manifest import Manifest, Shard
-from dlio.open_folder import OpenFolder
-from dlio.owner import start_time
-from dlio.pack.ahead import side_by_side
+from dlio.io import files
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import start_time
 from dlio.pack.plan import shard_number
+from dlio.pack.prefetch import side_by_side
 from dlio.pack.write import ASIDE
 
 CLAIMS = "claims"  # below ASIDE: who is packing

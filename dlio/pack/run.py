@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from dlio import files, formats, manifest
+from dlio import formats
+from dlio.dataset import manifest
+from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
-from dlio.manifest import Manifest, Shard
-from dlio.pack.listing import Listing, Source, take
+from dlio.io import files
+from dlio.pack.listing.base import Listing, Source, take
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.publish import publishing
@@ -121,7 +123,7 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
         return listing
     if not listing.schema.is_image_classification or "label" not in listing.columns:
         raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
-    from dlio.pack import labels
+    from dlio.pack.listing import labels
 
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
     moved = {"label": labels.offset(listing.columns["label"], offset)}

@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlio import files, formats
+from dlio import formats
+from dlio.dataset.manifest import CropReady, File, Shard
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, SchemaError, SourceError
-from dlio.files import DigestingFile
 from dlio.formats import Writer
-from dlio.manifest import CropReady, File, Shard
-from dlio.owner import node_id
-from dlio.pack.inspect import inspect_image
-from dlio.pack.listing import Listing, Source
+from dlio.io import files
+from dlio.io.files import DigestingFile
+from dlio.locking.owner import node_id
+from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.recode import KEEP, Recode
-from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
-    from dlio.sample_table import SampleTableBuilder
+    from dlio.dataset.sample_table import SampleTableBuilder
 
 ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
 NOWHERE = ""  # no process publishes for others
@@ -129,7 +130,9 @@ def here() -> str:
 
 
 def _write(task: ShardTask, aside: Path) -> Shard:
-    from dlio import sample_table  # with what checksums take, which the workers load while the root lists the samples
+    from dlio.dataset import (
+        sample_table,  # with what checksums take, which the workers load while the root lists the samples
+    )
 
     created: dict[str, DigestingFile] = {}
 
@@ -165,7 +168,7 @@ class _Written:
 
 
 def _write_samples(task: ShardTask, writer: Writer) -> _Written:
-    from dlio.sample_table import SampleTableBuilder
+    from dlio.dataset.sample_table import SampleTableBuilder
 
     written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
     with task.source.reader(task.listing) as read:

@@ -2,12 +2,12 @@
 
     plan -> claim -> copy -> publish
 
-The data set is read from a folder or a URL (source.py, remote.py).
-A strategy (dlio/stage/strategies) decides which files a node gets. Of the node's processes one claims the copy
-(dlio/claim.py) and copies (fetch.py, copy.py) into a folder that is complete once its manifest is there (folder.py).
+The data set is read from a folder or a URL (transfer/source.py, transfer/remote.py). A strategy (strategies/) decides
+which files a node gets. One of the node's processes claims the copy (dlio/locking/claim.py) and copies
+(transfer/fetch.py) into a folder that is complete once its manifest is there (cache/folder.py).
 
-The attribute `dlio.stage` is the function, so this package's modules are imported by `from dlio.stage import cache` or
-`from dlio.stage.cache import clean`; `import dlio.stage.cache as cache` finds the function and fails.
+The attribute `dlio.stage` is the function, so this package's modules are imported by `from dlio.stage.cache import
+node_cache`; `import dlio.stage.cache.node_cache as cache` finds the function and fails.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlio.manifest import Manifest
-    from dlio.topology import Topology
+    from dlio.cluster.topology import Topology
+    from dlio.dataset.manifest import Manifest
 
 
 def stage(

@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.filesystems import filesystem_of, memory_left
-from dlio.manifest import Manifest
-from dlio.owner import node_id
-from dlio.sizes import format_size
-from dlio.stage import model, striping
-from dlio.stage.cache import room
-from dlio.stage.folder import check_dest
+from dlio.io.filesystems import filesystem_of, memory_left
+from dlio.io.sizes import format_size
+from dlio.locking.owner import node_id
+from dlio.stage.cache.folder import check_dest
+from dlio.stage.cache.node_cache import room
+from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.comm.base import can_exchange, world
 from dlio.stage.job import NO_OPTIONS, Job, Options, all_files
-from dlio.stage.model import Decision, Machine
-from dlio.stage.plan import numbered, part
-from dlio.stage.ring import can_exchange, world
-from dlio.stage.source import Source, source_of
+from dlio.stage.planning import cost, striping
+from dlio.stage.planning.cost import Decision, Machine
+from dlio.stage.planning.placement import numbered, part
 from dlio.stage.strategies.stripe import layouts
-from dlio.stage.trust import folder_for_us
-from dlio.topology import Topology
+from dlio.stage.transfer.source import Source, source_of
 
 _MEMORY_SHARE = 0.5  # what a file system in memory may take of what is left: the training needs the other half
 
@@ -76,7 +76,7 @@ def preview(
         decision = decide(job.manifest, job.dest, job.topology, options.epochs)
     else:
         decision = _asked_for(strategy, job, machine)
-    pays_after = model.pays_after_epochs(decision, job.manifest.num_bytes, machine)
+    pays_after = cost.pays_after_epochs(decision, job.manifest.num_bytes, machine)
     return Preview(
         decision,
         str(folder_for_us(job.dest, _copy(decision, job), all_files(job.manifest)).path),
@@ -103,7 +103,7 @@ def check_local(dest: Path, strategy: str, allow_shared: bool) -> None:
 
 def _asked_for(strategy: str, job: Job, machine: Machine) -> Decision:
     """Returns what a strategy costs that was named, and whether it fits."""
-    ways = model.all_ways(job.manifest.num_bytes, machine, job.options.copies)
+    ways = cost.all_ways(job.manifest.num_bytes, machine, job.options.copies)
     decision = next(way for way in ways if way.strategy == strategy)
     room = f"{format_size(decision.bytes_per_node)} on each node, and this one has room for"
     fits = "" if decision.bytes_per_node <= machine.free_bytes else ": it does not fit"
@@ -130,13 +130,13 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) 
     machine = machine_of(manifest, dest, topology)
     if filesystem_of(dest).shared:
         why = f"{dest} is seen by all nodes, which copy it together"
-        return replace(model.stripe(manifest.num_bytes, machine), why=why)
+        return replace(cost.stripe(manifest.num_bytes, machine), why=why)
     if machine.can_exchange:
         machine, whole = _agreed(machine, whole, topology)
     if whole:
         return there
     largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-    decision = model.choose(manifest.num_bytes, largest, machine, epochs)
+    decision = cost.choose(manifest.num_bytes, largest, machine, epochs)
     if decision.strategy == "partition" and not machine.can_exchange:
         raise StorageError(
             f"{decision.why}, but the nodes cannot agree on that here: "

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.filesystems import FileSystem, filesystem_of, local_folders
-from dlio.manifest import Manifest
-from dlio.sizes import format_size
-from dlio.stage import model
-from dlio.stage.cache import copies as copies_at
+from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
+from dlio.io.sizes import format_size
+from dlio.stage.cache.node_cache import copies as copies_at
+from dlio.stage.cache.ownership import own_dest
 from dlio.stage.decide import machine_of
-from dlio.stage.trust import own_dest
-from dlio.topology import Topology
+from dlio.stage.planning import cost
 
 
 def choose_dest(
@@ -50,4 +50,4 @@ def choose_dest(
 def _bytes_per_node(manifest: Manifest, topology: Topology, strategy: str, copies: int) -> int:
     if strategy != "partition":
         return manifest.num_bytes
-    return model.partition(manifest.num_bytes, model.Machine(topology.num_nodes or 1, 0), copies).bytes_per_node
+    return cost.partition(manifest.num_bytes, cost.Machine(topology.num_nodes or 1, 0), copies).bytes_per_node

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.manifest import File, Manifest
-from dlio.stage.access import Access
-from dlio.stage.source import Source
-from dlio.topology import Topology
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import File, Manifest
+from dlio.stage.cache.access import Access
+from dlio.stage.transfer.source import Source
 
 
 @dataclass(frozen=True, slots=True)

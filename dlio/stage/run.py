@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.manifest import Manifest
 from dlio.stage import strategies
-from dlio.stage.board import seen_by_rank_0
+from dlio.stage.cache.folder import check_dest
+from dlio.stage.comm.base import can_exchange
+from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_local, decide
 from dlio.stage.destination import choose_dest
-from dlio.stage.folder import check_dest
 from dlio.stage.job import NO_OPTIONS, Job, NodeProgress, Options
-from dlio.stage.ring import can_exchange
-from dlio.stage.source import Source, source_of
-from dlio.topology import Topology
+from dlio.stage.transfer.source import Source, source_of
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pytest
 
 import dlio
 from dlio import cli
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 
 
 @pytest.fixture

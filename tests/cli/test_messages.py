@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import dlio
-from dlio.manifest import Manifest
-from tests.images import make_image_folder
+from dlio.dataset.manifest import Manifest
+from tests.helpers.images import make_image_folder
 
 
 def test_a_name_that_is_no_utf8_is_printed_escaped(photos, tmp_path):

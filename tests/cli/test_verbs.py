@@ -10,7 +10,7 @@ import pytest
 
 import dlio
 from dlio import formats
-from dlio.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, Manifest
 
 
 class TestPack:

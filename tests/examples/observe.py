@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio.topology import Topology
+from dlio.cluster.topology import Topology
 
 RED_STEP = 5
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.manifest import NAME, PARTIAL_NAME
+from dlio.dataset.manifest import NAME, PARTIAL_NAME
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from tests.executors import job
 from tests.executors.conftest import SECONDS, Engine
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 from tests.pack.conftest import content
 
 #: A format whose shards are the same bytes whoever writes them, and a number of workers to write it with.

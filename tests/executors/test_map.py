@@ -12,12 +12,12 @@ from functools import partial
 import pytest
 
 from dlio import executors
-from dlio.cores import num_usable_cores
+from dlio.cluster.cpu_count import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
-from dlio.threads import Threads
+from dlio.io.threads import Threads
 from tests.executors.job import die_on_three, fail_on_three
-from tests.interrupts import interrupt_at_each_line
+from tests.helpers.interrupts import interrupt_at_each_line
 
 
 def square(number: int) -> int:

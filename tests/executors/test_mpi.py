@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.manifest import NAME
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import NAME
 from dlio.sources import image_folder
-from dlio.topology import Topology
 from tests.executors.conftest import JOB, MPIEXEC, SECONDS, Engine
 from tests.executors.test_conformance import finished, identities, wait_for_shards
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content
 
 pytest.importorskip("mpi4py")

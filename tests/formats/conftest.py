@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dlio import formats
-from dlio.sample import NUMBER_TYPES, Field, Sample, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
 
 SCHEMAS = {
     "one label": {"image": "bytes", "label": "int64"},

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from conftest import Container, same, samples
 
+from dlio.dataset.checksum import crc32c
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.sample import Sample, Schema
-from dlio.sample_crc import crc32c
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"})
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "name": "str", "box": "float32[4]"})

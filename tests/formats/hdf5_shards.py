@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.conftest import read_all, write_all
 
 WIDE = Schema.of(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import lmdb
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.formats import lmdb as container
-from dlio.sample import Sample, Schema
 from tests.formats.conftest import read_all, write_all
 
 BYTES = Schema.of({"image": "bytes", "label": "int64"})

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from dlio import formats
+from dlio.dataset.checksum import crc32c
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError, StorageError
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
-from dlio.sample_crc import crc32c
 
 KEYS = [
     "a/b.jpg",

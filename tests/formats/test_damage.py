@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.sample import IMAGE_CLASSIFICATION
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 
 SCRIPT = Path(__file__).with_name("damage.py")
 

@@ -8,9 +8,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import datum
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 RAW = Schema.of({"image": "uint8[?,?,?]", "label": "int64"})
 FIXED = Schema.of({"image": "uint8[2,2,1]", "label": "int64"})

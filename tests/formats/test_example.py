@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.formats.payloads import example
-from dlio.pack.inspect import inspect_image
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
-from tests.images import image
+from dlio.pack.inspect.image_header import inspect_image
+from tests.helpers.images import image
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dlio import formats
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.hdf5_shards import WIDE, images, read, wide, write
 
 

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.hdf5_shards import WIDE, images, wide, write
 
 

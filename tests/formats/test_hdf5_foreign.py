@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
+from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import hdf5
-from dlio.sample import Schema
 from tests.formats.hdf5_shards import images, read
 
 

@@ -13,11 +13,11 @@ from hypothesis import example as given_example
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.lmdb_shards import BYTES, caffe_datum, read, samples, write
 
 

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
+from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
-from dlio.sample import Sample
 from tests.formats.lmdb_shards import BYTES, read, samples, write
 
 

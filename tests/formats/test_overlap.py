@@ -9,11 +9,11 @@ from pathlib import Path
 import h5py
 import pytest
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
-from dlio.formats.foreign import mds
 from dlio.formats.layouts.lmdb import LEAF, NODE, PAGE
 from dlio.formats.layouts.lmdb_tree import PAGE_BYTES
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
+from dlio.formats.readonly import mds
 from tests.formats.conftest import Container
 
 COUNT = 3

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import recordio
 from dlio.formats.payloads import irheader
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.conftest import read_all, write_all
 
 MAGIC = bytes.fromhex("0a23d7ce")

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from dlio import formats
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import UsageError
-from dlio.sample import IMAGE_CLASSIFICATION
 
 THEIRS = "from dlio.formats.recordio import SUFFIX, Reader, Writer, refuses\n"
 

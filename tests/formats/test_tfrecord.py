@@ -7,10 +7,10 @@ import struct
 import pytest
 from crc32c import crc32c
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.formats import tfrecord
-from dlio.positional import PositionalFile
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
+from dlio.io.random_access import PositionalFile
 
 HELLO = bytes.fromhex("0500000000000000eab2043e68656c6c6fbb1f1c19")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Sample, Schema
 from dlio.formats import tfrecord
-from dlio.sample import IMAGE_CLASSIFICATION, ImageInfo, Sample, Schema
 from tests.formats.conftest import read_all, write_all
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.formats import webdataset
-from dlio.sample import Sample, Schema
 from tests.formats.webdataset_tars import JPEG, labelled, read, tar, write
 
 

@@ -6,9 +6,9 @@ import tarfile
 
 import pytest
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import CorruptRecordError
 from dlio.formats import webdataset
-from dlio.sample import IMAGE_CLASSIFICATION
 from tests.formats.webdataset_tars import labelled, read, tar, write
 
 

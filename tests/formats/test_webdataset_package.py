@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlio.sample import Sample, Schema
+from dlio.dataset.schema import Sample, Schema
 from tests.formats.webdataset_tars import read, write
-from tests.images import encoded
+from tests.helpers.images import encoded
 
 wds = pytest.importorskip("webdataset")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.formats import webdataset
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 from tests.formats.conftest import read_all, write_all
 
 JPEG = b"\xff\xd8\xff\xe0"

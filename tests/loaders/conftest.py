@@ -8,7 +8,7 @@ import pytest
 
 import dlio
 from dlio import formats
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tests.loaders.photos import write_photos
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio import formats, sample_table
-from dlio.files import digest_file
-from dlio.manifest import File, Manifest, Shard
-from dlio.sample import Sample, Schema
-from dlio.sample_table import SampleTableBuilder
+from dlio import formats
+from dlio.dataset import sample_table
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.sample_table import SampleTableBuilder
+from dlio.dataset.schema import Sample, Schema
+from dlio.io.files import digest_file
 
 
 def pack_samples(

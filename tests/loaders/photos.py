@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from dlio.dataset.manifest import Manifest
 from dlio.images import Resize
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.share import End
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
-from tests.images import encoded
+from dlio.loaders.sampling.rank_share import End
+from tests.helpers.images import encoded
 
 NUM_PHOTOS = 41  # a prime, so that nothing divides evenly
 CLASS_NAMES = ("ant", "bee", "cat")

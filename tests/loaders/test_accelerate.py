@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tests.loaders.ranks import photos_of, run_job, torch_ranks
 
 ALL = list(range(41))

@@ -14,8 +14,8 @@ from functools import partial
 import pytest
 
 from dlio.errors import StorageError, TimedOutError
-from dlio.loaders.ahead import Work, ahead
-from tests.interrupts import interrupt_at_each_line
+from dlio.loaders._prefetch.prefetch import Work, ahead
+from tests.helpers.interrupts import interrupt_at_each_line
 
 
 def test_no_more_is_made_than_the_bound_allows() -> None:
@@ -150,7 +150,7 @@ def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str
     code = (
         "import threading\n"
         "from dlio import threads\n"
-        "from dlio.loaders.ahead import Work, ahead\n"
+        "from dlio.loaders._prefetch.prefetch import Work, ahead\n"
         "threads._EXIT_SECONDS = 0.01\n"
         "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"
         f"items = ahead(works, num_threads=1, prefetch=1, timeout={timeout})\n"

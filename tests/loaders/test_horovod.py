@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from dlio.dataset.manifest import Manifest
 from dlio.images import Resize
 from dlio.loaders import tensorflow
 from dlio.loaders.torch import DataLoader, PackedDataset
-from dlio.manifest import Manifest
 
 ALL = list(range(41))
 WORLD_SIZE = 4

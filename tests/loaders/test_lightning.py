@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tests.loaders.ranks import photos_of, run_job
 
 ALL = list(range(41))
@@ -31,9 +31,9 @@ def test_every_photo_is_seen_in_every_epoch(ranks: list[Any], case: str) -> None
 def test_the_order_is_left_to_dlio_and_another_is_shared_out(ranks: list[Any]) -> None:
     cases = ("ours", "theirs", "sampled", "hook")
     made = {case: (ranks[0][case]["loader"], ranks[0][case]["sampler"]) for case in cases}
-    assert made["ours"] == ("dlio.loaders.torch_loader", "RankSampler")
+    assert made["ours"] == ("dlio.loaders._torch.loader", "RankSampler")
     assert made["theirs"] == ("torch.utils.data.dataloader", "DistributedSampler")
-    assert made["sampled"] == made["hook"] == ("dlio.loaders.torch_loader", "DistributedSampler")
+    assert made["sampled"] == made["hook"] == ("dlio.loaders._torch.loader", "DistributedSampler")
 
 
 def test_a_checkpoint_in_the_middle_of_an_epoch_goes_on_at_the_same_sample(ranks: list[Any]) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, UsageError
 from dlio.images import RandomResizedCrop, Resize
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Shuffle, Window
-from dlio.loaders.share import End
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
+from dlio.loaders.sampling.order import Shuffle, Window
+from dlio.loaders.sampling.rank_share import End
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, loader_of, numbers
 

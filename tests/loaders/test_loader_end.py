@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Resize
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
 from tests.loaders.packing import damage
 from tests.loaders.photos import loader_of, numbers
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import Resize
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Shuffle, Window
-from dlio.loaders.share import End
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
+from dlio.loaders.sampling.order import Shuffle, Window
+from dlio.loaders.sampling.rank_share import End
 from tests.loaders.photos import loader_of, numbers
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio.loaders.mixing import mixing_score
-from dlio.loaders.order import Window, epoch_order
-from dlio.manifest import Manifest, Shard
-from dlio.sample import IMAGE_CLASSIFICATION
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
+from dlio.loaders.sampling.mixing import mixing_score
+from dlio.loaders.sampling.order import Window, epoch_order
 
 tables = st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=12).filter(
     lambda rows: np.sum(rows) > 1

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import UsageError
-from dlio.loaders.order import EpochOrder, Shuffle, Window, deal_shards, epoch_order
-from dlio.loaders.share import End, RankSteps, Share, rank_steps
-from dlio.manifest import File, Manifest, Shard
-from dlio.sample import IMAGE_CLASSIFICATION
+from dlio.loaders.sampling.order import EpochOrder, Shuffle, Window, deal_shards, epoch_order
+from dlio.loaders.sampling.rank_share import End, RankSteps, Share, rank_steps
 
 SHUFFLES = st.one_of(st.booleans(), st.builds(Window, st.integers(1, 6)))
 

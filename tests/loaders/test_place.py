@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from dlio.cores import num_usable_cores
-from dlio.loaders.place import num_cores_of_rank
+from dlio.cluster.cpu_count import num_usable_cores
+from dlio.loaders.sampling.rank import num_cores_of_rank
 
 CORES = set(range(8))
 

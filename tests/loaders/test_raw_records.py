@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from dlio import formats
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.loaders import torch
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import make
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
 from tests.loaders.packing import damage, pack_samples
 
 COUNT, BATCH = 120, 20

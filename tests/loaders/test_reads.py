@@ -17,18 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.images import Resize
-from dlio.loaders import ahead as ahead_module
-from dlio.loaders import reads as reads_module
-from dlio.loaders.ahead import Work, ahead
+from dlio.loaders._prefetch import prefetch as ahead_module
+from dlio.loaders._prefetch import reads as reads_module
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders._prefetch.prefetch import Work, ahead
+from dlio.loaders._prefetch.reads import Pace, ReadAhead, Reads, pieces
 from dlio.loaders.batches import with_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Window
-from dlio.loaders.reads import Pace, ReadAhead, Reads, pieces
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
+from dlio.loaders.sampling.order import Window
 from tests.loaders.packing import damage
 from tests.loaders.photos import loader_of, numbers
 

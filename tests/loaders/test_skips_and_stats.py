@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.images import CenterCrop
 from dlio.loaders.stats import verdict
 from dlio.loaders.torch import DataLoader, PackedDataset
-from dlio.manifest import Manifest
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
-from tests.images import image
+from tests.helpers.images import image
 from tests.loaders.packing import damage, pack_samples
 
 COUNT = 12

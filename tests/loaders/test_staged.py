@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.images import Resize
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.order import Window, epoch_order, num_lanes
+from dlio.loaders.sampling.order import Window, epoch_order, num_lanes
 from dlio.loaders.torch import DataLoader, PackedDataset
-from dlio.manifest import Manifest
-from dlio.topology import Topology
 from tests.loaders.photos import NUM_PHOTOS, numbers
 
 

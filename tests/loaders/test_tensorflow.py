@@ -16,18 +16,18 @@ import pytest
 import tensorflow as tf
 
 import dlio
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
-from dlio.loaders import tensorflow_records
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders._tensorflow import records
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.order import Shuffle, Window
-from dlio.loaders.share import End
-from dlio.loaders.sources import ArrayBatches
+from dlio.loaders.sampling.order import Shuffle, Window
+from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.tensorflow import dataset
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 
@@ -131,7 +131,7 @@ def test_tensorflow_decodes_what_the_loader_decodes(tmp_path: Path, kind: str, t
     """The same boxes and flips, and pixels within 3 of 255."""
     make_image_folder(tmp_path / "photos", {"a": 5, "b": 4}, kind)
     manifest = dlio.pack(dlio.sources.image_folder(tmp_path / "photos"), tmp_path / "packed", engine="serial")
-    assert tensorflow_records.reads(PackedSamples(manifest, transform))
+    assert records.reads(PackedSamples(manifest, transform))
     source = ArrayBatches(PackedSamples(manifest, transform), channels_last=True)
     expected = next(iter(Loader(source, 9, seed=2, place=lambda: (0, 1))))
     images, labels = next(iter(dataset(manifest, 9, transform=transform, seed=2, **PLACE)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tests.loaders.ranks import free_ports, photos_of, run_job
 
 ALL = list(range(41))

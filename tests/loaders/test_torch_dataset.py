@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Subset
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, ManifestError, StorageError, UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.torch import PackedDataset
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
 from tests.loaders.packing import damage, pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 

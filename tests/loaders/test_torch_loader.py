@@ -14,14 +14,14 @@ import torch
 import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler, default_collate
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders.share import Step
-from dlio.loaders.sources import ArrayBatches
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders._torch.items import ItemBatches
+from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
-from dlio.loaders.torch_items import ItemBatches
-from dlio.manifest import Manifest
-from dlio.sample import Sample, Schema
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.images import encoded
+from tests.helpers.images import encoded
 
 SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")
 Box = tuple[int, int, int, int]  # left, top, width, height

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from dlio.cli import main
+from dlio.dataset.schema import MAX_PIXELS
 from dlio.native import _jpeg
-from dlio.sample import MAX_PIXELS
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 
 ROOT = Path(__file__).parents[2]
 

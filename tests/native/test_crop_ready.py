@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio.native import decode, make_crop_ready, probe
-from tests.images import encoded
+from tests.helpers.images import encoded
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from dlio import native
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, measure, probe, status_message
-from tests.images import encoded
+from tests.helpers.images import encoded
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, crop, jpeg, of_12_bits, picture
 
 

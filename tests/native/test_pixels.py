@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from dlio.dataset.schema import MAX_PIXELS
 from dlio.native import decode, decode_batch, resize_batch
-from dlio.sample import MAX_PIXELS
 from tests.native.jpegs import crop, jpeg, resized
 
 _JPEG = jpeg(150, 110)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio.manifest import Manifest, Shard
-from dlio.pack.listing import Source
-from dlio.shard_pool import ShardPool
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.pool import ShardPool
+from dlio.pack.listing.base import Source
 
 NOBODY = 65534
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from dlio.pack import ahead
-from dlio.pack.ahead import MOST_BYTES, MOST_READS, Depth, reading_ahead, side_by_side
+from dlio.pack import prefetch
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, reading_ahead, side_by_side
 
 
 def deep(reads: int = 16) -> Depth:
@@ -138,7 +138,7 @@ class TestReadAhead:
 
 
 def test_slow_calls_are_made_side_by_side_and_give_the_same(monkeypatch):
-    monkeypatch.setattr(ahead, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(prefetch, "SLOW_SECONDS", -1.0)
     names = set()
 
     def name(number: int) -> int:

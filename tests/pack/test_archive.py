@@ -13,7 +13,7 @@ import pytest
 import dlio
 from dlio.errors import SourceError
 from dlio.sources import archive, image_folder, open_source
-from tests.images import image
+from tests.helpers.images import image
 from tests.pack.conftest import read_all, samples
 
 

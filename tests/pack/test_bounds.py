@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 import dlio
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import EXIT_SKIPPED, ManifestError, SourceError, StorageError
-from dlio.manifest import NAME, Manifest
 from dlio.sources import image_folder
-from tests import children
-from tests.children import MiB
+from tests.helpers import children
+from tests.helpers.children import MiB
 
 SERIAL = ("--format", "recordio", "--engine", "serial")
 MOST = 400 * MiB  # dlio itself takes a quarter of it

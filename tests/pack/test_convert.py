@@ -11,11 +11,11 @@ import pytest
 import dlio
 from dlio import formats
 from dlio.cli import main
+from dlio.dataset.checksum import crc32c
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.dataset.pool import ShardPool
+from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
-from dlio.manifest import NAME, PARTIAL_NAME, Manifest
-from dlio.sample import Schema
-from dlio.sample_crc import crc32c
-from dlio.shard_pool import ShardPool
 from dlio.sources import image_folder, open_source, packed
 from tests.formats.conftest import SCHEMAS
 from tests.formats.conftest import samples as make_samples

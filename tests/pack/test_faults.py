@@ -18,13 +18,13 @@ import pytest
 
 import dlio
 from dlio import executors, formats
+from dlio.dataset.manifest import NAME, PARTIAL_NAME
 from dlio.errors import SourceError, StorageError
-from dlio.manifest import NAME, PARTIAL_NAME
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from tests.executors.job import DeadlyFolder
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples, unprivileged
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of limited size")

@@ -9,7 +9,7 @@ import pytest
 import dlio
 from dlio.errors import StorageError, UsageError
 from dlio.sources import names, open_source
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import samples, unprivileged
 
 #: A whole source, as somebody adds it: one image in a file.

@@ -12,10 +12,10 @@ from dlio import sources
 from dlio.errors import StorageError
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.pack import run
-from dlio.pack.adopt import CLAIMS, index
-from dlio.pack.listing import Source
+from dlio.pack.index import CLAIMS, index
+from dlio.pack.listing.base import Source
 from dlio.pack.write import ASIDE
-from tests.images import image
+from tests.helpers.images import image
 
 
 @pytest.fixture

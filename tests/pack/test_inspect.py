@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio.errors import SourceError
-from dlio.pack.inspect import decode_image, inspect_image
-from tests.images import encoded, image
+from dlio.pack.inspect.image_header import decode_image, inspect_image
+from tests.helpers.images import encoded, image
 
 KINDS = [("PNG", mode) for mode in ("L", "RGB", "RGBA", "P", "I;16")] + [
     ("JPEG", mode) for mode in ("L", "RGB", "CMYK")

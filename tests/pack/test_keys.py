@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import SourceError
-from dlio.pack import keys as keys_module
-from dlio.pack.keys import Keys
+from dlio.pack.listing import keys as keys_module
+from dlio.pack.listing.keys import Keys
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), max_size=50)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio.pack.labels import LabelColumn, is_number
+from dlio.pack.listing.labels import LabelColumn, is_number
 
 WHOLE = st.one_of(st.integers(-(2**70), 2**70), st.integers(-5, 5), st.integers(2**53 - 3, 2**53 + 3))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlio.errors import SourceError
-from dlio.pack.listed import MAX_LINE, raw_lines
+from dlio.pack.listing.lists import MAX_LINE, raw_lines
 from dlio.sources import caffe_list, csv_file, lst_file
 
 MEMORY_BYTES = 4 << 30  # of addresses: numpy's threads reserve many that they never use

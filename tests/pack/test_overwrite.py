@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
-from dlio.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.pack.inspect.verify import verify
 from dlio.pack.resume import CLAIMS
-from dlio.pack.verify import verify
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 from tests.pack.conftest import content, samples
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")

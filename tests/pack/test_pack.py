@@ -9,11 +9,11 @@ import pytest
 
 import dlio
 from dlio import formats
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.dataset.pool import ShardPool
 from dlio.errors import SchemaError, SourceError, UsageError
-from dlio.manifest import NAME, PARTIAL_NAME, Manifest
-from dlio.shard_pool import ShardPool
 from dlio.sources import csv_file, image_folder
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples, stop_after
 
 ENGINES = [{"engine": "serial"}, {"workers": 1}, {"workers": 2}]

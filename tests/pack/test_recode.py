@@ -10,13 +10,13 @@ from PIL import Image
 
 import dlio
 from dlio import native
+from dlio.dataset.manifest import CropReady, Manifest
 from dlio.errors import SourceError, UsageError
-from dlio.manifest import CropReady, Manifest
-from dlio.pack.inspect import inspect_image
+from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.inspect.summary import summarise
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.summary import summarise
 from dlio.sources import csv_file, image_folder, packed
-from tests.images import encoded, image, make_image_folder
+from tests.helpers.images import encoded, image, make_image_folder
 from tests.pack.conftest import BYTE_IDENTICAL, content, samples
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import dlio
 from dlio.cli import main
+from dlio.dataset.manifest import Manifest
 from dlio.errors import SourceError
-from dlio.manifest import Manifest
 from dlio.pack.sources._looks import CHEST_TABLES
 from dlio.sources import open_source
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import content, samples
 
 Made = tuple[Path, dict[str, str], list[tuple[str, int]]]  # input, words of each refusal, keys and labels of the rest

@@ -20,17 +20,17 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio import files
+from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.errors import StorageError
-from dlio.manifest import PARTIAL_NAME
-from dlio.pack import ahead, pace, publish
-from dlio.pack.ahead import Depth
+from dlio.io import files
+from dlio.pack import pace, prefetch, publish
+from dlio.pack.inspect.verify import verify
 from dlio.pack.pace import Limits, Pace, limited
+from dlio.pack.prefetch import Depth
 from dlio.pack.sources.imagefolder import ImageFolder
-from dlio.pack.verify import verify
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder, open_source
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import content, unprivileged
 from tests.pack.test_archive import make_tar, make_zip
 from tests.stage.conftest import slow_source  # noqa: F401  a fixture
@@ -41,12 +41,12 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 @contextmanager
 def storage(seconds: float) -> Iterator[None]:
     """Reads that take longer than `seconds` count as slow, and nothing is known yet; workers inherit that."""
-    before = ahead.SLOW_SECONDS, ahead._learned
-    ahead.SLOW_SECONDS, ahead._learned = seconds, Depth()
+    before = prefetch.SLOW_SECONDS, prefetch._learned
+    prefetch.SLOW_SECONDS, prefetch._learned = seconds, Depth()
     try:
         yield
     finally:
-        ahead.SLOW_SECONDS, ahead._learned = before
+        prefetch.SLOW_SECONDS, prefetch._learned = before
 
 
 SLOW, FAST = -1.0, float("inf")

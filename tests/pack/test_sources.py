@@ -11,7 +11,7 @@ import pytest
 
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.sources import csv_file, image_folder, lst_file
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 
 TORCHVISION_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 

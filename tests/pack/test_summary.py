@@ -6,9 +6,9 @@ import pytest
 
 import dlio
 from dlio import formats
-from dlio.pack.summary import summarise
+from dlio.pack.inspect.summary import summarise
 from dlio.sources import csv_file, image_folder
-from tests.images import make_image_folder
+from tests.helpers.images import make_image_folder
 
 
 @pytest.mark.parametrize("name", [name for name in formats.names() if name != "mds"])

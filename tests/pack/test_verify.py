@@ -8,11 +8,11 @@ import pytest
 
 import dlio
 from dlio import cli, formats
-from dlio.manifest import Manifest
-from dlio.pack.verify import verify
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
+from dlio.pack.inspect.verify import verify
 from dlio.sources import image_folder
-from dlio.topology import Topology
-from tests.images import image, make_image_folder
+from tests.helpers.images import image, make_image_folder
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError
-from dlio.manifest import Manifest
-from dlio.stage import board, ring
+from dlio.stage.comm import base, progress_channel
 from dlio.stage.job import NodeProgress
 from dlio.stage.run import run
-from dlio.topology import Topology
 
 dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
@@ -37,9 +37,9 @@ def leave(name: str, text: str) -> None:
 
 leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
-board.FIRST_SECONDS, board.BEAT_SECONDS = 0.1, 0.05
-ring.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
-ring.ARRIVAL_SECONDS = ring.LOST_SECONDS
+progress_channel.FIRST_SECONDS, progress_channel.BEAT_SECONDS = 0.1, 0.05
+base.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+base.ARRIVAL_SECONDS = base.LOST_SECONDS
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync
@@ -80,7 +80,7 @@ try:
     topology = Topology.from_env()
     if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
-    ring.start_together(topology)
+    base.start_together(topology)
     strategy = os.environ.get("STRATEGY", "broadcast")
     _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
     found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from dlio.files import digest_file
-from dlio.manifest import NAME, File, Manifest, Shard
-from dlio.sample import Schema
-from dlio.stage.folder import StagedFolder
-from dlio.topology import Topology
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import NAME, File, Manifest, Shard
+from dlio.dataset.schema import Schema
+from dlio.io.files import digest_file
+from dlio.stage.cache.folder import StagedFolder
 
 from .launched import Cluster
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SCRIPT = Path(__file__).with_name("broadcast_rank.py")

@@ -12,9 +12,9 @@ import pytest
 
 import dlio
 from dlio import cli
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
-from dlio.manifest import NAME, Manifest
-from dlio.stage.access import Surroundings
+from dlio.stage.cache.access import Surroundings
 
 from .conftest import assert_staged
 from .launched import Cluster, needs_mpiexec

@@ -14,16 +14,16 @@ import pytest
 
 import dlio
 from dlio import cli
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.manifest import NAME, Manifest
-from dlio.open_folder import OpenFolder
-from dlio.owner import Owner
-from dlio.stage import lease
-from dlio.stage.as_owner import as_owner
-from dlio.stage.cache import clean, copies, is_in_use
-from dlio.stage.folder import StagedFolder
-from dlio.stage.lease import leases
-from dlio.stage.resolve import resolve
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import Owner
+from dlio.stage.cache import lease
+from dlio.stage.cache.as_owner import as_owner
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.lease import leases
+from dlio.stage.cache.node_cache import clean, copies, is_in_use
+from dlio.stage.cache.resolve import resolve
 
 from .conftest import assert_staged, folder_of, write_dataset
 from .users import ALICE, BOB, as_user, open_to_all

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 
 from .conftest import assert_staged
 from .launched import Cluster, needs_mpiexec

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, Manifest
 
 from .conftest import MiB, assert_staged, bytes_read, damaged_files, write_dataset
 from .launched import Cluster, needs_mpiexec
@@ -200,7 +200,7 @@ def test_a_process_that_never_comes_is_named(
 
 def test_broadcast_needs_an_mpi_that_sees_all_processes(dataset: Manifest, tmp_path: Path) -> None:
     code = (
-        "import dlio, sys; from dlio.topology import Topology;"
+        "import dlio, sys; from dlio.cluster.topology import Topology;"
         "dlio.stage(sys.argv[1], sys.argv[2], strategy='broadcast', topology=Topology(1, 4))"
     )
     command = [sys.executable, "-c", code, str(dataset.root), str(tmp_path / "local")]

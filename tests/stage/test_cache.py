@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.claim import claimed
-from dlio.claim_file import Claim
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.manifest import Manifest
-from dlio.open_folder import OpenFolder
-from dlio.owner import Owner
-from dlio.stage.cache import clean, copies, is_being_filled, is_in_use
-from dlio.stage.fetch import residue_removed
-from dlio.stage.folder import StagedFolder
-from dlio.stage.lease import take
-from dlio.stage.resolve import resolve
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.lease import take
+from dlio.stage.cache.node_cache import clean, copies, is_being_filled, is_in_use
+from dlio.stage.cache.resolve import resolve
+from dlio.stage.transfer.fetch import residue_removed
 
 from .conftest import Forked, MiB, assert_staged, folder_of, wait_for, write_dataset
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.claim import PRESUMED_DEAD_SECONDS
-from dlio.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.locking.claim import PRESUMED_DEAD_SECONDS
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write_dataset

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.manifest import Manifest
-from dlio.stage.cache import room
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.node_cache import room
 from dlio.stage.decide import decide, preview
-from dlio.stage.folder import StagedFolder
 from dlio.stage.job import Options
 from dlio.stage.run import run
 
@@ -46,7 +46,7 @@ def test_what_fits_nowhere(dataset: Manifest, small_disk: Callable[[str], Path])
 
 
 def test_memory_counts_half(dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
-    from dlio.filesystems import memory_left
+    from dlio.io.filesystems import memory_left
     from dlio.stage.decide import machine_of
 
     disk = small_disk("size=1000g")
@@ -66,7 +66,7 @@ def test_room_counts_what_may_go(tmp_path: Path, small_disk: Callable[[str], Pat
     dlio.stage(first, disk, topology=node(0, 1))
     assert room(StagedFolder(disk, first.content_id)) > 59 * MiB
     assert room(StagedFolder(disk, second.content_id)) < 53 * MiB  # the first is leased by this session
-    from dlio.stage.cache import clean
+    from dlio.stage.cache.node_cache import clean
 
     clean(disk, keep=True)
     assert room(StagedFolder(disk, second.content_id)) > 59 * MiB

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio import cli, filesystems
+from dlio import cli
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.manifest import Manifest
+from dlio.io import filesystems
 from dlio.stage.destination import choose_dest
-from dlio.topology import Topology
 
 from .conftest import Forked, MiB, assert_staged, node, write_dataset
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.dataset.manifest import NAME, File, Manifest, Shard
+from dlio.dataset.schema import Schema
 from dlio.errors import ManifestError
-from dlio.files import digest_bytes
-from dlio.manifest import NAME, File, Manifest, Shard
-from dlio.sample import Schema
+from dlio.io.files import digest_bytes
 
 from .conftest import MiB, assert_staged, write_dataset
 

@@ -16,11 +16,12 @@ from urllib.parse import quote
 import pytest
 
 import dlio
-from dlio import cli, limits
+from dlio import cli
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError, UsageError
-from dlio.manifest import NAME, Manifest
-from dlio.stage import answers, remote
-from tests import children
+from dlio.io import limits
+from dlio.stage.transfer import answers, remote
+from tests.helpers import children
 
 from .conftest import MiB, damaged_files
 

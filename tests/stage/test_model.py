@@ -9,32 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
-from dlio.stage import model
-from dlio.stage.model import Machine, all_ways, choose, epochs_until_it_pays
-from dlio.stage.plan import BLOCK_BYTES
+from dlio.stage.planning import cost
+from dlio.stage.planning.cost import Machine, all_ways, choose, epochs_until_it_pays
+from dlio.stage.planning.placement import BLOCK_BYTES
 
 GB = 10**9
 TRAINING = Machine(448, 100 * GB, client=2e9, source=5e9, local=2e9, network=10e9)
 
 
 def test_imagenet_on_448_nodes() -> None:
-    assert model.replicate(42 * GB, TRAINING).seconds == pytest.approx(3763, rel=0.001)
-    assert model.broadcast(42 * GB, TRAINING).seconds == pytest.approx(21, rel=0.02)
-    assert model.partition(42 * GB, TRAINING).seconds == pytest.approx(8.4, rel=0.001)
+    assert cost.replicate(42 * GB, TRAINING).seconds == pytest.approx(3763, rel=0.001)
+    assert cost.broadcast(42 * GB, TRAINING).seconds == pytest.approx(21, rel=0.02)
+    assert cost.partition(42 * GB, TRAINING).seconds == pytest.approx(8.4, rel=0.001)
 
 
 def test_no_measured_staging_is_faster_than_the_model() -> None:
     """CosmoFlow and DeepCAM, MLPerf HPC result logs; rates are those the same machines reached at other sizes."""
     booster = Machine(512, 10**13, source=250e9, client=10e9, local=4e9, network=25e9)
-    assert model.partition(8200 * GB, booster).seconds <= 33.6
+    assert cost.partition(8200 * GB, booster).seconds <= 33.6
     dgx = Machine(64, 10**13, source=120e9, client=20e9, local=20e9, network=100e9)
-    assert model.partition(1670 * GB, dgx).seconds <= 14.4
+    assert cost.partition(1670 * GB, dgx).seconds <= 14.4
 
 
 def test_a_plan_counts_the_targets_that_files_use() -> None:
-    one_of_a_hundred = model.striped(5 * GB, 200, TRAINING, 100).seconds
-    assert one_of_a_hundred == pytest.approx(model.stripe(5 * GB, TRAINING).seconds)
-    single = model.striped(5 * GB, 1, TRAINING, 100)  # over 8 targets, by the policy
+    one_of_a_hundred = cost.striped(5 * GB, 200, TRAINING, 100).seconds
+    assert one_of_a_hundred == pytest.approx(cost.stripe(5 * GB, TRAINING).seconds)
+    single = cost.striped(5 * GB, 1, TRAINING, 100)  # over 8 targets, by the policy
     assert single.seconds == pytest.approx(1 + 100 / 8)
     assert "use 8 of them" in single.why
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlio.stage import new_file
-from dlio.stage.new_file import PAGE_BYTES, NewFile, page_buffer
+from dlio.stage.transfer import new_file
+from dlio.stage.transfer.new_file import PAGE_BYTES, NewFile, page_buffer
 
 from .conftest import MiB
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.manifest import Manifest
-from dlio.stage.plan import files_on, partitioned, place, rotated
-from dlio.topology import Topology
+from dlio.stage.planning.placement import files_on, partitioned, place, rotated
 
 from .conftest import damaged_files, node
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
-from dlio.manifest import NAME, File, Manifest
-from dlio.stage.access import PRIVATE
-from dlio.stage.copy import Copying, Tally, copy_files
-from dlio.stage.source import MountedFolder
+from dlio.stage.cache.access import PRIVATE
+from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.source import MountedFolder
 
 from .conftest import MiB, assert_staged, damaged_files, write_dataset
 

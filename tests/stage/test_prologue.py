@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio.manifest import NAME, Manifest
-from dlio.stage.folder import StagedFolder
-from dlio.stage.lease import leases
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.lease import leases
 
 from .conftest import assert_staged
 

@@ -15,11 +15,11 @@ import pytest
 
 import dlio
 from dlio import cli
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.loaders.dataset import load_manifest
-from dlio.manifest import NAME, Manifest
-from dlio.stage import remote
 from dlio.stage.run import run
+from dlio.stage.transfer import remote
 
 from .conftest import MiB, damaged_files, write_dataset
 

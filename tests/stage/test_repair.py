@@ -20,17 +20,17 @@ import pytest
 
 import dlio
 from dlio import cli
-from dlio.claim import claimed
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.schema import Schema
 from dlio.errors import StorageError, UsageError
-from dlio.manifest import NAME, Manifest
-from dlio.sample import Schema
-from dlio.stage import repair as mending
-from dlio.stage.cache import is_being_filled, remove_unused
-from dlio.stage.copy import Tally
-from dlio.stage.plan import partitioned
-from dlio.stage.repair import manifest_of, origin_of, repair, staged_copy
+from dlio.locking.claim import claimed
+from dlio.stage.cache import repair as mending
+from dlio.stage.cache.node_cache import is_being_filled, remove_unused
+from dlio.stage.cache.repair import manifest_of, origin_of, repair, staged_copy
+from dlio.stage.planning.placement import partitioned
 from dlio.stage.run import run
-from dlio.stage.source import MountedFolder
+from dlio.stage.transfer.copy import Tally
+from dlio.stage.transfer.source import MountedFolder
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, folder_of, node, wait_for, write_dataset
 from .test_trust import as_user, open_to_all

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from dlio import cli
-from dlio import progress as progress_module
-from dlio.cli.staging import _Shown
-from dlio.manifest import Manifest
-from dlio.progress import Progress
+from dlio.cli import progress as progress_module
+from dlio.cli.progress import Progress
+from dlio.cli.stage import _Shown
+from dlio.dataset.manifest import Manifest
 from dlio.stage.job import NodeProgress
 
 from .conftest import Forked, node

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.claim import claimed
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.manifest import NAME, Manifest
-from dlio.stage import at_rest
-from dlio.stage.as_owner import as_owner
-from dlio.stage.at_rest import CopyAtRest, Pace
-from dlio.stage.cache import copies
-from dlio.stage.plan import BLOCK_BYTES
+from dlio.locking.claim import claimed
+from dlio.stage.cache import at_rest
+from dlio.stage.cache.as_owner import as_owner
+from dlio.stage.cache.at_rest import CopyAtRest, Pace
+from dlio.stage.cache.node_cache import copies
+from dlio.stage.cache.scrub import Scrubbed, scrub
+from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.run import run
-from dlio.stage.scrub import Scrubbed, scrub
 
 from .conftest import Forked, assert_staged, damaged_files, folder_of, node, write_dataset
 from .test_repair import flip
@@ -208,7 +208,7 @@ def test_the_command_line(dataset: Manifest, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks the kernel by the number of its call")
 def test_priority_is_the_lowest() -> None:
     def child() -> None:
-        from dlio.stage.idle import step_back
+        from dlio.stage.cache.idle import step_back
 
         step_back()
         assert os.nice(0) == 19

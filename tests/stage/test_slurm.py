@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import dlio
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 
 from .conftest import write_dataset
 

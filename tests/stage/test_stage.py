@@ -12,8 +12,8 @@ import pytest
 
 import dlio
 from dlio import cli
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
-from dlio.manifest import NAME, Manifest
 from dlio.stage.decide import preview
 from dlio.stage.run import run
 
@@ -64,8 +64,8 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         file.truncate(64 * MiB)
         file.seek(32 * MiB)
         file.write(b"data")
-    from dlio.files import digest_file
-    from dlio.manifest import File, Shard
+    from dlio.dataset.manifest import File, Shard
+    from dlio.io.files import digest_file
 
     shard = Shard("shard-00000", 1, (File(path.name, 64 * MiB, digest_file(path)),))
     source = Manifest("lmdb", Manifest.load(path.parent).schema, (shard,), {}, path.parent)
@@ -85,7 +85,7 @@ def test_a_missing_staged_file_is_brought_back_alone(dataset: Manifest, tmp_path
 
 def test_the_nodes_begin_at_different_files(dataset: Manifest) -> None:
     from dlio.stage.job import all_files
-    from dlio.stage.plan import rotated
+    from dlio.stage.planning.placement import rotated
     from dlio.stage.strategies.replicate import _share
 
     files = all_files(dataset)
@@ -281,6 +281,6 @@ def test_clean_says_when_there_is_nothing_to_remove(
 
 
 def test_the_packages_modules_are_imported_as_its_docstring_says() -> None:
-    code = "import dlio; from dlio.stage import cache; from dlio.stage.cache import clean; assert cache.clean is clean"
+    code = "import dlio; from dlio.stage.cache import node_cache; assert node_cache.clean is dlio.clean"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert "from dlio.stage import cache" in (sys.modules["dlio.stage"].__doc__ or "")
+    assert "from dlio.stage.cache import\nnode_cache" in (sys.modules["dlio.stage"].__doc__ or "")

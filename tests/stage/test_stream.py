@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dlio.files import digest_file
-from dlio.manifest import File
-from dlio.stage import new_file
-from dlio.stage.access import PRIVATE
-from dlio.stage.copy import Tally
-from dlio.stage.folder import StagedFolder
-from dlio.stage.new_file import page_buffer
-from dlio.stage.stream import Place, Sink
+from dlio.dataset.manifest import File
+from dlio.io.files import digest_file
+from dlio.stage.cache.access import PRIVATE
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.transfer import new_file
+from dlio.stage.transfer.copy import Tally
+from dlio.stage.transfer.new_file import page_buffer
+from dlio.stage.transfer.stream import Place, Sink
 
 from .conftest import MiB
 

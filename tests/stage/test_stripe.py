@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
-from dlio.manifest import NAME, Manifest
 from dlio.stage.decide import preview
 from dlio.stage.job import Options
+from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
 from dlio.stage.run import run
-from dlio.stage.striping import Layout, layout_of, parse_lov, stripe_count
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, node, wait_for, write_dataset
 
@@ -205,7 +205,7 @@ def test_a_failing_node_is_an_error_for_all(dataset: Manifest, tmp_path: Path) -
 
 
 def test_beegfs_is_asked_by_its_own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dlio.stage.striping import stripe_beegfs
+    from dlio.stage.planning.striping import stripe_beegfs
 
     with pytest.raises(StorageError, match="neither beegfs nor beegfs-ctl"):
         stripe_beegfs(tmp_path, Layout(4))

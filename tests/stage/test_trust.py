@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.manifest import Manifest
-from dlio.stage.cache import clean
+from dlio.stage.cache.ground import open_up
+from dlio.stage.cache.lease import leases
+from dlio.stage.cache.node_cache import clean
+from dlio.stage.cache.resolve import resolve
 from dlio.stage.decide import preview
-from dlio.stage.ground import open_up
-from dlio.stage.lease import leases
-from dlio.stage.resolve import resolve
 
 from .conftest import Forked, assert_staged, folder_of
 from .users import as_user, open_to_all

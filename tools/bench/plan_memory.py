@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing, Source
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
+from dlio.pack.listing.base import Listing, Source
+from dlio.pack.listing.keys import Keys
 from dlio.pack.run import make_plan
 from dlio.pack.sources import open_source
-from dlio.sample import IMAGE_CLASSIFICATION
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from pathlib import Path
 from images import make_set
 
 import dlio
+from dlio.dataset.manifest import Manifest
 from dlio.images import RandomResizedCrop
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.sources import ArrayBatches
 from dlio.loaders.torch import DataLoader, PackedDataset
-from dlio.manifest import Manifest
 
 BATCH = 256
 MOUNT_SECONDS = 20.0

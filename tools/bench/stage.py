@@ -31,10 +31,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlio.files import digest_file
-from dlio.manifest import File, Manifest, Shard
-from dlio.sample import Schema
-from dlio.stage.plan import place
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.schema import Schema
+from dlio.io.files import digest_file
+from dlio.stage.planning.placement import place
 from dlio.stage.run import run
 
 HERE = Path(__file__).parent

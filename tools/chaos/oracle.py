@@ -7,10 +7,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dlio.files import digest_file
-from dlio.manifest import NAME, Manifest
-from dlio.stage.folder import CONTROL
-from dlio.stage.ground import LEASES, OWN
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.io.files import digest_file
+from dlio.stage.cache.folder import CONTROL
+from dlio.stage.cache.ground import LEASES, OWN
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 

@@ -12,12 +12,12 @@ from collections import Counter
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # numpy makes an ImportError of an interrupt
 
 # ruff: noqa: E402
+from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_INTERRUPTED, DlioError
-from dlio.files import digest_bytes
+from dlio.io.files import digest_bytes
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.sources import ArrayBatches
-from dlio.manifest import Manifest
 
 _BATCH_SIZE = 8  # divides the number of samples (world.py), so that none is dropped
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.linux import unmount_below
 from tools.chaos.patience import until

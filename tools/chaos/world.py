@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tools.chaos.linux import unmount_below
 from tools.chaos.process import Process, load_dlio
 

@@ -24,9 +24,9 @@ import keras
 import tensorflow as tf
 
 from dlio import Manifest
+from dlio.cluster.topology import Topology
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.tensorflow import dataset
-from dlio.topology import Topology
 
 
 def strategy_from_env() -> tf.distribute.Strategy:

@@ -16,7 +16,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[2]))  # tests/native/jpegs.py makes the pictures
 
 from dlio.native import make_crop_ready
-from tests.images import encoded
+from tests.helpers.images import encoded
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 
 _SIZES = [(1, 1), (17, 9), (40, 33), (70, 50), (130, 40)]

@@ -6,11 +6,11 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dlio.dataset.schema import Field
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
-from dlio.positional import PositionalFile
-from dlio.sample import Field
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 
 from dlio.errors import CorruptRecordError
-from dlio.positional import PositionalFile
+from dlio.io.random_access import PositionalFile
 
 _ROW = struct.Struct("<IQI")
 _HEAD = struct.Struct("<4sB3xQ")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
-from dlio.positional import PositionalFile
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,7 +28,7 @@ from dlio.formats.layouts.lmdb import (
     PAGE,
     VERSION,
 )
-from dlio.positional import PositionalFile
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlio.errors import CorruptRecordError
-from dlio.positional import PositionalFile
+from dlio.io.random_access import PositionalFile
 
 BLOCK_BYTES = 512
 NAME_BYTES = 100

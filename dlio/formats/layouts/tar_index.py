@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
 from dlio.formats.layouts.text_index import read_text
-from dlio.positional import PositionalFile
+from dlio.io.random_access import PositionalFile
 
 if TYPE_CHECKING:
     import numpy as np

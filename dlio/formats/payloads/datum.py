@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-from dlio.sample import Field, Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-from dlio.sample import Field, Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,9 +17,9 @@ import re
 import struct
 from typing import Any
 
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
-from dlio.sample import Field, Sample, Schema
 
 HEADER = struct.Struct("<IfQQ")
 _LABELS = re.compile(r"int64|float32|float32\[[1-9][0-9]*\]")

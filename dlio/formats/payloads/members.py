@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import npy
-from dlio.sample import Field, Sample, Schema
 
 Contents = dict[bytes, bytes]  # of files, by extension
 Files = Mapping[str, memoryview]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from dlio.errors import UsageError
-from dlio.files import storage_errors
-from dlio.pack.listing import Source
+from dlio.io.files import storage_errors
+from dlio.pack.listing.base import Source
 from dlio.pack.sources._looks import LOOKS
 
 

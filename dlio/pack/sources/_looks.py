@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dlio import manifest
-from dlio.files import storage_errors
+from dlio.dataset import manifest
+from dlio.io.files import storage_errors
 
 ARCHIVES = (".tar", ".zip")
 COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # to be refused for what they are

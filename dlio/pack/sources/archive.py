@@ -12,18 +12,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
+from dlio.io.random_access import PositionalFile
 from dlio.pack import pace
-from dlio.pack.ahead import reading_ahead
-from dlio.pack.image_files import file_state
-from dlio.pack.image_tree import EXTENSIONS
-from dlio.pack.keys import Keys
-from dlio.pack.large import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.listing import Listing
+from dlio.pack.listing.archive_members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import file_state
+from dlio.pack.listing.image_tree import EXTENSIONS
+from dlio.pack.listing.keys import Keys
+from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
+from dlio.pack.prefetch import reading_ahead
 from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
-from dlio.pack.sources._members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
-from dlio.positional import PositionalFile
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
 
 
 def archive(path: str | Path, root: str | Path | None = None) -> Archive:

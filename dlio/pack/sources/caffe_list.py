@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.pack.image_files import image_file_listing, image_file_reader
-from dlio.pack.listed import Listed, read_lines
-from dlio.pack.listing import Listing
+from dlio.dataset.schema import Sample
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.lists import Listed, read_lines
 from dlio.pack.sources._looks import CAFFE_LINE
-from dlio.sample import Sample
 
 
 def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:

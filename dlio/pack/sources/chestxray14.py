@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
-from dlio.pack.image_files import image_file_listing, image_file_reader
-from dlio.pack.keys import printable
-from dlio.pack.listed import Listed, raw_lines, read_lines
-from dlio.pack.listing import Listing
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.keys import printable
+from dlio.pack.listing.lists import Listed, raw_lines, read_lines
 from dlio.pack.sources._looks import CHEST_TABLES
-from dlio.sample import Sample
 
 NO_FINDING = "No Finding"
 FINDINGS = (

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
-from dlio.files import read_regular
+from dlio.io.files import read_regular
+from dlio.io.random_access import PositionalFile
 from dlio.pack import pace
-from dlio.pack.ahead import reading_ahead
-from dlio.pack.image_files import file_state
-from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import file_state
+from dlio.pack.listing.keys import Keys
+from dlio.pack.listing.plain_pickles import Stored, load
+from dlio.pack.prefetch import reading_ahead
 from dlio.pack.sources._looks import CIFAR_TEST, CIFAR_TRAIN
-from dlio.pack.sources._pickled import Stored, load
-from dlio.positional import PositionalFile
-from dlio.sample import Sample, Schema
 
 if TYPE_CHECKING:
     import numpy as np

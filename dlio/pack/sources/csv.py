@@ -20,13 +20,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
-from dlio.pack.image_files import image_file_listing, image_file_reader, path_below
-from dlio.pack.keys import printable
-from dlio.pack.labels import stack
-from dlio.pack.listed import Listed, raw_lines
-from dlio.pack.listing import Listing
-from dlio.sample import Sample
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import image_file_listing, image_file_reader, path_below
+from dlio.pack.listing.keys import printable
+from dlio.pack.listing.labels import stack
+from dlio.pack.listing.lists import Listed, raw_lines
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
-from dlio.pack.ahead import reading_ahead
-from dlio.pack.image_files import file_states, read_file, version_of
-from dlio.pack.image_tree import folders_in, identity, images_in, walk_each
-from dlio.pack.keys import Keys, odd, printable
-from dlio.pack.listing import Listing
-from dlio.sample import Sample, Schema
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import file_states, read_file, version_of
+from dlio.pack.listing.image_tree import folders_in, identity, images_in, walk_each
+from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.prefetch import reading_ahead
 
 
 def frames(

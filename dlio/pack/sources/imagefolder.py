@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SourceError
-from dlio.pack.image_files import file_states, image_file_reader
-from dlio.pack.image_tree import EXTENSIONS, folders_in, identity, walk_each
-from dlio.pack.keys import Keys, odd, printable
-from dlio.pack.listing import Listing
-from dlio.sample import IMAGE_CLASSIFICATION, Sample, Schema
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import file_states, image_file_reader
+from dlio.pack.listing.image_tree import EXTENSIONS, folders_in, identity, walk_each
+from dlio.pack.listing.keys import Keys, odd, printable
 
 
 def image_folder(path: str | Path) -> ImageFolder:

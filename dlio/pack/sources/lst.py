@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.pack.image_files import image_file_listing, image_file_reader
-from dlio.pack.labels import stack
-from dlio.pack.listed import Listed, read_lines
-from dlio.pack.listing import Listing
-from dlio.sample import Sample
+from dlio.dataset.schema import Sample
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.labels import stack
+from dlio.pack.listing.lists import Listed, read_lines
 
 
 def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:

@@ -10,17 +10,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio import sample_table
+from dlio.dataset import sample_table
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.pool import ShardPool
+from dlio.dataset.reader import open_table
+from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
-from dlio.manifest import Manifest, Shard
 from dlio.pack import pace
-from dlio.pack.ahead import reading_ahead
-from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing
-from dlio.sample import Sample
-from dlio.sample_table import SampleTable
-from dlio.shard_pool import ShardPool
-from dlio.shards import open_table
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.keys import Keys
+from dlio.pack.prefetch import reading_ahead
 
 
 def packed(path: str | Path) -> Packed:

@@ -19,24 +19,24 @@ from dataclasses import astuple, replace
 from functools import reduce
 from typing import Any
 
-from dlio.claim import claimed
+from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
-from dlio.files import storage_errors
-from dlio.manifest import File
-from dlio.owner import node_id
-from dlio.stage import lease
-from dlio.stage.access import Access
-from dlio.stage.cache import make_room
-from dlio.stage.copy import Tally
-from dlio.stage.fetch import fetch, residue_removed
-from dlio.stage.folder import StagedFolder, check_names
-from dlio.stage.ground import open_up
+from dlio.io.files import storage_errors
+from dlio.locking.claim import claimed
+from dlio.locking.owner import node_id
+from dlio.stage.cache import lease
+from dlio.stage.cache.access import Access
+from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.ground import open_up
+from dlio.stage.cache.node_cache import make_room
+from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.comm.base import LostError, Ring, world
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files
-from dlio.stage.passing import Passing
-from dlio.stage.plan import place
-from dlio.stage.ring import LostError, Ring, world
-from dlio.stage.stream import Place
-from dlio.stage.trust import folder_for_us
+from dlio.stage.planning.placement import place
+from dlio.stage.transfer.broadcast_pipeline import Passing
+from dlio.stage.transfer.copy import Tally
+from dlio.stage.transfer.fetch import fetch, residue_removed
+from dlio.stage.transfer.stream import Place
 
 _LOST = "lost in the middle of the broadcast"
 
@@ -49,7 +49,7 @@ def carry_out(job: Job) -> Outcome:
     Raises:
         LauncherError: the processes that the launcher started do not find each other.
         StorageError: a node failed, and which; the same on all nodes.
-        DlioError: as `dlio.stage.fetch.fetch` says.
+        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
     """
     check_names(job.manifest)
     tally = Tally(job.report)

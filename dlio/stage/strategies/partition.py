@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlio.stage.fetch import fetch
 from dlio.stage.job import Job, Outcome
-from dlio.stage.plan import files_on, numbered, part, partitioned
+from dlio.stage.planning.placement import files_on, numbered, part, partitioned
+from dlio.stage.transfer.fetch import fetch
 
 
 def carry_out(job: Job) -> Outcome:
@@ -19,7 +19,7 @@ def carry_out(job: Job) -> Outcome:
 
     Raises:
         UsageError: the launcher numbers no nodes, or there are fewer nodes than copies.
-        DlioError: as `dlio.stage.fetch.fetch` says.
+        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
     """
     (node, nodes), copies = numbered(job.topology), job.options.copies
     manifest = replace(partitioned(job.manifest, nodes, copies), node=node)

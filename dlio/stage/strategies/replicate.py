@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import zlib
 
-from dlio.owner import node_id
-from dlio.stage.fetch import fetch
+from dlio.cluster.topology import Topology
+from dlio.locking.owner import node_id
 from dlio.stage.job import Job, Outcome, all_files
-from dlio.stage.plan import rotated
-from dlio.topology import Topology
+from dlio.stage.planning.placement import rotated
+from dlio.stage.transfer.fetch import fetch
 
 
 def carry_out(job: Job) -> Outcome:
     """Returns the whole data set on this node.
 
     Raises:
-        DlioError: as `dlio.stage.fetch.fetch` says.
+        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
     """
     return fetch(job, job.manifest, job.manifest.content_id, rotated(all_files(job.manifest), _share(job.topology)))
 

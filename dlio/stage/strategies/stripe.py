@@ -11,19 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.claim import claimed
+from dlio.dataset.manifest import File
 from dlio.errors import StorageError
-from dlio.filesystems import filesystem_of
-from dlio.manifest import File
-from dlio.stage import striping
-from dlio.stage.copy import Tally
-from dlio.stage.fetch import fill
-from dlio.stage.folder import StagedFolder, check_names
-from dlio.stage.ground import open_up
+from dlio.io.filesystems import filesystem_of
+from dlio.locking.claim import claimed
+from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.ground import open_up
+from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome, all_files
-from dlio.stage.plan import files_on, partitioned
-from dlio.stage.striping import Layout
-from dlio.stage.trust import check_safe, folder_for_us
+from dlio.stage.planning import striping
+from dlio.stage.planning.placement import files_on, partitioned
+from dlio.stage.planning.striping import Layout
+from dlio.stage.transfer.copy import Tally
+from dlio.stage.transfer.fetch import fill
 
 _BEEGFS_TARGETS = 4  # its own default
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def carry_out(job: Job) -> Outcome:
     """Returns the data set in a folder that all nodes see.
 
     Raises:
-        DlioError: as `dlio.stage.fetch.fetch` says, or a layout is refused.
+        DlioError: as `dlio.stage.transfer.fetch.fetch` says, or a layout is refused.
     """
     check_names(job.manifest)
     whole = folder_for_us(job.dest, job.manifest.content_id, all_files(job.manifest))

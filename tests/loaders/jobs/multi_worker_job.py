@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras  # Keras 3 fits no model on several workers, whatever the data
 
+from dlio.cluster.topology import Topology
 from dlio.loaders.tensorflow import dataset
-from dlio.topology import Topology
 from tests.loaders.jobs.reading import DATA, report
 from tests.loaders.jobs.strategies import GLOBAL_BATCH, OPTIONS, fit, per_worker, photos
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.manifest import NAME
+from dlio.dataset.manifest import NAME
 from tools.chaos import oracle
 from tools.chaos.scene import ALICE, Scene
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.process import Process
 from tools.chaos.scene import Scene

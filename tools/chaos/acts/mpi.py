@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.linux import MPIEXEC
 from tools.chaos.patience import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from dlio.manifest import Manifest
+from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.network import Network
 from tools.chaos.patience import until

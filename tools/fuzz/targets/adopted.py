@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import numpy as np
 
+from dlio.dataset.schema import Schema
 from dlio.executors import serial
-from dlio.pack.adopt import index
-from dlio.pack.verify import ShardCheck, check_shards
-from dlio.sample import Schema
-from tests.images import image
+from dlio.pack.index import index
+from dlio.pack.inspect.verify import ShardCheck, check_shards
+from tests.helpers.images import image
 from tools.fuzz.inputs import Files, case_of, read_folder, with_case
 from tools.fuzz.targets import Target, require
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from dlio import formats
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.sample_table import SUFFIX, SampleTableBuilder
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import DlioError
-from dlio.manifest import File, Manifest, Shard
-from dlio.sample import Sample, Schema
-from dlio.sample_table import SUFFIX, SampleTableBuilder
-from dlio.shards import ShardReader
 from tests.formats.conftest import samples, write_all
-from tests.images import image
+from tests.helpers.images import image
 from tools.fuzz.inputs import REPAIRED, Files, case_of, fixed, read_folder, with_case
 from tools.fuzz.targets import Target, require
 from tools.fuzz.targets.known import digest, digests

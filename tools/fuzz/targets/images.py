@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio.decoders import decode_batch, decode_rgb
+from dlio.codecs.decoders import decode_batch, decode_rgb
 from dlio.images import CenterCrop, RandomResizedCrop
 from dlio.native import make_crop_ready
-from dlio.pack.inspect import decode_image, inspect_image
-from tests.images import encoded, image
+from dlio.pack.inspect.image_header import decode_image, inspect_image
+from tests.helpers.images import encoded, image
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 from tools.fuzz.inputs import Files
 from tools.fuzz.targets import Target, require

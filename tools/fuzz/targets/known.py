@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio.sample import Field, Sample, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 
 
 def digest(kind: Field, value: Any) -> str:

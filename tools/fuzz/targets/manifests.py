@@ -10,14 +10,14 @@ from pathlib import Path
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
-from dlio.manifest import NAME, Manifest
-from dlio.sample_table import SUFFIX
-from dlio.shards import ShardReader
 from dlio.sources import image_folder
-from dlio.stage.remote import Remote
-from tests.images import make_image_folder
+from dlio.stage.transfer.remote import Remote
+from tests.helpers.images import make_image_folder
 from tools.fuzz.inputs import Files, case_of, fixed, read_folder, with_case
 from tools.fuzz.targets import Target, require
 from tools.fuzz.targets.known import digests

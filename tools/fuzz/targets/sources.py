@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dlio.dataset.schema import Sample
 from dlio.errors import DlioError
-from dlio.pack.inspect import inspect_image
+from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.sources import open_source
-from dlio.sample import Sample
-from tests.images import image
+from tests.helpers.images import image
 from tests.pack.test_cifar10 import python2_batch
 from tools.fuzz.inputs import FIXED, Files, case_of, with_case
 from tools.fuzz.targets import Target, require

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from dlio import sample_table
-from dlio.sample import Schema
-from dlio.shards import open_table
+from dlio.dataset import sample_table
+from dlio.dataset.reader import open_table
+from dlio.dataset.schema import Schema
 from tools.fuzz.inputs import CASE, FIXED, REPAIRED, Files, case_of
 from tools.fuzz.targets import Target, containers, require
 from tools.fuzz.targets.known import digest

@@ -24,9 +24,9 @@ def prepare(images: Path, out: Path, *options: str) -> None:
 def batches(data: Path, task: Task, num_threads: int = NUM_WORKERS, batch_size: int = BATCH_SIZE) -> Iterator[Any]:
     """Yields arrays (n, 3, height, width), or lists of bytes."""
     from dlio.images import RandomResizedCrop
+    from dlio.loaders._prefetch.batch_sources import ArrayBatches
     from dlio.loaders.dataset import PackedSamples
     from dlio.loaders.loader import Loader
-    from dlio.loaders.sources import ArrayBatches
 
     transform = RandomResizedCrop(task.pixels, flip=True) if task.pixels else None
     samples = PackedSamples(data / "packed", transform)

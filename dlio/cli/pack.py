@@ -1,0 +1,176 @@
+"""The verbs that make packed data sets: pack, convert."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from dlio import formats
+from dlio.cli.options import add_verb, chosen, count, engine_options, local_path, name_and_value, open_pool, size
+from dlio.cli.output import complain, describe, print_report, say
+from dlio.cli.progress import Progress
+from dlio.dataset.manifest import Manifest
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED
+from dlio.executors import Pool
+from dlio.io.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.pack.listing.base import Source
+    from dlio.pack.recode import Recode
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds these verbs to the command line."""
+    _source_options(add_verb(verbs, pack))
+    _dataset_options(add_verb(verbs, convert))
+
+
+def pack(args: argparse.Namespace) -> int:
+    """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
+
+    The same command run again goes on where the last one stopped.
+    """
+    from dlio.pack.resume import clear_aside
+
+    try:
+        with open_pool(args) as pool:
+            if args.dry_run:
+                return EXIT_DONE if pool is None else _print_plan(args)
+            manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
+    finally:
+        if not args.dry_run:
+            clear_aside(args.out)  # once more: after an interrupt, workers ended with the pool only
+    return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Writes the packed data set DATASET into OUT, in another format or in other shards.
+
+    Keys, labels, class names and order are kept; no image is decoded unless an option changes its pixels. The same
+    command run again goes on where the last one stopped.
+    """
+    return pack(args)
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from dlio.pack.sources import open_source
+
+    return open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+
+
+def _recode(args: argparse.Namespace) -> Recode:
+    from dlio.pack.recode import Recode
+
+    return Recode(args.resize, args.center_crop, args.color, args.encoding, args.quality, args.crop_ready)
+
+
+def _print_plan(args: argparse.Namespace) -> int:
+    from dlio.pack.pace import Limits, limited
+    from dlio.pack.run import make_plan
+
+    with limited(Limits(args.max_ops, args.max_rate)):
+        plan = make_plan(
+            _source(args),
+            **chosen(args, "format", "label_offset", "num_shards"),
+            seed=args.shuffle,
+            recode=_recode(args),
+            shard_bytes=args.shard_size,
+        )
+    if args.on_error == "raise":
+        plan.listing.check_whole()
+    _print_skipped(plan.header)
+    for shard in plan.shards:
+        say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
+    num_bytes = sum(shard.num_bytes for shard in plan.shards)
+    report = describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
+    print_report(args, {name: report[name] for name in report if name != "content_id"})
+    return EXIT_SKIPPED if plan.header.skipped else EXIT_DONE
+
+
+def _print_skipped(manifest: Manifest) -> None:
+    for key, reason in manifest.skipped:
+        complain(f"skipped {key!r}: {reason}")
+
+
+def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
+    import dlio
+
+    with Progress("pack", unit="samples", quiet=args.quiet) as progress:
+        manifest = dlio.pack(
+            _source(args),
+            args.out,
+            **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
+            **chosen(args, "max_ops", "max_rate"),
+            recode=_recode(args),
+            engine=pool,
+            started=progress.start,
+            report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
+        )
+    _print_skipped(manifest)
+    print_report(args, describe(manifest) | {"path": str(args.out)})
+    return manifest
+
+
+def _source_options(verb: argparse.ArgumentParser) -> None:
+    from dlio.pack.sources import names
+
+    verb.add_argument("src", metavar="SRC", type=local_path, help="class folders, a list, an archive: see --source")
+    _shard_options(verb, "256MiB")
+    verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
+    verb.add_argument(
+        "--option",
+        type=name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
+    )
+    verb.add_argument("--root", type=local_path, help="the folder that a list's paths start from (default: the list's)")
+
+
+def _recode_options(verb: argparse.ArgumentParser) -> None:
+    from dlio.pack.recode import COLORS, ENCODINGS, KEEP
+
+    verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
+    verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
+    verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
+    verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
+    quality = f"of images encoded anew (default: {KEEP.quality})"
+    verb.add_argument("--quality", type=count, default=KEEP.quality, metavar="Q", help=quality)
+    verb.add_argument(
+        "--crop-ready",
+        action="store_true",
+        help="rewrite JPEGs, without loss, so that the loaders decode crops of them without the rest",
+    )
+
+
+def _dataset_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("src", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
+    _shard_options(verb, "the shards of DATASET")
+    verb.set_defaults(source="packed", root=None, option=[])
+
+
+def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
+    verb.set_defaults(resumes=True)
+    verb.add_argument("out", metavar="OUT", type=local_path, help="the folder to write")
+    verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
+    amount = verb.add_mutually_exclusive_group()
+    amount.add_argument(
+        "--shard-size", type=size, metavar="SIZE", help=f"the size of a shard to aim at (default: {usual_size})"
+    )
+    amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
+    engine_options(verb)
+    verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
+    _recode_options(verb)
+    verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
+    verb.add_argument(
+        "--on-error",
+        default="raise",
+        choices=["raise", "skip"],
+        help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
+        "is 1. An image's header and end are looked at; 'dlio verify --decode' decodes all of it",
+    )
+    verb.add_argument("--max-ops", type=count, metavar="N", help="ask SRC's file system at most N times a second")
+    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, by all workers")
+    verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
+    verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")

@@ -1,0 +1,1 @@
+"""Where this process runs: its rank, node and launcher, and the CPU cores that it may use."""

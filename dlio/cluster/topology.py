@@ -1,0 +1,187 @@
+"""Topology: which process this is, of how many, on which node, as its launcher tells by environment variables.
+
+Launchers nest: torchrun under srun, mpirun within a batch script, a Flux job within a SLURM allocation. Children
+inherit every variable, so several launchers are often visible at once and only the innermost speaks about this
+process. Variables bear no depth, so `LAUNCHERS` is ordered by containment, from those that start Python processes to
+those that hand out machines: in practice torchrun runs under mpirun, mpirun under srun, srun in a batch job, a batch
+job in a pod, and not the other way round. The first launcher whose marks are all set wins. Two arrangements that this
+order would get wrong are visible in the numbers and refused (`_refuse_ambiguity`); `DLIO_LAUNCHER=<name>` decides them.
+
+Not every allocation is a launch. The shell of `sbatch` or `salloc` has SLURM_PROCID=0 and SLURM_NTASKS of the whole
+job, but runs once: only a step (SLURM_STEP_ID) counts. Flux takes its task variables away from a batch script itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlio.cluster.launchers import LAUNCHERS, Launcher, expanded
+from dlio.errors import LauncherError
+
+OVERRIDE = "DLIO_LAUNCHER"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One process's place in the job; plain numbers, so it pickles and compares.
+
+    Attributes:
+        rank: this process, 0 <= rank < world_size.
+        world_size: processes in the job.
+        local_rank: this process among those of its node; None where the launcher does not tell.
+        local_world_size: processes on this node; None where the launcher does not tell.
+        node_rank: this node, 0 <= node_rank < num_nodes; None where the launcher does not tell. A torchrun agent
+            and a pod count as a node though a machine may hold several: `dlio.locking.owner.node_id()`
+            tells machines apart.
+        num_nodes: nodes in the job; None where the launcher does not tell.
+        launcher: the name in `LAUNCHERS` of who told, or "single".
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int | None = None
+    local_world_size: int | None = None
+    node_rank: int | None = None
+    num_nodes: int | None = None
+    launcher: str = "given"
+
+    def __post_init__(self) -> None:
+        problem = _contradiction(self)
+        if problem:
+            raise LauncherError(f"topology of launcher {self.launcher!r}: {problem}")
+
+    @classmethod
+    def single(cls) -> Topology:
+        """Returns the topology of a process that no launcher started."""
+        return cls(0, 1, 0, 1, 0, 1, "single")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Topology:
+        """Returns the topology told by the innermost launcher in `environ` (default `os.environ`), else `single()`.
+
+        Raises:
+            LauncherError: variables are missing, no numbers, contradict each other, or leave open which launcher is the
+                innermost. The message names them with their values and what to do.
+        """
+        variables = expanded(os.environ if environ is None else environ)
+        chosen = variables.get(OVERRIDE, "")
+        if chosen == "single":
+            return cls.single()
+        if chosen:
+            return _read(_named(chosen), variables)
+        seen = [launcher for launcher in LAUNCHERS if launcher.marked(variables)]
+        if not seen:
+            return cls.single()
+        topology = _read(seen[0], variables)
+        for other in seen[1:]:
+            _refuse_ambiguity(seen[0], topology, other, variables)
+        return topology
+
+
+def _named(name: str) -> Launcher:
+    for launcher in LAUNCHERS:
+        if launcher.name == name:
+            return launcher
+    known = ", ".join(["single", *(launcher.name for launcher in LAUNCHERS)])
+    raise LauncherError(f"{OVERRIDE}={name} names no launcher; choose one of {known}")
+
+
+def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
+    """Returns what `launcher`'s variables say, with what follows from it filled in."""
+    rank = _number(launcher, "rank", variables)
+    world_size = _number(launcher, "world_size", variables)
+    if rank is None or world_size is None:
+        missing = " or ".join(launcher.rank if rank is None else launcher.world_size)
+        raise LauncherError(
+            f"launcher {launcher.name}: {missing} is not set, though {_shown(launcher.names(), variables)}. "
+            f"Start the process by the launcher, set the variable, or set {OVERRIDE}=single for a process on its own"
+        )
+    optional = {part: _number(launcher, part, variables) for part in _OPTIONAL}
+    try:
+        return Topology(rank, world_size, launcher=launcher.name, **_completed(rank, world_size, optional))
+    except LauncherError as error:
+        raise LauncherError(
+            f"{error}, from {_shown(launcher.names(), variables)}. Unset what an outer job left behind, "
+            f"or set {OVERRIDE} to the launcher that counts"
+        ) from None
+
+
+_OPTIONAL = ("local_rank", "local_world_size", "node_rank", "num_nodes")
+
+
+def _completed(rank: int, world_size: int, told: dict[str, int | None]) -> dict[str, int | None]:
+    """Returns the four optional numbers with those filled in that follow from the others, whatever the placement.
+
+    One node follows from a node that holds every process; one process per node, from as many nodes as processes.
+    Nothing else is derived: ranks may be placed by block or round robin, and nodes may differ in size.
+    """
+    if told["num_nodes"] == 1 or told["local_world_size"] == world_size:
+        derived = {"local_rank": rank, "local_world_size": world_size, "node_rank": 0, "num_nodes": 1}
+    elif told["num_nodes"] == world_size:
+        derived = {"local_rank": 0, "local_world_size": 1, "node_rank": rank}
+    else:
+        derived = {}
+    return {part: derived.get(part) if value is None else value for part, value in told.items()}
+
+
+def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int | None:
+    """Returns the first of the launcher's variables for `part` that is set, as a number."""
+    for name in getattr(launcher, part):
+        text = variables.get(name, "")
+        if not text:
+            continue
+        if not re.fullmatch(r"[0-9]{1,18}", text):
+            raise LauncherError(
+                f"launcher {launcher.name}: {name}={text} should be a number from 0. "
+                f"Correct it, or set {OVERRIDE} to the launcher that counts"
+            )
+        return int(text)
+    return None
+
+
+def _contradiction(told: Topology) -> str:
+    """Returns what is impossible about these numbers; empty when nothing is."""
+    local_size, num_nodes = told.local_world_size, told.num_nodes
+    if not 0 <= told.rank < told.world_size:
+        return f"rank {told.rank} is not below world size {told.world_size}"
+    if local_size is not None and not 1 <= local_size <= told.world_size:
+        return f"{local_size} processes on this node, but {told.world_size} in all"
+    if num_nodes is not None and not 1 <= num_nodes <= told.world_size:
+        return f"{num_nodes} nodes for {told.world_size} processes"
+    if told.local_rank is not None and not 0 <= told.local_rank < (local_size or told.world_size):
+        return f"local rank {told.local_rank} is not below {local_size or told.world_size}"
+    if told.node_rank is not None and not 0 <= told.node_rank < (num_nodes or told.world_size):
+        return f"node rank {told.node_rank} is not below {num_nodes or told.world_size}"
+    if local_size is not None and num_nodes is not None and local_size + num_nodes - 1 > told.world_size:
+        return f"{local_size} processes here and {num_nodes - 1} other nodes make more than {told.world_size} processes"
+    return ""
+
+
+def _refuse_ambiguity(inner: Launcher, topology: Topology, outer: Launcher, variables: Mapping[str, str]) -> None:
+    """Raises where the numbers show that `outer` may be the inner one.
+
+    RANK and WORLD_SIZE bear no launcher's name: anybody exports them, and anything inherits them. So torchrun's world
+    must hold at least the tasks of the mpirun around it (one agent per task), and RANK and WORLD_SIZE exported by hand
+    must agree with a launcher that is also there.
+    """
+    if inner.name == "torchrun" and outer.starts_ranks:
+        world_size = _number(outer, "world_size", variables)
+        ambiguous = world_size is not None and world_size > topology.world_size
+    elif inner.starts_ranks and outer.name == "env":
+        told = (_number(outer, "rank", variables), _number(outer, "world_size", variables))
+        ambiguous = told != (topology.rank, topology.world_size)
+    else:
+        ambiguous = False
+    if ambiguous:
+        raise LauncherError(
+            f"launchers {inner.name} and {outer.name} both claim this process: "
+            f"{_shown(inner.names(), variables)}; {_shown(outer.names(), variables)}. "
+            f"Set {OVERRIDE}={inner.name} or {OVERRIDE}={outer.name}"
+        )
+
+
+def _shown(names: tuple[str, ...], variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={variables[name]}" for name in names if variables.get(name))

@@ -1,0 +1,127 @@
+"""Pictures, encoded or not, as the decoders see them: who decodes each, its size, and what Pillow makes of it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from dlio.codecs import jpeg, pillow, png
+from dlio.dataset.schema import MAX_PIXELS
+from dlio.images import Sizes
+
+#: An encoded image, bytes-like or uint8 of shape (bytes,), or pixels: uint8 (height, width, channels), (height, width).
+Picture = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
+#: The same, where an encoded image is bytes or a view of bytes.
+Readable = bytes | memoryview | npt.NDArray[np.uint8]
+
+_ORIENTATION_TAG = 0x0112
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """What the heads of n images tell.
+
+    Attributes:
+        sizes: height and width, int64 of shape (n, 2); 1 x 1 of one that cannot be decoded.
+        for_core: whether the core decodes it, bool of shape (n,).
+        plain: the rows whose pixels are there, or in a plain PNG.
+        problems: what is wrong with some, by row.
+    """
+
+    sizes: Sizes
+    for_core: npt.NDArray[np.bool_]
+    plain: list[int]
+    problems: dict[int, str]
+
+
+def readable(picture: Picture) -> Readable:
+    """Returns bytes and pixels as they are, any other encoded image as a view of its bytes.
+
+    Raises:
+        TypeError: it is neither pixels nor bytes-like.
+    """
+    if isinstance(picture, bytes) or (isinstance(picture, np.ndarray) and picture.ndim > 1):
+        return picture
+    return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy tells it from Python 3.12 on
+
+
+def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
+    """Returns what the heads tell, once images are turned where they are to stand `upright`; decodes none."""
+    sizes = jpeg.measure(pictures)
+    if upright:
+        sizes[[jpeg.is_for_core(picture) and _may_be_turned(picture) for picture in pictures]] = 0
+    heads = Heads(sizes, sizes[:, 0] > 0, [], {})
+    for row in np.flatnonzero(~heads.for_core).tolist():
+        plain_size = _plain_size(pictures[row], upright)
+        try:
+            sizes[row] = _bounded(plain_size or _size(pictures[row], upright))
+        except pillow.ERRORS as error:
+            sizes[row], heads.problems[row] = 1, problem(error)
+        else:
+            if plain_size:
+                heads.plain.append(row)
+    return heads
+
+
+def _bounded(size: tuple[int, int]) -> tuple[int, int]:
+    """Returns the size; raises Pillow's error where these are more than MAX_PIXELS."""
+    height, width = size
+    if width * height > MAX_PIXELS:
+        bomb = f"the image has {width} x {height} pixels, more than {MAX_PIXELS:,}: a decompression bomb?"
+        raise Image.DecompressionBombError(bomb)
+    return size
+
+
+def _plain_size(picture: Readable, upright: bool) -> tuple[int, int] | None:
+    """Returns height and width of pixels in three channels, and of plain PNGs; None for anything else."""
+    if isinstance(picture, np.ndarray):
+        plain = picture.dtype == np.uint8 and picture.shape[2:] == (3,) and picture.flags.c_contiguous and picture.size
+        return (picture.shape[0], picture.shape[1]) if plain else None
+    return None if upright else png.measure(picture)
+
+
+def _size(picture: Readable, upright: bool) -> tuple[int, int]:
+    """Returns height and width of an image that Pillow decodes; raises one of `pillow.ERRORS`."""
+    jpeg.probe(picture)  # tells what is wrong with a JPEG
+    image = open_image(picture)
+    if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
+        image = whole(picture, upright=True)  # only Pillow knows what it makes of odd orientations and of TIFF's
+    return image.height, image.width
+
+
+def _may_be_turned(picture: bytes | memoryview) -> bool:
+    """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
+    data = bytes(picture)
+    return b"Exif\0" in data or b"tiff:Orientation" in data
+
+
+def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:
+    """Returns the pixels of one that is `plain`, uint8 (height, width, 3), RGB; None where Pillow is to look at it."""
+    return picture if isinstance(picture, np.ndarray) else png.decode(picture)
+
+
+def whole(picture: Readable, *, upright: bool) -> Image.Image:
+    """Returns a decoded image, turned if it is to stand `upright`; raises one of `pillow.ERRORS`."""
+    pixels = jpeg.decode(picture)
+    if pixels is None:
+        image = open_image(picture)
+        image.load()
+    else:
+        image = Image.fromarray(pixels)
+        if upright:
+            image.info.update(open_image(picture).info)  # where exif_transpose looks
+    return ImageOps.exif_transpose(image) if upright else image
+
+
+def open_image(picture: Readable) -> Image.Image:
+    """Returns an image whose head is read; raises one of `pillow.ERRORS`."""
+    return Image.fromarray(picture) if isinstance(picture, np.ndarray) else pillow.open_image(picture)
+
+
+def problem(error: BaseException) -> str:
+    """Returns what one of `pillow.ERRORS` means for an image."""
+    return f"the image cannot be decoded: {pillow.reason(error)}"

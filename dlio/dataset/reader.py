@@ -1,0 +1,196 @@
+"""An open shard: a format's reader joined with the table of its samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio import formats
+from dlio.dataset import sample_table
+from dlio.dataset.checksum import crc32c
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.schema import Sample
+from dlio.errors import CorruptRecordError, StorageError
+from dlio.io.random_access import Take, take_fresh
+
+if TYPE_CHECKING:
+    from dlio.dataset.bulk_reader import BulkValues, Records
+
+
+class ShardReader:
+    """One shard of a data set: samples with their exact keys, each compared with its checksum.
+
+    Safe for several threads at once; opened anew in every process.
+    """
+
+    def __init__(self, manifest: Manifest, shard: Shard) -> None:
+        """Opens `shard` below `manifest.root`.
+
+        Raises:
+            StorageError: a file is missing, has another size than the manifest says, or cannot be read.
+            CorruptRecordError: a file is damaged.
+        """
+        self._schema = manifest.schema
+        self.shard = shard
+        paths = checked_files(manifest, shard)
+        self._table = open_table(manifest, shard)
+        self._bulk: BulkValues | None = None
+        self._is_prepared = False
+        try:
+            container = formats.load(manifest.format)
+            self._reader = container.Reader(_records(paths[0], shard.name + container.SUFFIX), manifest.schema)
+            if len(self._reader) != shard.num_samples:
+                problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
+                raise CorruptRecordError(paths[0], problem)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return self.shard.num_samples
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`.
+
+        Raises:
+            CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
+            StorageError: the file cannot be read.
+        """
+        sample = self._stored(index)
+        if self._table is None:
+            return sample
+        if crc32c(sample, self._schema) != self._table.crcs[index]:
+            path, offset = self._reader.locate(index)
+            problem = f"sample {self.key(index)!r} is not what was packed (its CRC-32C differs): restore the file"
+            raise CorruptRecordError(path, problem, record=index, offset=offset)
+        return Sample(self._table.key(index), sample.fields, sample.image_info)
+
+    def _stored(self, index: int) -> Sample:
+        """Returns what the container holds; what is damaged is named by its key where the table has that."""
+        try:
+            return self._reader.read(index)
+        except CorruptRecordError as error:
+            if self._table is None or error.record is None:
+                raise
+            problem = f"sample {self.key(index)!r}: {error.problem}"
+            raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
+
+    def read_columns(self, records: Records, take: Take = take_fresh) -> dict[str, Any]:
+        """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
+
+        Bytes come as views that cannot be written to. Small numbers come from the table, and values whose places are
+        known are read without their records: each sample is compared with its checksum in any case.
+
+        Args:
+            records: rising numbers, int64 of shape (n,).
+            take: gives the memory to read bytes into.
+
+        Raises:
+            CorruptRecordError, StorageError: as `read`.
+        """
+        bulk_reader = self._values()
+        if bulk_reader is None:
+            fields = [self.read(record).fields for record in records.tolist()]
+            return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
+        assert self._table is not None
+        values, doubtful = bulk_reader.read(records, take)
+        read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
+        for row in doubtful:
+            sample = self.read(int(records[row]))
+            bulk_reader.forget(int(records[row]))
+            for name, column in read.items():
+                column[row] = _viewed(sample.fields[name])
+        return read
+
+    def announce(self, records: Records) -> None:
+        """Lets the system read what holds `records`, which rise, while others are worked on."""
+        bulk_reader = self._values()
+        if bulk_reader is not None:
+            bulk_reader.announce(records)
+
+    def _values(self) -> BulkValues | None:
+        """Returns what reads values from their places, where that is possible; made when first asked for."""
+        if not self._is_prepared and self._table is not None:
+            from dlio.dataset import bulk_reader
+
+            self._bulk = bulk_reader.open_values(self._reader, self._table, self._schema)
+        self._is_prepared = True
+        return self._bulk
+
+    def key(self, index: int) -> str:
+        """Returns the key of record `index`, without reading the record where the shard has a table."""
+        return self._table.key(index) if self._table else self._reader.read(index).key
+
+    def keys(self) -> list[str]:
+        """Returns all keys, in order."""
+        return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
+
+    def column(self, name: str) -> Any:
+        """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
+
+        Raises:
+            KeyError: the schema has no such field.
+        """
+        if self._table and name in sample_table.columns(self._schema):
+            return self._table.field(name)
+        import numpy as np
+
+        kind = self._schema[name]
+        return np.array([self._reader.read(i).fields[name] for i in range(len(self))], dtype=kind.dtype)
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the file that holds record `index` and its offset in bytes, None where the format has none."""
+        return self._reader.locate(index)
+
+    def close(self) -> None:
+        """Closes all files; may be called twice."""
+        for part in (getattr(self, "_reader", None), self._table):
+            if part is not None:
+                part.close()
+
+
+def _viewed(value: Any) -> Any:
+    return memoryview(value) if isinstance(value, bytes) else value
+
+
+def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
+    """Returns the table of a shard's samples, None where it has none.
+
+    Raises:
+        CorruptRecordError: the table is damaged.
+        StorageError: it cannot be read.
+    """
+    names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
+    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
+
+
+def checked_files(manifest: Manifest, shard: Shard) -> list[Path]:
+    """Returns the files of `shard`, which are there and of the sizes that the manifest says.
+
+    Raises:
+        StorageError: a file is missing.
+        CorruptRecordError: a file has another size.
+    """
+    return [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
+
+
+def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError as error:
+        if not shard.nodes:
+            raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+        nodes = f"node{'s' * (len(shard.nodes) > 1)} {', '.join(map(str, shard.nodes))}"
+        advice = "read it there, with a dlio loader in a job of as many nodes, or stage the whole data set to each node"
+        raise StorageError(error.errno, f"{shard.name} is on {nodes}: {path} is not here; {advice}") from error
+    except OSError as error:
+        raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
+    if found != num_bytes:
+        raise CorruptRecordError(path, f"expected {num_bytes} bytes, found {found}: restore the file or stage it again")
+    return path
+
+
+def _records(path: Path, name: str) -> Path:
+    """Returns what the format opens: the shard's first file, or its folder where the records' name is a folder's."""
+    return path.parent if path.parent.name == name else path

@@ -1,0 +1,234 @@
+"""MDS: the shards of MosaicML Streaming (streaming `base/format/mds/{writer,reader,encodings}.py`), read only.
+
+A shard, little-endian, of up to 2^32 bytes:
+
+    u32 n | u32 offsets[n + 1] in the file | configuration, JSON | n samples
+    sample: u32 size of each column whose size varies | the columns' values, in the configuration's order
+
+    encoding                     field                        value
+    bytes jpeg png               bytes                        the bytes
+    str json                     str                          UTF-8
+    int  int8 ... float64        int64, that number           the number
+    str_int str_float            int64, float64               decimal digits
+    ndarray:TYPE:N,M             TYPE[N,M]                    the array
+    ndarray:TYPE  ndarray        TYPE[?,...]                  [u8 type] u8 dims << 2 | log2 of their bytes, dims, array
+
+A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, where there is
+none of that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
+read. Shards have no checksums and no keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
+from dlio.errors import CorruptRecordError
+from dlio.formats.layouts.aliases import stored_name
+from dlio.io.random_access import PositionalFile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIX = ".mds"
+_BYTES = frozenset(["bytes", "jpeg", "png"])
+_TEXT = frozenset(["str", "json"])
+_DIGITS = {"str_int": "int64", "str_float": "float64"}
+_SHAPE = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
+_TYPE_CODES = {
+    8: "uint8",
+    9: "int8",
+    16: "uint16",
+    17: "int16",
+    18: "float16",
+    32: "uint32",
+    33: "int32",
+    34: "float32",
+    64: "uint64",
+    65: "int64",
+    66: "float64",
+}
+
+
+def refuses(schema: Schema) -> str | None:
+    """Returns that MDS is not written, whatever the schema."""
+    return f"dlio reads MDS, and writes the fields {', '.join(map(repr, schema))} in other formats only"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, its encoding, and the size of its values in bytes, None where that varies."""
+
+    name: str
+    encoding: str
+    num_bytes: int | None
+
+    @property
+    def field(self) -> Field | None:
+        """The field that its values make, None where they are not read or tell their shape themselves."""
+        kind, _, of = self.encoding.partition(":")
+        dtype, _, shape = of.partition(":")
+        if kind in _BYTES:
+            return Field("bytes")
+        if kind in _TEXT:
+            return Field("str")
+        if kind in NUMBER_TYPES or kind == "int":
+            return Field("int64" if kind == "int" else kind)
+        if kind in _DIGITS:
+            return Field(_DIGITS[kind])
+        if kind == "ndarray" and dtype in NUMBER_TYPES and _SHAPE.fullmatch(shape):
+            return Field(dtype, tuple(map(int, shape.split(","))))
+        return None
+
+    def decode(self, data: bytes) -> Any:
+        """Returns the value that is stored as `data`.
+
+        Raises:
+            ValueError: it is none of this encoding, or the encoding is not read.
+        """
+        kind = self.encoding.partition(":")[0]
+        if kind == "ndarray":
+            return self._array(data)
+        if self.field is None:
+            raise ValueError(f"the column {self.name!r} is encoded as {kind!r}, which dlio does not read")
+        if kind in _BYTES:
+            return data
+        if kind in _TEXT:
+            return data.decode()
+        if kind in _DIGITS:
+            return int(data) if kind == "str_int" else float(data)
+        return _numbers(data, self.field.dtype, [])
+
+    def _array(self, data: bytes) -> Any:
+        _, _, of = self.encoding.partition(":")
+        dtype, _, fixed = of.partition(":")
+        try:
+            if not dtype:
+                dtype, data = _TYPE_CODES[data[0]], data[1:]
+            if (field := self.field) is not None:
+                return _numbers(data, dtype, list(field.fixed_shape))
+            if dtype not in NUMBER_TYPES or fixed:
+                raise ValueError(f"the column {self.name!r} is encoded as {self.encoding!r}, which dlio does not read")
+            dims, size = data[0] >> 2, 1 << (data[0] & 3)
+            starts = range(1, 1 + dims * size, size)
+            shape = [int.from_bytes(data[start : start + size], "little") for start in starts]
+        except (IndexError, KeyError):
+            raise ValueError(f"the column {self.name!r} holds no array") from None
+        return _numbers(data[1 + dims * size :], dtype, shape)
+
+
+def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
+    import numpy as np
+
+    try:
+        return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
+    except OverflowError as error:  # a dimension of more than 63 bits
+        raise ValueError(f"{len(data)} bytes are no array of the shape {shape}: {error}") from None
+
+
+def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
+    """Returns where each sample begins and the last one ends, in bytes, int64 of shape (n + 1,).
+
+    Raises:
+        CorruptRecordError: the file is no MDS shard, or is cut off.
+        StorageError: it cannot be read.
+    """
+    import numpy as np
+
+    count = int.from_bytes(file.read(0, 4), "little")
+    offsets = np.frombuffer(file.read(4, 4 * (count + 1)), dtype="<u4").astype("int64")
+    if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] != file.num_bytes:
+        problem = f"its offsets do not lead from {4 * (count + 2)} up to its end, {file.num_bytes}: restore the file"
+        raise CorruptRecordError(file.path, problem, offset=4)
+    return offsets
+
+
+def read_columns(file: PositionalFile) -> list[Column]:
+    """Returns the columns that a shard's configuration lists.
+
+    Raises:
+        CorruptRecordError: the file is no MDS shard of version 2.
+        StorageError: it cannot be read.
+    """
+    offsets = read_offsets(file)
+    begin = 4 * (len(offsets) + 1)
+    try:
+        config = json.loads(file.read(begin, int(offsets[0]) - begin))
+        if config["version"] != 2 or config["format"] != "mds":
+            raise ValueError(f"of the format {config['format']!r}, version {config['version']!r}")
+        lists = (config["column_names"], config["column_encodings"], config["column_sizes"])
+        columns = [Column(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
+        if len({column.name for column in columns}) != len(columns):
+            raise ValueError("two columns of one name")
+        return columns
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        problem = f"its configuration is none of MDS, version 2 ({error!r}): restore the file"
+        raise CorruptRecordError(file.path, problem, offset=begin) from error
+
+
+def _size(value: object) -> int | None:
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"a column of {value!r} bytes")
+
+
+class Reader:
+    """Reads a shard by record number."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._file = PositionalFile(path)
+        try:
+            self._offsets = read_offsets(self._file)
+            self._columns = read_columns(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+        names = [column.name for column in self._columns]
+        self._names = {field: stored_name(field, names) for field in schema}
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the shard's file and the record's offset in it, in bytes."""
+        return self._file.path, int(self._offsets[:-1][index])
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index`; its key is ''."""
+        offset, end = map(int, self._offsets[index : index + 2])
+        data = self._file.read(offset, end - offset, index)
+        try:
+            values = self._values(data)
+            missing = [stored for stored in self._names.values() if stored not in values]
+            if missing:
+                raise ValueError(f"the shard has no column {missing[0]!r}, only {sorted(values)}")
+            fields = {
+                name: kind.convert(values[self._names[name]][0].decode(values[self._names[name]][1]))
+                for name, kind in self._schema.fields
+            }
+        except ValueError as error:
+            raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
+        return Sample("", fields)
+
+    def _values(self, data: bytes) -> dict[str, tuple[Column, bytes]]:
+        """Returns each column of a sample with its bytes."""
+        varying = [column for column in self._columns if not column.num_bytes]
+        begin = 4 * len(varying)
+        sizes = {column.name: int.from_bytes(data[4 * i : 4 * i + 4], "little") for i, column in enumerate(varying)}
+        values = {}
+        for column in self._columns:
+            end = begin + (column.num_bytes or sizes[column.name])
+            values[column.name] = column, data[begin:end]
+            begin = end
+        if begin != len(data):
+            raise ValueError(f"the columns take {begin} bytes, the record has {len(data)}: restore the file")
+        return values
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

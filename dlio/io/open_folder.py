@@ -1,0 +1,250 @@
+"""Folders reached by descriptor, for places where other users may write.
+
+Between a look at a path and its use another user can put a link, a FIFO or another folder there. So a folder is held
+open: what is done through it reaches that folder, whatever becomes of its name. What lies in it is opened without
+following a link and without waiting, and only regular files of a few bytes are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from dlio.errors import StorageError
+from dlio.io import files
+
+MAX_BYTES = 16 << 10  # of a lease, a claim or a marker: theirs have some hundred
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_DEPTH = 32  # of what is removed; data sets have a few levels
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A folder some levels below one that the user named, reached anew each time, without following a link.
+
+    Attributes:
+        root: the folder that the user named, or one that nobody else can replace.
+        names: of the folders on the way down, the last one's its own.
+        owner: the user id of the only user to whom it may belong; None for anybody.
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    owner: int | None = None
+
+    def __truediv__(self, name: str) -> Below:
+        return replace(self, names=(*self.names, name))
+
+    @property
+    def path(self) -> Path:
+        """The folder's path, for messages."""
+        return self.root.joinpath(*self.names)
+
+    def open(self) -> OpenFolder:
+        """Returns the folder, held open.
+
+        Raises:
+            StorageError: it is another user's.
+            OSError: it is not there, or no folder.
+        """
+        with OpenFolder.at(self.root) as opened:
+            return self._checked(opened.below(*self.names))
+
+    def make(self) -> OpenFolder:
+        """Returns the folder, held open, made with those around it where they are not there yet; raises as `open`."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        found = OpenFolder.at(self.root)
+        for name in self.names:
+            with found:
+                inner = found.make(name)
+            found = inner
+        return self._checked(found)
+
+    def _checked(self, found: OpenFolder) -> OpenFolder:
+        if self.owner not in (None, found.owner):
+            found.close()
+            raise StorageError(f"{self.path} is another user's, who was quicker: stage again")
+        return found
+
+
+def is_loose(status: os.stat_result) -> bool:
+    """Returns whether anybody may rename and remove what others have in a folder."""
+    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+
+
+def check_ground(folder: Path, *names: str) -> None:
+    """Refuses a folder where what dlio makes under these names may be another user's; one that is not there is fine.
+
+    The folder's owner is trusted.
+
+    Raises:
+        StorageError: anybody may rename what lies in the folder, or what has one of the names is no folder, or neither
+            this user's nor the folder's owner's.
+    """
+    with files.storage_errors("look at", folder):
+        try:
+            status = folder.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if is_loose(status):
+            problem = (
+                f"anybody could replace what is written to {folder}, whose mode is {stat.S_IMODE(status.st_mode):o}"
+            )
+            raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
+        for path in (folder / name for name in names):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found = path.lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    raise StorageError(f"{path} is no folder, though dlio makes one of that name: remove it")
+                if found.st_uid not in (os.geteuid(), status.st_uid):
+                    raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
+
+
+class OpenFolder:
+    """An open folder; a context manager, used by one thread. All methods raise OSError where the system refuses.
+
+    Attributes:
+        path: by which it was reached, for messages.
+        status: what the system says of the folder.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.status = os.fstat(descriptor)
+
+    @classmethod
+    def at(cls, path: Path) -> OpenFolder:
+        """Returns the folder at a path that the user named; links in the path are followed."""
+        return cls(path, os.open(path, FOLDER & ~os.O_NOFOLLOW))
+
+    def below(self, *names: str) -> OpenFolder:
+        """Returns a folder below this one, one name for each level; a link in its place is an OSError."""
+        found = self
+        for name in names:
+            try:
+                inner = OpenFolder(found.path / name, os.open(name, FOLDER, dir_fd=found.descriptor))
+            finally:
+                if found is not self:
+                    found.close()
+            found = inner
+        return found
+
+    def close(self) -> None:
+        """Closes the folder."""
+        os.close(self.descriptor)
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def owner(self) -> int:
+        """The user id of the folder's owner."""
+        return self.status.st_uid
+
+    def names(self) -> list[str]:
+        """Returns the names of all entries, sorted."""
+        return sorted(os.listdir(self.descriptor))  # noqa: PTH208  of a descriptor
+
+    def look(self, name: str) -> os.stat_result | None:
+        """Returns what the system says of an entry itself, be it a link; None where there is none."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def has_folder(self, name: str) -> bool:
+        """Returns whether an entry is a folder, and no link to one."""
+        status = self.look(name)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def read(self, name: str) -> tuple[bytes, os.stat_result]:
+        """Returns a small file's content and what the system says of it; another kind of entry is an OSError."""
+        descriptor = os.open(name, FILE, dir_fd=self.descriptor)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", str(self.path / name))
+            if status.st_size > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes", str(self.path / name))
+            return os.read(descriptor, MAX_BYTES), status
+        finally:
+            os.close(descriptor)
+
+    def write_new(self, name: str, data: bytes) -> None:
+        """Writes a file that is not there yet, which all may read."""
+        descriptor = os.open(name, _NEW, 0o600, dir_fd=self.descriptor)
+        with open(descriptor, "wb") as file:  # noqa: PTH123  of a descriptor
+            os.fchmod(descriptor, 0o644)
+            file.write(data)
+
+    def rename(self, name: str, new: str) -> None:
+        """Renames an entry within the folder."""
+        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def link(self, name: str, new: str) -> None:
+        """Gives a file a second name, which must be free."""
+        os.link(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def make(self, name: str, mode: int = 0o755) -> OpenFolder:
+        """Returns a folder below this one, made if nothing has its name; what has it otherwise is an OSError."""
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=self.descriptor)
+        return self.below(name)
+
+    def unlink(self, name: str) -> None:
+        """Removes a file or link."""
+        os.unlink(name, dir_fd=self.descriptor)
+
+    def rmdir(self, name: str) -> None:
+        """Removes an empty folder."""
+        os.rmdir(name, dir_fd=self.descriptor)
+
+    def touch(self, name: str) -> None:
+        """Renews an entry's times."""
+        os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def num_bytes(self, depth: int = _MAX_DEPTH) -> int:
+        """Returns the sizes of all files in the folder and below it."""
+        total = 0
+        with os.scandir(self.descriptor) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+                elif depth:
+                    with self.below(entry.name) as inner:
+                        total += inner.num_bytes(depth - 1)
+        return total
+
+    def remove(self, name: str, owner: int, depth: int = _MAX_DEPTH) -> bool:
+        """Removes an entry with all that is below it, as far as it is of `owner`; returns whether nothing is left.
+
+        Links are removed and not followed, other file systems are not entered, and an entry that is gone is removed.
+        """
+        status = self.look(name)
+        if status is None:
+            return True
+        if status.st_uid != owner or status.st_dev != self.status.st_dev or not depth:
+            return False
+        try:
+            if not stat.S_ISDIR(status.st_mode):
+                self.unlink(name)
+                return True
+            with self.below(name) as inner:
+                left = [each for each in inner.names() if not inner.remove(each, owner, depth - 1)]
+                if left:
+                    return False
+            self.rmdir(name)
+        except FileNotFoundError:
+            pass  # another process removes the same
+        return True

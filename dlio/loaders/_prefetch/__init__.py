@@ -1,0 +1,1 @@
+"""Work ahead of need: reads, decoded batches and their memory."""

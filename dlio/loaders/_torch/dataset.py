@@ -1,0 +1,206 @@
+"""PackedDataset: a packed data set in the place of torchvision's ImageFolder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset
+
+from dlio.codecs import decoders
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample
+from dlio.errors import DataError
+from dlio.images import Transform
+from dlio.loaders import batches
+from dlio.loaders._prefetch.reads import Reads
+from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.sampling.order import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(Sequence[tuple[str, Any]]):
+    """ImageFolder's `samples`: (key, label) of each sample, looked up when asked for."""
+
+    samples: PackedSamples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[str, Any] | list[tuple[str, Any]]:
+        """Returns the pair at `index`, or a list of pairs.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = self.samples.number(index)
+        return self.samples.key(index), self.samples.labels[index].tolist()
+
+
+class PackedDataset(Dataset[Any]):
+    """The samples of a packed data set by number, for torch's DataLoader, its samplers, and trainers built on them.
+
+    `dataset[i]` is the pair (image, label) where the fields are `image` and `label`, else a dict of all fields. With a
+    transform of `dlio.images` the image is a uint8 tensor (3, height, width); with any other callable what it makes of
+    the PIL image in RGB; without one that PIL image itself, as in ImageFolder. The label is an int (the class index:
+    the label offset is taken off) or a tensor. Other numbers and arrays are tensors; bytes and text stay as they are.
+
+    Random choices are keyed by torch's random state and the sample's number, so they differ between epochs, workers
+    and ranks without any care. dlio's own DataLoader keys them by seed, epoch and sample instead.
+
+    Attributes:
+        root: the folder of the data set.
+        manifest: what it consists of.
+        transform, target_transform: as given.
+        classes: the class names.
+        class_to_idx: the index of each class name.
+
+    Safe for several threads. Picklable, and safe across fork: every process opens its own files.
+    """
+
+    def __init__(
+        self,
+        root: str | Path | Manifest,
+        transform: Transform | Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        *,
+        upright: bool = False,
+        max_skipped: int = 0,
+    ) -> None:
+        """Opens a data set; shards are opened when they are needed.
+
+        Args:
+            root: the folder that holds `manifest.jsonl`, or a manifest (as `dlio.stage` returns it).
+            transform: made of each image.
+            target_transform: made of each label.
+            upright: turn images as their EXIF orientation says, which ImageFolder does not.
+            max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
+                log, before it raises; for transforms of `dlio.images`.
+
+        Raises:
+            ManifestError: there is no data set.
+            UsageError: there is a transform and no image.
+        """
+        plan = transform if isinstance(transform, Transform) else None
+        self.packed = PackedSamples(root, plan, upright=upright, max_skipped=max_skipped)
+        self.manifest = self.packed.manifest
+        self.root = str(self.manifest.root)
+        self.transform = transform
+        self.target_transform = target_transform
+        self.classes = list(self.manifest.class_names)
+        self.class_to_idx = {name: index for index, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    @property
+    def targets(self) -> npt.NDArray[Any]:
+        """The labels of all samples, an array of shape (n, ...); read from the tables of the shards, not from images.
+
+        Raises:
+            UsageError: the samples have no labels.
+            CorruptRecordError, StorageError: as `__getitem__`.
+        """
+        return self.packed.labels
+
+    @property
+    def samples(self) -> Sequence[tuple[str, Any]]:
+        """(key, label) of each sample, looked up when asked for."""
+        return Labelled(self.packed)
+
+    imgs = samples
+
+    def __getitem__(self, index: int) -> Any:
+        """Returns one sample.
+
+        Raises:
+            IndexError: there is no such sample.
+            CorruptRecordError: the record differs from what was packed, or its image cannot be decoded; names file,
+                record, offset and key.
+            StorageError: a shard is missing or cannot be read.
+        """
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Returns several samples, read shard by shard and decoded as a batch: what torch's DataLoader calls.
+
+        Raises:
+            IndexError, CorruptRecordError, StorageError: as `__getitem__`.
+        """
+        return self.items(indices, int(torch.empty((), dtype=torch.int64).random_()))
+
+    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Any]:
+        """Returns what `items` reads of samples, for part of it to be read ahead of need."""
+        return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
+
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any, Any] | None = None) -> list[Any]:
+        """Returns several samples; `key` names the random choices of a transform of `dlio.images`.
+
+        Raises:
+            IndexError, CorruptRecordError, StorageError: as `__getitem__`.
+        """
+        reads = reads or self.reads(indices)
+        if self.packed.transform is None:
+            read = zip(indices, reads.take(), strict=True)
+            return [self._item({name: self._raw(i, sample, name) for name in sample.fields}) for i, sample in read]
+        batch = tensors(batches.make(self.packed, indices, key, reads=reads))
+        return [
+            self._item({name: _value(column, row) for name, column in batch.items()}) for row in range(len(indices))
+        ]
+
+    @property
+    def makes_images(self) -> bool:
+        """True where images come as Pillow's, of any size."""
+        return self.transform is None and IMAGE in self.packed.schema and self.packed.schema[IMAGE].dtype == "bytes"
+
+    @property
+    def makes_arrays(self) -> bool:
+        """True where whole batches can be made without making each sample."""
+        return self.transform is self.packed.transform and self.target_transform is None
+
+    def _raw(self, index: int, sample: Sample, name: str) -> Any:
+        value = sample.fields[name]
+        if name == IMAGE:
+            try:
+                image = decoders.decode_rgb(value, upright=self.packed.upright)
+            except DataError as error:
+                raise self.packed.damage(int(index), str(error)) from error
+            return self.transform(image) if callable(self.transform) else image
+        if name == LABEL and self.packed.schema[name].is_fixed:
+            return _value(torch.from_numpy(self.packed.class_indices(np.asarray(value))[None]), 0)
+        return _tensor(value)
+
+    def _item(self, fields: Batch) -> Any:
+        if LABEL in fields and self.target_transform is not None:
+            fields[LABEL] = self.target_transform(fields[LABEL])
+        return (fields[IMAGE], fields[LABEL]) if is_pair(self.packed.schema) else fields
+
+
+def tensors(batch: Batch) -> Batch:
+    """Returns the batch with tensors, over the same memory, in the place of arrays, and bytes in that of views."""
+    return {name: _tensor(value) for name, value in batches.with_bytes(batch).items()}
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_tensor(item) for item in value]
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _value(column: Any, row: int) -> Any:
+    """Returns one row: a Python number where a row holds one, as default_collate expects of labels."""
+    value = column[row]
+    return value.item() if isinstance(value, torch.Tensor) and value.ndim == 0 else value

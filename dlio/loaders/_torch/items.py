@@ -1,0 +1,38 @@
+"""Lists of a PackedDataset's samples, for a `collate_fn`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dlio.loaders._prefetch.batch_sources import DECODE_SIZE, divided
+from dlio.loaders._prefetch.prefetch import Work
+from dlio.loaders._prefetch.reads import Reads
+from dlio.loaders._torch.dataset import PackedDataset
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.sampling.rank_share import Step
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatches:
+    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
+
+    Attributes:
+        dataset: gives the samples.
+    """
+
+    dataset: PackedDataset
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, which keeps the time and counts what is left out."""
+        return self.dataset.packed
+
+    def work(self, step: Step, key: int) -> Work[Any]:
+        """Returns the work of making one list, in parts."""
+        items: list[Any] = [None] * len(step.indices)
+
+        def fill(rows: slice, reads: Reads[Any, Any]) -> None:
+            items[rows] = self.dataset.items(step.indices[rows], key, reads)
+
+        return divided(self.samples, step, (items, step.valid), self.dataset.reads, fill, DECODE_SIZE)

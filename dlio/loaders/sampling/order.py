@@ -1,0 +1,211 @@
+"""The order of samples: pure functions of the shards' sizes, a seed and an epoch.
+
+An epoch is a table with L lanes. Each lane draws from its own shards, dealt out so that lanes are of like size:
+
+    position      0    1    2    3    4    5   ...
+    lane 0       17    4   88    9   51    2         samples of the shards {0, 3}
+    lane 1      130  101  177  120  199  143         samples of the shards {1, 2}
+                \\_____________/
+                 a global batch takes the same positions of every lane
+
+L = 1 is the plain global order, for data that every rank can read whole. With L > 1 each rank reads the shards of its
+own lanes only. Which samples make a global batch depends on L, and never on ranks, threads or the file format
+(`dlio.loaders.sampling.rank_share` gives each rank its part).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heapreplace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import UsageError
+from dlio.random_keys import derive, permute
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A shuffle that reads few shards at a time: shards in random order, samples mixed within groups of `num_shards`.
+
+    Raises:
+        UsageError: `num_shards` is below 1.
+    """
+
+    num_shards: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.num_shards, int) or self.num_shards < 1:
+            raise UsageError(f"a window of {self.num_shards!r} shards: expected a whole number from 1")
+
+
+#: False: as packed. True: an exact shuffle of everything. Window(w): shards shuffled, samples mixed w shards at a time.
+Shuffle: TypeAlias = bool | Window
+
+
+def check_shuffle(shuffle: object) -> None:
+    """Refuses what is no shuffle, such as a text, which would count as True.
+
+    Raises:
+        UsageError: it is neither a bool nor a Window.
+    """
+    if not isinstance(shuffle, (bool, Window)):
+        raise UsageError(f"shuffle={shuffle!r}: expected True, False or Window(number of shards)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """One lane's order in one epoch; memory in proportion to its shards, not to its samples.
+
+    Attributes:
+        firsts: the number of the first sample of each shard, in the order in which shards are visited; int64.
+        ends: where each of them ends in the lane's positions; int64.
+        blocks: the bounds of the blocks of positions within which samples are mixed; int64.
+        keys: the key of each block's permutation; empty where samples keep their order.
+    """
+
+    firsts: Indices
+    ends: Indices
+    blocks: Indices
+    keys: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def indices(self, positions: Indices) -> Indices:
+        """Returns the number of the sample at each position, 0 <= position < len: int64, same shape."""
+        places = self._mixed(positions) if self.keys else positions
+        shards = np.searchsorted(self.ends, places, side="right")
+        begins = np.concatenate([[0], self.ends[:-1]])
+        return np.asarray(self.firsts[shards] + places - begins[shards], dtype=np.int64)
+
+    def _mixed(self, positions: Indices) -> Indices:
+        numbers = np.searchsorted(self.blocks, positions, side="right") - 1
+        places = np.empty_like(positions)
+        for block in np.unique(numbers).tolist():
+            inside = numbers == block
+            begin, end = int(self.blocks[block]), int(self.blocks[block + 1])
+            places[inside] = begin + permute(positions[inside] - begin, end - begin, self.keys[block])
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class EpochOrder:
+    """The order of one epoch for the whole job; lanes are computed when asked for.
+
+    Attributes:
+        offsets: the number of the first sample of each shard, then the total; int64.
+        lanes: the shards of each lane, by number.
+        seed, epoch, shuffle: as given to `epoch_order`.
+    """
+
+    offsets: Indices
+    lanes: tuple[Indices, ...]
+    seed: int
+    epoch: int
+    shuffle: Shuffle
+
+    @cached_property
+    def lane_sizes(self) -> Indices:
+        """The number of samples in each lane; int64 of shape (L,)."""
+        sizes = np.diff(self.offsets)
+        return np.array([sizes[shards].sum() for shards in self.lanes], dtype=np.int64)
+
+    def lane(self, number: int) -> Lane:
+        """Returns the order of lane `number`."""
+        shards = self.lanes[number]
+        key = derive(self.seed, self.epoch, number)
+        if isinstance(self.shuffle, Window):
+            shards = shards[permute(np.arange(len(shards)), len(shards), key)]
+        ends = np.cumsum(self.offsets[shards + 1] - self.offsets[shards])
+        blocks = self._blocks(ends)
+        num_keys = len(blocks) - 1 if self.shuffle else 0
+        keys = tuple(derive(key, block) for block in range(num_keys))
+        return Lane(self.offsets[shards], ends, blocks, keys)
+
+    def _blocks(self, ends: Indices) -> Indices:
+        """Returns the bounds of the blocks to mix, given where the shards end."""
+        window = self.shuffle.num_shards if isinstance(self.shuffle, Window) else len(ends)
+        return np.concatenate([[0], ends[window - 1 : -1 : window], ends[-1:]])
+
+
+def epoch_order(
+    manifest: Manifest, *, seed: int = 0, epoch: int = 0, shuffle: Shuffle = True, lanes: int | None = None
+) -> EpochOrder:
+    """Returns the order of the samples of `manifest` in one epoch.
+
+    Args:
+        manifest: the packed data set.
+        seed: the same on every rank.
+        epoch: each has its own order.
+        shuffle: False, True or Window(w).
+        lanes: how many lanes to deal the shards to; by default `num_lanes(manifest)`.
+
+    Raises:
+        UsageError: there are no samples, or a lane would have none, or this is no shuffle.
+    """
+    check_shuffle(shuffle)
+    offsets = np.array(manifest.offsets, dtype=np.int64)
+    dealt = _lanes(manifest, np.diff(offsets), num_lanes(manifest) if lanes is None else lanes)
+    order = EpochOrder(offsets, dealt, seed, epoch, shuffle)
+    if not order.lane_sizes.all():
+        empty = int(np.argmin(order.lane_sizes))
+        raise UsageError(
+            f"lane {empty} of {len(dealt)} has no samples: {manifest.root} has {manifest.num_samples} samples in "
+            f"{len(manifest.shards)} shards; use fewer lanes, or pack with more shards"
+        )
+    return order
+
+
+def num_lanes(manifest: Manifest) -> int:
+    """Returns the number of lanes that the data lie in: that of the nodes for a data set staged in parts, else 1."""
+    return max((shard.nodes[0] + 1 for shard in manifest.shards if shard.nodes), default=1)
+
+
+def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...]:
+    """Returns the shards of each lane: for a data set staged in parts, those that each node holds first.
+
+    Raises:
+        UsageError: the data lie in another number of lanes.
+    """
+    if not any(shard.nodes for shard in manifest.shards):
+        return deal_shards(sizes, count)
+    if count != num_lanes(manifest):
+        raise UsageError(
+            f"{count} lanes: {manifest.root} is staged in {num_lanes(manifest)} parts, each of which is a lane; "
+            "leave lanes out, or stage the whole to every node"
+        )
+    holders = np.array([shard.nodes[0] if shard.nodes else 0 for shard in manifest.shards])
+    return tuple(np.flatnonzero(holders == node) for node in range(count))
+
+
+def deal_shards(sizes: Indices, count: int) -> tuple[Indices, ...]:
+    """Returns the shards of each lane, ascending: the largest shard left goes to the lane that has least.
+
+    That is Graham's longest-processing-time rule: the fullest lane has at most 4/3 of the least possible.
+
+    Args:
+        sizes: the number of samples in each shard.
+        count: how many lanes, at least 1.
+
+    Raises:
+        UsageError: `count` is below 1.
+    """
+    if count < 1:
+        raise UsageError(f"{count} lanes: expected at least 1")
+    if count == 1:
+        return (np.arange(len(sizes)),)
+    lanes: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, lane) for lane in range(count)]
+    heapify(loads)
+    for shard in np.argsort(-sizes, kind="stable").tolist():
+        load, lane = loads[0]
+        lanes[lane].append(shard)
+        heapreplace(loads, (load + int(sizes[shard]), lane))
+    return tuple(np.array(sorted(lane), dtype=np.int64) for lane in lanes)

@@ -1,0 +1,206 @@
+"""Each rank's part of every global batch, and what happens at the end of an epoch: pure, the same count on all ranks.
+
+    ranks >= lanes   a lane feeds world_size / L ranks; each takes its stretch of the lane's part of the batch
+    ranks <  lanes   a rank owns L / world_size lanes and takes an equal part of its batch from each
+
+Steps are counted from lane sizes, batch size and world size alone, none of which differs between ranks, so no rank
+can run out of batches before another. Lanes of unequal size, and a last batch that is not full, end in one of three
+ways:
+
+    drop   whole global batches only, as many as the shortest lane gives; what is left out differs each epoch
+    pad    every sample, the last batch may be short; lanes that end early go on with their first samples again
+    mask   as pad, and `Step.valid` is False for what was repeated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.errors import UsageError
+from dlio.loaders.sampling.order import EpochOrder, Indices, Lane
+
+_STRETCH_SAMPLES = 8192  # one look-up in a keyed order took 0.13 us a sample for so many, 1.4 us for 256
+
+
+class End(StrEnum):
+    """How an epoch ends where samples do not divide evenly."""
+
+    DROP = "drop"
+    PAD = "pad"
+    MASK = "mask"
+
+
+def chosen_end(end: End | str | None, *, drops: bool) -> End:
+    """Returns the end that a user has named, else whether the last batch is dropped or padded."""
+    return End(end) if end is not None else End.DROP if drops else End.PAD
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of every global batch a rank takes.
+
+    Attributes:
+        rank, world_size: which process of how many.
+        batch_size: samples of one rank's batch.
+        num_lanes: lanes of the order; it divides `world_size`, or is a multiple of it.
+
+    Raises:
+        UsageError: the numbers cannot be shared out evenly.
+    """
+
+    rank: int
+    world_size: int
+    batch_size: int
+    num_lanes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UsageError(f"a batch size of {self.batch_size}: expected at least 1")
+        if not 0 <= self.rank < self.world_size:
+            raise UsageError(f"rank {self.rank} of {self.world_size}: expected 0 <= rank < world_size")
+        if self.world_size % self.num_lanes and self.num_lanes % self.world_size:
+            raise UsageError(
+                f"{self.num_lanes} lanes cannot be shared by {self.world_size} ranks: one must divide the other"
+            )
+        if self.batch_size % self.lanes_per_rank:
+            raise UsageError(
+                f"a batch of {self.batch_size} cannot take equal parts of the {self.lanes_per_rank} lanes of each "
+                f"rank: use a multiple of {self.lanes_per_rank}"
+            )
+
+    @property
+    def lanes_per_rank(self) -> int:
+        """Lanes that a rank draws from."""
+        return max(1, self.num_lanes // self.world_size)
+
+    @property
+    def ranks_per_lane(self) -> int:
+        """Ranks that draw from the same lane."""
+        return max(1, self.world_size // self.num_lanes)
+
+    @property
+    def lane_batch(self) -> int:
+        """Samples that a global batch takes from each lane."""
+        return self.batch_size * self.ranks_per_lane // self.lanes_per_rank
+
+    @property
+    def lanes(self) -> range:
+        """The lanes of this rank."""
+        first = self.rank * self.lanes_per_rank // self.ranks_per_lane
+        return range(first, first + self.lanes_per_rank)
+
+    @property
+    def place(self) -> int:
+        """This rank's place among those that draw from its lane."""
+        return self.rank % self.ranks_per_lane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One batch of one rank.
+
+    Attributes:
+        indices: the samples' numbers; int64 of shape (n,).
+        valid: False for samples that repeat others to fill the batch; bool of shape (n,).
+    """
+
+    indices: Indices
+    valid: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class RankSteps:
+    """The batches of one rank in one epoch, computed when asked for; a sequence of `Step`.
+
+    Attributes:
+        order: the epoch's order.
+        share: this rank's part.
+        end: how the epoch ends.
+        start: positions of every lane that are already consumed, where a stopped epoch goes on.
+    """
+
+    order: EpochOrder
+    share: Share
+    end: End = End.DROP
+    start: int = 0
+
+    def __len__(self) -> int:
+        return -(-(self.stop - self.start) // self.share.lane_batch)
+
+    @cached_property
+    def stop(self) -> int:
+        """The position at which every lane ends."""
+        if self.end is End.DROP:
+            left = max(0, int(self.order.lane_sizes.min()) - self.start)
+            return self.start + left - left % self.share.lane_batch
+        left = max(0, int(self.order.lane_sizes.max()) - self.start)
+        return self.start + left + -left % self.share.ranks_per_lane
+
+    @property
+    def num_samples(self) -> int:
+        """The samples of all batches together, the repeated ones included."""
+        return (self.stop - self.start) // self.share.ranks_per_lane * self.share.lanes_per_rank
+
+    @cached_property
+    def _lanes(self) -> tuple[Lane, ...]:
+        return tuple(self.order.lane(number) for number in self.share.lanes)
+
+    def __getitem__(self, step: int) -> Step:
+        """Returns batch `step`.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        if not 0 <= step < len(self):
+            raise IndexError(f"step {step} of {len(self)}")
+        return next(self._stretch(range(step, step + 1)))
+
+    def __iter__(self) -> Iterator[Step]:
+        count = max(1, _STRETCH_SAMPLES // self.share.batch_size)
+        stretches = (range(first, min(first + count, len(self))) for first in range(0, len(self), count))
+        return chain.from_iterable(map(self._stretch, stretches))
+
+    def _stretch(self, steps: range) -> Iterator[Step]:
+        """Yields neighbouring steps, whose places in the order are looked up together."""
+        parts = [self._positions(step) for step in steps]
+        positions = np.concatenate(parts)
+        indices = np.stack([lane.indices(positions % len(lane)) for lane in self._lanes])
+        valid = np.stack([positions < len(lane) for lane in self._lanes])
+        stop = 0
+        for part in parts:
+            start, stop = stop, stop + len(part)
+            yield Step(indices[:, start:stop].ravel(), valid[:, start:stop].ravel())
+
+    def _positions(self, step: int) -> Indices:
+        """Returns the positions in its lanes that this rank takes in a step."""
+        begin = self.start + step * self.share.lane_batch
+        end = min(begin + self.share.lane_batch, self.stop)
+        size = (end - begin) // self.share.ranks_per_lane
+        return np.arange(size, dtype=np.int64) + begin + self.share.place * size
+
+    def consumed(self, steps: int) -> int:
+        """Returns how many positions of every lane are consumed after `steps` batches."""
+        return min(self.start + steps * self.share.lane_batch, self.stop)
+
+
+def rank_steps(order: EpochOrder, share: Share, end: End = End.DROP) -> RankSteps:
+    """Returns the batches of one rank in one epoch, from its start.
+
+    Raises:
+        UsageError: not a single whole batch would come of it, which is the same on every rank.
+    """
+    steps = RankSteps(order, share, end)
+    if not len(steps):
+        raise UsageError(
+            f"no whole batch: {share.world_size} ranks take {share.lane_batch} samples a step from each of "
+            f"{share.num_lanes} lanes, the smallest lane has {int(order.lane_sizes.min())}; "
+            "use a smaller batch, or pad instead of dropping"
+        )
+    return steps

@@ -1,0 +1,89 @@
+"""Where a run stands, as the five scalars that go into a checkpoint, and back again."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import UsageError
+from dlio.io.files import digest_bytes
+from dlio.loaders.sampling.order import Shuffle, epoch_order
+
+_VERSION = 1
+_MAX_EPOCH = 2**63 - 1
+
+State = dict[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a run stands: positions of every lane consumed in an epoch."""
+
+    epoch: int = 0
+    consumed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the order of a run's samples depends on, the same on every rank."""
+
+    manifest: Manifest
+    shuffle: Shuffle
+    seed: int
+    lanes: int
+
+    def state(self, position: Position) -> State:
+        """Returns where the run stands, in words that any number of ranks, threads and any batch size understand."""
+        return {
+            "version": _VERSION,
+            "order": order_id(self.manifest, self.shuffle, self.lanes),
+            "seed": self.seed,
+            "epoch": position.epoch,
+            "samples": position.consumed * self.lanes,
+        }
+
+    def position(self, state: Mapping[str, Any]) -> Position:
+        """Returns where the run stood when `state` was taken.
+
+        Raises:
+            UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
+        """
+        mine = self.state(Position())
+        if state.keys() != mine.keys() or state["version"] != _VERSION:
+            raise UsageError(f"no state of this version of dlio's loader: {dict(state)!r:.200}")
+        if state["order"] != mine["order"]:
+            raise UsageError(
+                f"the state belongs to another data set, shuffle or number of lanes than {self.manifest.root} "
+                f"with shuffle={self.shuffle} and lanes={self.lanes}: go on with what it was saved with"
+            )
+        if state["seed"] != self.seed:
+            raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
+        order = epoch_order(self.manifest, seed=self.seed, shuffle=self.shuffle, lanes=self.lanes)
+        samples = _count_in(state, "samples", int(order.lane_sizes.max()) * self.lanes)
+        return Position(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
+
+
+def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
+    """Returns a count that a state holds: a whole number of any kind, such as a tensor's.
+
+    Raises:
+        UsageError: it is no whole number from 0 to `most`.
+    """
+    try:
+        value = operator.index(state[name])
+    except TypeError:
+        value = -1
+    if not 0 <= value <= most:
+        raise UsageError(f"the state has {name}={state[name]!r}: expected a whole number from 0 to {most}")
+    return value
+
+
+def order_id(manifest: Manifest, shuffle: Shuffle, lanes: int) -> str:
+    """Returns 32 hex digits that name the order of samples for every seed, whatever format they are packed in."""
+    counts = [shard.num_samples for shard in manifest.shards]
+    described = json.dumps([counts, manifest.schema.types(), manifest.origin.get("plan"), repr(shuffle), lanes])
+    return digest_bytes(described.encode()).partition(":")[2]

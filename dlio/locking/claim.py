@@ -1,0 +1,206 @@
+"""Claims: of all processes that want one piece of work done in one folder, one does it and the others wait.
+
+Claims are numbered files. Claim n + 1 is made, by link(2), only by a process that saw claim n's owner dead or done, and
+of several that try, the system lets one succeed. Nothing is ever taken away from a live owner, no lock is needed (flock
+may answer ENOSYS on shared file systems), and there is no moment between looking and taking.
+
+Where the owner's process can be looked at, a dead one is known at once. Elsewhere, on another node or in another
+container, its heartbeat tells: the claim's modification time, renewed every second.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dlio.errors import StorageError
+from dlio.io.open_folder import Below, OpenFolder
+from dlio.locking import claim_file
+from dlio.locking.claim_file import Claim
+
+PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
+
+
+@contextmanager
+def claimed(
+    folder: Path | Below, is_done: Callable[[], bool], *, patient: bool = True
+) -> Iterator[tuple[Claim, Claim | None] | None]:
+    """Yields this process's claim and the one it succeeds, or None once another process has done the work.
+
+    An impatient caller gets None as well where another process is doing the work.
+
+    The body does the work when it gets a claim; leaving it well removes the claims, so `is_done` must hold by then.
+    An exception passes on its message to those who wait; one that is no Exception (an interrupt) leaves the work to
+    the next of them.
+
+    Args:
+        folder: where the claims lie; made by this call, and shared by those who want the same work.
+        is_done: whether the work is done; called often, by processes that wait.
+        patient: wait for another process that has a claim.
+
+    Raises:
+        StorageError: the folder cannot be written, or the process that this one waited for failed.
+    """
+    below = _below(folder)
+    succeeded = _wait_for_claim(below, is_done, patient)
+    if succeeded is None:
+        yield None
+        return
+    mine, previous = succeeded
+    with claim_file.heart(below, mine.number):
+        try:
+            yield mine, previous
+            claim_file.remove(below)
+        except Exception as error:
+            number = error.errno if isinstance(error, OSError) else None
+            claim_file.rewrite(below, replace(mine, state=f"failed: {error}", errno=number))
+            raise
+        except BaseException:
+            claim_file.rewrite(below, replace(mine, state="released"))
+            raise
+
+
+def _below(folder: Path | Below) -> Below:
+    return folder if isinstance(folder, Below) else Below(folder.parent, (folder.name,))
+
+
+@contextmanager
+def alone(folder: Path | Below, work: str) -> Iterator[None]:
+    """Keeps other processes from the same work until the context is left; the folder of the claims is gone then.
+
+    Args:
+        folder: where the claims lie; made by this call.
+        work: what is done, for the error: `dlio pack into /data/packed`.
+
+    On a file system without hard links nobody is kept from anything.
+
+    Raises:
+        StorageError: another process is at it, which is said at once if it is on this machine, or after its next
+            heartbeat; or the folder cannot be written.
+    """
+    below = _below(folder)
+    try:
+        mine = _succeed(below, work)
+    except StorageError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        yield
+        return
+    try:
+        with claim_file.heart(below, mine.number):
+            yield
+    finally:
+        claim_file.remove(below)
+        with suppress(OSError), OpenFolder.at(below.root) as opened:  # somebody else has made a claim since
+            *around, last = below.names
+            with opened.below(*(around or ["."])) as holding:
+                holding.rmdir(last)
+
+
+def _succeed(folder: Below, work: str) -> Claim:
+    """Returns the claim made after that of an owner who is done or dead."""
+    while True:
+        latest = claim_file.latest(folder)
+        if latest is not None and _is_at_work(folder, latest):
+            host, pid = latest.owner.node.partition("/")[0], latest.owner.pid
+            problem = f"another {work} is under way, by process {pid} on {host}: wait until it ends, or end it"
+            raise StorageError(errno.EBUSY, problem)
+        if mine := claim_file.make(folder, latest.number + 1 if latest else 1):
+            return mine
+
+
+def _is_at_work(folder: Below, claim: Claim) -> bool:
+    """Tells whether a claim is in force; where its owner cannot be seen, whether its heart beats, by waiting for it."""
+    if claim.is_over or claim.owner.is_alive():
+        return not claim.is_over
+    beat, deadline = claim_file.modified(folder, claim.number), time.monotonic() + PRESUMED_DEAD_SECONDS
+    while time.monotonic() < deadline and (found := claim_file.modified(folder, claim.number)):
+        if found != beat:
+            return True
+        time.sleep(_LAST_POLL_SECONDS)
+    return False
+
+
+def is_in_progress(folder: OpenFolder) -> bool:
+    """Returns whether somebody holds a claim in the folder or in a folder right below it, and may be alive.
+
+    The folder may be another user's: a claim counts by the time that the system noted, and a process if it is its.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    return _is_held(folder) or any(_is_held(below) for below in _shares(folder))
+
+
+def _is_held(folder: OpenFolder) -> bool:
+    latest = claim_file.latest_in(folder)
+    status = folder.look(str(latest.number)) if latest else None
+    if latest is None or status is None or latest.is_over:
+        return False
+    silent = time.time() - status.st_ctime
+    return latest.owner.is_alive(status.st_uid) is True or silent < PRESUMED_DEAD_SECONDS
+
+
+def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
+    for name in folder.names():
+        if folder.has_folder(name):
+            with suppress(FileNotFoundError), folder.below(name) as below:
+                yield below
+
+
+def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
+    """Returns the claim made and the one before it, or None when the work is done, or waiting is not wanted."""
+    waited_for: set[str] = set()
+    beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS
+    while not is_done():
+        latest = claim_file.latest(folder)
+        if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
+            problem = f"the process {latest.owner.pid} that staged for this node {latest.state}"
+            raise StorageError(latest.errno, problem) if latest.errno else StorageError(problem)
+        if latest is not None and not latest.is_over:
+            if not patient:
+                return None
+            waited_for.add(latest.token)
+            last_beat = claim_file.modified(folder, latest.number)
+            has_beaten = last_beat != beat
+            if has_beaten:
+                beat, seen_at = last_beat, time.monotonic()
+            if has_beaten or latest.owner.is_alive() or time.monotonic() - seen_at < PRESUMED_DEAD_SECONDS:
+                time.sleep(pause)
+                pause = min(2 * pause, _LAST_POLL_SECONDS)
+                continue
+        mine = claim_file.make(folder, latest.number + 1 if latest else 1)
+        if mine is None:
+            continue
+        if is_done():  # finished, and its claims removed, between our look and our claim
+            claim_file.remove(folder)
+            return None
+        return mine, latest
+    return None
+
+
+def forget(folder: OpenFolder) -> None:
+    """Removes the claims in the folder, and in those right below it, of owners who are surely done or dead.
+
+    Only what is the folder's owner's is removed, and no link is followed; the folder itself is left to the caller.
+
+    Raises:
+        OSError: the folder cannot be read, or a claim not be removed.
+    """
+    for below in _shares(folder):
+        _forget_in(below)
+        with suppress(OSError):  # somebody has made a claim since
+            folder.rmdir(below.path.name)
+    _forget_in(folder)
+
+
+def _forget_in(folder: OpenFolder) -> None:
+    latest = claim_file.latest_in(folder)
+    if not _is_held(folder):
+        claim_file.remove_in(folder, up_to=latest.number if latest else 0)

@@ -1,0 +1,87 @@
+"""Which schema `tf.train.Example` records of other tools follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Schema
+from dlio.errors import CorruptRecordError, SchemaError
+from dlio.formats.payloads import example
+from dlio.formats.payloads.messages import message
+from dlio.pack.index._infer import ADVICE, common_field, legal_schema
+
+_KINDS = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
+
+
+def is_example(data: bytes) -> bool:
+    """Tells whether a record is a `tf.train.Example` with features."""
+    try:
+        return bool(example.parse(data))
+    except ValueError:
+        return False
+
+
+def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
+    """Returns the schema of Examples: ImageNet's image and label where they are, else every feature.
+
+    Raises:
+        CorruptRecordError: one is no Example.
+        SchemaError: features are missing in some, or of several types.
+    """
+    parsed = [_parse(path, number, data) for number, data in enumerate(records)]
+    if not parsed:
+        raise SchemaError(f"{path} has no records: {ADVICE}")
+    if all(_is_imagenet(features) for features in parsed):
+        return IMAGE_CLASSIFICATION
+    fields: dict[str, list[Field]] = {}
+    for features in parsed:
+        for name in _own(features):
+            fields.setdefault(example.field_name(name), []).append(_field(path, features, name))
+    for name, found in fields.items():
+        if len(found) != len(parsed):
+            raise SchemaError(f"{path}: {len(found)} of the first {len(parsed)} records have {name!r}: {ADVICE}")
+    return legal_schema(path, {name: _feature_field(name, found) for name, found in fields.items()})
+
+
+def _parse(path: Path, number: int, data: bytes) -> dict[str, Any]:
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    try:
+        features = example.parse(data)
+    except ValueError as error:
+        raise CorruptRecordError(path, str(error), record=number) from error
+    if len(UnknownFieldSet(message("Example").FromString(data))):
+        raise SchemaError(f"{path}, record {number} is no tf.train.Example, but a SequenceExample or the like")
+    return features
+
+
+def _is_imagenet(features: dict[str, Any]) -> bool:
+    image, label = features.get(example.IMAGE), features.get(example.LABEL)
+    return bool(image and label and len(image.bytes_list.value) == 1 and len(label.int64_list.value) == 1)
+
+
+def _own(features: dict[str, Any]) -> list[str]:
+    """Returns the names of the features that hold fields: not the key, nor the shape of another feature."""
+    shapes = {f"{name}/shape" for name in features}
+    return [name for name in features if name != example.KEY and name not in shapes]
+
+
+def _field(path: Path, features: dict[str, Any], name: str) -> Field:
+    feature = features[name]
+    kinds = [kind for kind in _KINDS if feature.HasField(kind)]
+    if len(kinds) != 1:
+        raise SchemaError(f"{path}: the feature {name!r} is empty in one of the first records: {ADVICE}")
+    shape = features.get(f"{name}/shape")
+    if shape is not None:
+        return Field(_KINDS[kinds[0]], (None,) * len(shape.int64_list.value))
+    return Field(_KINDS[kinds[0]], (len(getattr(feature, kinds[0]).value),))
+
+
+def _feature_field(name: str, found: list[Field]) -> Field:
+    """Returns a field for lists of values: one value alone is a scalar, several bytes may be any number."""
+    kind = common_field(name, found)
+    if kind.shape == (1,):
+        return Field(kind.dtype)
+    return kind if kind.is_number else Field(kind.dtype, (None,))

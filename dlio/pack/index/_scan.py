@@ -1,0 +1,126 @@
+"""Reading one shard of another tool, in a worker: its digest, and the table of its samples."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio import formats
+from dlio.dataset import sample_table
+from dlio.dataset.manifest import File, Shard
+from dlio.dataset.sample_table import SampleTableBuilder
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import CorruptRecordError
+from dlio.formats import IndexedReader, Reader
+from dlio.formats.layouts.text_index import HIDDEN, index_paths
+from dlio.io import files
+from dlio.pack.index import load
+from dlio.pack.index._find import Found
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """All that a worker needs for one shard; picklable."""
+
+    root: Path
+    shard: Found
+    format: str
+    schema: Schema
+
+    @property
+    def records(self) -> Path:
+        """The file that holds the records."""
+        return self.root / self.shard.files[0]
+
+    @property
+    def table(self) -> Path:
+        """Where the table of the samples is written."""
+        return self.root / HIDDEN / f"{self.shard.name}{sample_table.SUFFIX}"
+
+    @property
+    def index(self) -> Path:
+        """Where an index is written, if the records' owner has none."""
+        return index_paths(self.records)[1]
+
+    def __str__(self) -> str:
+        return self.shard.name
+
+
+def scan_shard(task: ShardTask) -> Shard:
+    """Reads a shard, writes its index and the table of its samples, and returns its line of the manifest.
+
+    Raises:
+        CorruptRecordError: a record is damaged, or does not follow the schema.
+        StorageError: a file cannot be read, or one not be written.
+    """
+    reader = formats.load(task.format).Reader(task.records, task.schema)
+    with closing(reader), closing(_DigestAhead(task.records)) as digest:
+        table = _read(task, reader, digest)
+        entry = File(task.shard.files[0], *digest.finish())
+        index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None
+    others = [_owned(task.root, name) for name in task.shard.files[1:]]
+    own = [] if index is None else [_publish(task.root, task.index, index)]
+    return Shard(task.shard.name, len(table), (entry, *others, *own, _publish(task.root, task.table, table.to_bytes())))
+
+
+def _owned(root: Path, name: str) -> File:
+    return File(name, (root / name).stat().st_size, files.digest_file(root / name))
+
+
+def _publish(root: Path, path: Path, content: bytes) -> File:
+    files.publish_bytes(path, content)
+    return File(str(path.relative_to(root)), len(content), files.digest_bytes(content))
+
+
+def _read(task: ShardTask, reader: Reader, digest: _DigestAhead) -> SampleTableBuilder:
+    table = SampleTableBuilder(task.schema)
+    key_of = load(task.format).keys(task.records)
+    for number in range(len(reader)):
+        digest.advance(reader.locate(number)[1] or 0)
+        try:
+            sample = reader.read(number)
+        except CorruptRecordError as error:
+            raise _with_schema(error, task.schema) from error
+        table.append(Sample(_clean(key_of(sample)) or numbered_key(task.shard.name, number), sample.fields))
+    return table
+
+
+def numbered_key(shard: str, number: int) -> str:
+    """Returns the key of a record that has none of its own."""
+    return f"{shard}/{number:06d}"
+
+
+def _clean(key: str) -> str:
+    """Returns a key as text that is UTF-8 and has no zero byte."""
+    return key.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _with_schema(error: CorruptRecordError, schema: Schema) -> CorruptRecordError:
+    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, say by --schema what all hold)"
+    return CorruptRecordError(error.path, problem, record=error.record, offset=error.offset)
+
+
+class _DigestAhead:
+    """The digest of a file that is being read: reads blocks ahead of the records, which then are in the page cache."""
+
+    def __init__(self, path: Path) -> None:
+        self._blocks = files.read_blocks(path)
+        self._hash = files.new_hash(files.DEFAULT_DIGEST)
+        self._position = 0
+
+    def advance(self, offset: float) -> None:
+        """Reads on, past `offset` in bytes."""
+        while self._position <= offset and (block := next(self._blocks, None)) is not None:
+            self._hash.update(block)
+            self._position += len(block)
+
+    def finish(self) -> tuple[int, str]:
+        """Returns the file's size in bytes and `algorithm:hex` of its content."""
+        self.advance(math.inf)
+        return self._position, f"{files.DEFAULT_DIGEST}:{self._hash.hexdigest()}"
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._blocks.close()

@@ -1,0 +1,95 @@
+"""HDF5 files with datasets of equal length at the root: arrays, or images as variable-length uint8, and labels.
+
+There are as many records as images, else labels, else as most datasets have rows. Labels of another number are an
+error; other datasets, and groups, are left out, and named in the log. Links are refused, and never followed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
+from dlio.errors import SchemaError
+from dlio.formats.hdf5 import KEY
+from dlio.formats.layouts.aliases import field_names
+from dlio.formats.layouts.hdf5_rows import h5py, reading
+from dlio.pack.index._infer import ADVICE, begins_with, legal_schema, no_key
+
+log = logging.getLogger(__name__)
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def files(path: Path) -> tuple[Path, ...]:
+    """Returns the shard at `path`, a file that begins with HDF5's signature."""
+    return (path,) if begins_with(path, len(_MAGIC)) == _MAGIC else ()
+
+
+def infer(records: Path) -> Schema:
+    """Returns the schema of the datasets at the root, or the one that dlio has noted in the file."""
+    with reading(records), closing(h5py().File(records, "r")) as library:
+        noted = library.attrs.get("dlio_schema")
+        if noted is not None:
+            return Schema.of(json.loads(noted))
+        return legal_schema(records, _fields(records, library))
+
+
+def _fields(path: Path, library: Any) -> dict[str, Field]:
+    datasets = _datasets(path, library)
+    names = {name: held for name, held in field_names(list(datasets)).items() if name != KEY}
+    anchor = next((name for field in ("image", "label") for name in names if names[name] == field), None)
+    lengths = Counter(len(datasets[name]) for name in names)
+    length = len(datasets[anchor]) if anchor else max(lengths, key=lengths.__getitem__, default=0)
+    fields = {}
+    for name, held in names.items():
+        num_rows = len(datasets[name])
+        if num_rows == length:
+            fields[held] = _field(path, name, datasets[name], held)
+        elif held == "label":
+            raise SchemaError(f"{path}: {name!r} has {num_rows} rows, {anchor!r} has {length}: mend it, or {ADVICE}")
+        else:
+            log.warning("%s: %r is left out: it has %d rows, not %d", path, name, num_rows, length)
+    return fields
+
+
+def _datasets(path: Path, library: Any) -> dict[str, Any]:
+    """Returns the datasets of rows at the root; follows no link, and says which other things are left out."""
+    h5 = h5py()
+    datasets = {}
+    for name in library:
+        if not isinstance(library.get(name, getlink=True), h5.HardLink):
+            raise SchemaError(f"{path}: {name!r} is a link, its data are elsewhere: copy them here, or {ADVICE}")
+        found = library[name]
+        if isinstance(found, h5.Dataset) and found.shape:
+            datasets[name] = found
+        else:
+            log.warning("%s: %r is left out: it is no dataset of rows", path, name)
+    if not datasets:
+        raise SchemaError(f"{path} has no datasets at its root, only {sorted(library)}: move them there")
+    return datasets
+
+
+def _field(path: Path, name: str, dataset: Any, held: str) -> Field:
+    library = h5py()
+    element = library.check_vlen_dtype(dataset.dtype)
+    if library.check_string_dtype(dataset.dtype) and dataset.ndim == 1:
+        return Field("str")
+    if element is not None and element == "uint8" and dataset.ndim == 1:
+        return Field("bytes")
+    dtype = dataset.dtype.name
+    if element is not None or dtype not in NUMBER_TYPES:
+        raise SchemaError(f"{path}: the dataset {name!r} holds {dataset.dtype}: dlio reads numbers, uint8 and strings")
+    if held == "label" and dataset.ndim == 1 and dataset.dtype.kind in "iu" and dtype != "uint64":
+        return Field("int64")
+    return Field(dtype, dataset.shape[1:])
+
+
+def keys(records: Path) -> Callable[[Sample], str]:
+    """Returns what gives the key that dlio has noted in the file; '' in a file of another tool."""
+    with reading(records), closing(h5py().File(records, "r")) as library:
+        return (lambda sample: sample.key) if KEY in library else no_key

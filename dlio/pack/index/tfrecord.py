@@ -1,0 +1,55 @@
+"""TFRecord shards of any name, with Examples; those with ImageNet's feature names are image classification.
+
+Of other Examples every feature is a field; the names of classes are `image/class/synset`, else `image/class/text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import CorruptRecordError
+from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
+from dlio.io.random_access import PositionalFile
+from dlio.pack.index._examples import example_schema
+from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, with_index
+
+_NAMES = ("image_class_synset", "image_class_text")
+
+
+def files(path: Path) -> tuple[Path, ...]:
+    """Returns the shard at `path`, a file that begins with a record's length and its checksum, and its index."""
+    head = begins_with(path, HEADER_BYTES)
+    is_shard = len(head) == HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:], "little")
+    return with_index(path) if is_shard else ()
+
+
+def infer(records: Path) -> Schema:
+    """Returns the schema of the first Examples."""
+    with closing(PositionalFile(records)) as file:
+        extents = list(islice(scan(file), MAX_RECORDS))
+
+        def read(number: int) -> bytes:
+            offset, num_bytes = extents[number]
+            return file.read(offset + HEADER_BYTES, num_bytes - FRAME_BYTES, number)
+
+        return example_schema(records, first_records(len(extents), read))
+
+
+def keys(records: Path) -> Callable[[Sample], str]:
+    """Returns what gives an Example's `__key__`, or `image/filename`."""
+    return lambda sample: sample.key
+
+
+def class_names(records: Path, numbers: list[int]) -> list[str]:
+    """Returns the synsets of these records, or their classes' text."""
+    for name in _NAMES:
+        with closing(Reader(records, Schema.of({name: "bytes"}))) as reader:
+            try:
+                return [reader.read(number).fields[name].decode(errors="replace") for number in numbers]
+            except CorruptRecordError:
+                continue  # no such feature: the records themselves have been read
+    return [""] * len(numbers)

@@ -1,0 +1,1 @@
+"""Looking into packed data sets and encoded images: headers, summaries, verification."""

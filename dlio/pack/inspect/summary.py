@@ -1,0 +1,106 @@
+"""What a packed data set holds, told by its manifest and its tables of samples: no image is read."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlio.dataset import sample_table
+from dlio.dataset.manifest import CropReady, Manifest
+from dlio.dataset.reader import open_table
+from dlio.dataset.sample_table import SampleTable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sizes and classes of a data set.
+
+    Attributes:
+        sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty where no shard has a table.
+        shard_bytes: the same of the shards' sizes.
+        class_counts: how many samples each class has, or each of several labels; empty without whole labels or names.
+        crop_ready: how many images are ready for crops, and how many were rewritten for that, or kept.
+    """
+
+    sample_bytes: dict[str, int]
+    shard_bytes: dict[str, int]
+    class_counts: dict[str, int]
+    crop_ready: CropReady
+
+
+def summarise(manifest: Manifest) -> Summary:
+    """Returns the summary of the data set at `manifest.root`.
+
+    Raises:
+        CorruptRecordError: a table of samples is damaged.
+        StorageError: it cannot be read.
+    """
+    import numpy as np
+
+    sizes: list[np.ndarray[Any, Any]] = []
+    counts: np.ndarray[Any, Any] | int = 0
+    for shard in manifest.shards:
+        if (table := open_table(manifest, shard)) is not None:
+            with closing(table):
+                sizes.append(table.num_bytes)
+                counts = counts + _class_counts(manifest, table)
+    names = manifest.class_names if np.ndim(counts) else ()
+    return Summary(
+        _percentiles(np.concatenate(sizes) if sizes else np.empty(0)),
+        _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
+        dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
+        sum((shard.crop_ready for shard in manifest.shards if shard.crop_ready is not None), CropReady()),
+    )
+
+
+def class_counts(manifest: Manifest) -> np.ndarray[Any, Any] | None:
+    """Returns how many samples of each shard have each class, int64 of shape (shards, classes); None if not known.
+
+    Raises:
+        CorruptRecordError, StorageError: as `summarise`.
+    """
+    import numpy as np
+
+    counts = np.zeros((len(manifest.shards), len(manifest.class_names)), np.int64)
+    for row, shard in enumerate(manifest.shards):
+        table = open_table(manifest, shard)
+        if table is None:
+            return None
+        with closing(table):
+            known = _class_counts(manifest, table)
+        if np.ndim(known) == 0:
+            return None
+        counts[row] = known
+    return counts
+
+
+def _class_counts(manifest: Manifest, table: SampleTable) -> np.ndarray[Any, Any] | int:
+    """Returns how many samples have each class, int64 of shape (classes,); 0 where labels name no classes."""
+    import numpy as np
+
+    num_classes = len(manifest.class_names)
+    kind = manifest.schema.get("label")
+    if not num_classes or kind is None or "label" not in sample_table.columns(manifest.schema):
+        return 0
+    labels = table.field("label")
+    if kind.shape == (num_classes,):
+        return np.array(np.count_nonzero(labels, axis=0))
+    if kind.dtype != "int64" or kind.shape:
+        return 0
+    known = labels[(labels >= manifest.schema.label_offset) & (labels < manifest.schema.label_offset + num_classes)]
+    return np.bincount(known - manifest.schema.label_offset, minlength=num_classes)
+
+
+def _percentiles(sizes: np.ndarray[Any, Any]) -> dict[str, int]:
+    import numpy as np
+
+    if not len(sizes):
+        return {}
+    values = np.percentile(sizes, QUANTILES, method="nearest").astype("int64").tolist()
+    return {f"{share}%": value for share, value in zip(QUANTILES, values, strict=True)}

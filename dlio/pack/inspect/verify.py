@@ -1,0 +1,183 @@
+"""Checking a packed data set: every file's digest, every record's checksum, and every image where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.schema import Sample
+from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError, StorageError
+from dlio.executors import map_bounded, num_workers, processes
+from dlio.io import files
+from dlio.pack.inspect.image_header import decode_image
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
+
+_TURNS = 4  # groups for each worker, at least, so that all have work to the end
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not what was packed.
+
+    Attributes:
+        shard: the shard's name, '' where the damage is the manifest's.
+        path: the damaged file.
+        problem: what was expected and what was found.
+        record: the record's number within the shard, from 0; None where the damage is the file's.
+        key: the sample's key, '' where the damage is the file's.
+        offset: the record's position in `path`, in bytes, where that is known.
+    """
+
+    shard: str
+    path: str
+    problem: str
+    record: int | None = None
+    key: str = ""
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"shard {self.shard}", self.path] if self.shard else [self.path]
+        if self.record is not None:
+            parts.append(f"record {self.record} {self.key!r}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return f"{', '.join(parts)}: {self.problem}"
+
+
+def verify(
+    manifest: Manifest,
+    *,
+    decode: bool = False,
+    workers: int | None = None,
+    report: Callable[[Shard], None] = lambda shard: None,
+) -> list[Damage]:
+    """Returns all damage in the data set at `manifest.root`, in the order of shards and records; empty if it is whole.
+
+    Of a data set staged in parts, the part that lies there is checked (`Manifest.shards_here`).
+
+    Args:
+        manifest: the data set.
+        decode: decodes every image too.
+        workers: the number of processes; by default one for each core that may be used.
+        report: called with each shard when it has been checked.
+    """
+    found: dict[str, list[Damage]] = {}
+    header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
+    checks = [ShardCheck(header, some, decode) for some in _groups(manifest.shards_here, count)]
+    with processes.open(count, None) as pool:
+        for checked in map_bounded(pool, check_shards, checks):
+            for shard, damage in checked:
+                found[shard.name] = damage
+                report(shard)
+    return [damage for shard in manifest.shards_here for damage in found[shard.name]]
+
+
+def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]]:
+    """Yields the shards in groups for a worker: small ones together, as it waits less for several at a time."""
+    most = max(1, min(MOST_READS, len(shards) // (_TURNS * workers)))
+    group: list[Shard] = []
+    for shard in shards:
+        if group and (len(group) == most or sum(one.num_bytes for one in group) + shard.num_bytes > MOST_BYTES):
+            yield tuple(group)
+            group = []
+        group.append(shard)
+    if group:
+        yield tuple(group)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """All that a worker needs to check some shards: the manifest without its shards, the shards; picklable."""
+
+    header: Manifest
+    shards: tuple[Shard, ...]
+    decode: bool
+
+    def __str__(self) -> str:
+        return ", ".join(shard.name for shard in self.shards)
+
+
+def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
+    """Returns the shards and all damage in each."""
+    found = side_by_side(partial(_check_shard, check), check.shards, Depth(idle_clock))
+    return list(zip(check.shards, found, strict=True))
+
+
+def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
+    damaged, readable = _damaged_files(check.header.root, shard)
+    return [*damaged, *(_damaged_records(check, shard) if readable else ())]
+
+
+def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
+    """Returns the files that differ from their digest or cannot be read, and whether all can be."""
+    damaged, readable = [], True
+    for file, error in zip(shard.files, side_by_side(partial(_problem, root), shard.files), strict=True):
+        if error is not None:
+            damaged.append(Damage(shard.name, str(root / file.name), error.text))
+            readable &= isinstance(error, DigestError)
+    return damaged, readable
+
+
+def _problem(root: Path, file: File) -> DlioError | None:
+    """Returns why a file cannot be read or is not what it was, None where all is well."""
+    path = root / file.name
+    try:
+        if path.is_fifo():
+            raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait for ever
+        files.check_digest(path, file.digest)
+    except DlioError as error:
+        return error
+    return None
+
+
+def _damaged_records(check: ShardCheck, shard: Shard) -> Iterator[Damage]:
+    try:
+        reader = ShardReader(check.header, shard)
+    except CorruptRecordError as error:
+        yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
+        return
+    except DlioError as error:
+        yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
+        return
+    try:
+        for index in range(len(reader)):
+            yield from _damage(reader, index, check.decode)
+    except CorruptRecordError as error:
+        yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
+    finally:
+        reader.close()
+
+
+def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
+    """Yields what is wrong with a record; raises CorruptRecordError where that is the table of all."""
+    path, offset = reader.locate(index)
+    try:
+        sample = reader.read(index)
+        if decode:
+            _decode(sample)
+    except DlioError as error:
+        if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
+            raise
+        problem = error.problem if isinstance(error, CorruptRecordError) else error.text
+        yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
+
+
+def _key(reader: ShardReader, index: int) -> str:
+    try:
+        return reader.key(index)
+    except DlioError:
+        return ""
+
+
+def _decode(sample: Sample) -> None:
+    for name, value in sample.fields.items():
+        for image in value if isinstance(value, list) else [value]:
+            if isinstance(image, bytes):
+                try:
+                    decode_image(image)
+                except SourceError as error:
+                    raise SourceError(f"the field {name!r} cannot be decoded: {error}") from error

@@ -1,0 +1,135 @@
+"""Work on a copy with the rights of its owner, and no others: what root does to a user's copy.
+
+A copy's folders, its manifest, and the source that it names are the word of its owner. A process that has become that
+user can do no more with them than the user can: links lead nowhere new, and no secret of root's is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pwd
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from dlio.errors import DlioError, StorageError
+from dlio.io import files
+
+PATIENCE_SECONDS = 300.0
+_LOOK_SECONDS = 1.0
+_NOBODY = 65534
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
+
+
+def as_owner(owner: int, work: Callable[[], Any], patience_seconds: float = PATIENCE_SECONDS) -> Any:
+    """Returns what `work`, called by the user `owner`, returns: a JSON value; to be called before threads are started.
+
+    Root calls it in a process that becomes that user, without root's environment, and ends it if it reads nothing for
+    so long: its user may have stopped it, or let it read what never answers. All others call it here.
+
+    Raises:
+        DlioError: `work` raised it; from another process, a StorageError of the same text.
+        StorageError: the caller is neither the owner nor root, or the process died.
+    """
+    if os.geteuid() == owner:
+        return work()
+    if os.geteuid() != 0:
+        raise StorageError(f"it belongs to the user {owner}: only this user or root can do it")
+    answer = _in_a_child(owner, work, patience_seconds)
+    if "error" in answer:
+        raise StorageError(str(answer["error"]))
+    return answer.get("value")
+
+
+def _in_a_child(owner: int, work: Callable[[], Any], patience_seconds: float) -> dict[str, Any]:
+    importlib.import_module("dlio.io.sizes")  # loaded while root's Python can be read, as are the digests
+    for algorithm in files.ALGORITHMS:
+        files.new_hash(algorithm)
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer(writer, owner, work)
+    os.close(writer)
+    try:
+        with os.fdopen(reader, "rb", buffering=0) as pipe:
+            text = _read_while_it_goes_on(pipe, child, patience_seconds)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)  # its unfinished files are taken up by the next run
+        raise
+    finally:
+        status = os.waitpid(child, 0)[1]
+    if text is None:
+        raise StorageError(f"the process that did it for the user {owner} read nothing for {patience_seconds:.0f} s")
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        code = os.waitstatus_to_exitcode(status)
+        raise StorageError(f"the process that did it for the user {owner} died with the exit code {code}")
+    return answer
+
+
+def _read_while_it_goes_on(pipe: FileIO, child: int, patience_seconds: float) -> bytes | None:
+    """Returns all that a child sends, or None once it has been ended since it did nothing for so long."""
+    parts: list[bytes] = []
+    progress, deadline = "", time.monotonic() + patience_seconds
+    while time.monotonic() < deadline:
+        if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
+            if not (part := pipe.read(1 << 16)):
+                return b"".join(parts)
+            parts.append(part)
+        if (now := Path(f"/proc/{child}/io").read_text()) != progress:
+            progress, deadline = now, time.monotonic() + patience_seconds
+    os.kill(child, signal.SIGKILL)
+    return None
+
+
+def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
+    """Does the work in the child and sends its result; does not return."""
+    code = 1
+    try:
+        _become(owner)
+        try:
+            answer = {"value": work()}
+        except DlioError as error:
+            answer = {"error": error.text}
+        except ImportError as error:
+            answer = {"error": f"the user {owner} cannot load root's Python: {error}: install it where all can read it"}
+        with os.fdopen(writer, "w") as pipe:
+            json.dump(answer, pipe)
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(user: int) -> None:
+    """Gives up root's rights for good, and its environment with them."""
+    try:
+        entry = pwd.getpwuid(user)
+        name, group, home = entry.pw_name, entry.pw_gid, entry.pw_dir
+        os.initgroups(name, group)
+    except KeyError:  # no account here any more
+        group, home = _NOBODY, "/"
+        os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    kept = {variable: os.environ[variable] for variable in _KEPT if variable in os.environ}
+    os.environ.clear()
+    os.environ.update(kept, HOME=home)

@@ -1,0 +1,278 @@
+"""The folder of a staged copy, and what lies in it.
+
+    DEST/dlio/                        as open to other users as DEST is, and sticky where others may write
+    DEST/dlio/.claims/<copy>/         who is copying (dlio/locking/claim.py)
+    DEST/dlio/.leases/<copy>@<token>  which jobs use it (lease.py)
+    DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
+    DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
+    DEST/dlio/<copy>/...              the data set's files, each verified before it got its name, as open as its source
+    DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
+
+`<copy>` is the data set's content id, followed by the part it holds where that is not the whole. Where another user's
+folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST (trust.py).
+
+Others may write in DEST, DEST/dlio and the folders of claims and leases: what lies there is reached by `open_cache`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.io import files
+from dlio.io.open_folder import Below, OpenFolder
+from dlio.locking.claim_file import Claim
+from dlio.stage.cache.access import Access, without_lists
+from dlio.stage.cache.ground import CACHE, CLAIMS, is_own, open_cache
+
+CONTROL = ".dlio"
+ASIDE = "aside"
+MARKER = "copy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFolder:
+    """The folder `DEST/dlio/<copy>`; holds paths only, so it may be shared and pickled.
+
+    Attributes:
+        dest: the folder that the user named.
+        copy: the name of the copy.
+        share: the name of the part that one node of several brings into the same folder; "" where one brings all.
+        user: the user id whose copy it is to be, where that has been found out; None where any owner's is looked at.
+    """
+
+    dest: Path
+    copy: str
+    share: str = ""
+    user: int | None = field(default=None, compare=False)
+
+    @property
+    def path(self) -> Path:
+        """The data set's folder."""
+        return self.dest / CACHE / self.copy
+
+    @property
+    def claims(self) -> Below:
+        """The folder of the claims on this copy, or on a share of it."""
+        root, own = (self.dest.parent, (self.dest.name,)) if is_own(self.dest) else (self.dest, ())
+        share = (self.share,) if self.share else ()
+        return Below(root, (*own, CACHE, CLAIMS, self.copy, *share), self.user)
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that the folder is dlio's."""
+        return self.path / CONTROL / MARKER
+
+    @property
+    def unfinished(self) -> Path:
+        """The folder of all files that are not whole yet."""
+        return self.path / CONTROL / ASIDE / self.share
+
+    def aside(self, claim: Claim) -> Path:
+        """Returns the folder of the unfinished files of a claim's owner."""
+        return self.unfinished / claim.token
+
+    def has(self, file: File) -> bool:
+        """Returns whether a file is there under its final name, which it only gets once it is whole and verified."""
+        try:
+            return os.stat(self.path / file.name).st_size == file.num_bytes  # noqa: PTH116  half the time of Path.stat
+        except FileNotFoundError:
+            return False
+
+    def holds(self, wanted: Sequence[File]) -> bool:
+        """Returns whether the copy is complete: the manifest, and each of the files `wanted`, by its name.
+
+        Folders are listed and files not looked at one by one, so that a million files take a second.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
+            if self._marked_as() != self.copy or not self.has_manifest():
+                return False
+            missing = {file.name for file in wanted}
+            for folder in {name.rpartition("/")[0] for name in missing}:
+                found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
+                missing.difference_update([f"{folder}/{name}" for name in found] if folder else found)
+            return not missing
+        return False
+
+    def _marked_as(self) -> object:
+        """Returns the name in the marker, None where there is no marker, or none that was written whole."""
+        try:
+            with OpenFolder.at(self.path / CONTROL) as control:
+                return json.loads(control.read(MARKER)[0])["copy"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def has_manifest(self) -> bool:
+        """Returns whether the manifest is there, which comes last, and this user may read it.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with files.storage_errors("look at", self.path), suppress(PermissionError):
+            return (self.path / NAME).exists() and os.access(self.path / NAME, os.R_OK)
+        return False
+
+    def touch(self) -> None:
+        """Notes that the copy is used now; another user's copy keeps its time."""
+        with suppress(OSError):
+            os.utime(self.marker)
+
+    def begin(self, source: str, mine: Claim, previous: Claim | None) -> Path:
+        """Returns the folder for unfinished files, with those that the owner before left, if that one is surely over.
+
+        An owner that only seems dead may wake up and go on writing: its files are given up, not taken over.
+
+        Raises:
+            StorageError: the folder cannot be made, or holds files without being dlio's.
+        """
+        aside = self.aside(mine)
+        with files.storage_errors("create", self.path):
+            self._make_ours(self.path, 0o700)  # its users may enter it when it is whole
+            without_lists(self.path)
+            marked = self._marked_as()
+            if not self.marker.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
+                raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
+            if marked not in (None, self.copy):
+                raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
+            self._make_ours(self.path / CONTROL, 0o755)
+            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if previous and previous.is_over and self.aside(previous).is_dir():
+                self.aside(previous).rename(aside)
+            for other in self.unfinished.iterdir():
+                if other != aside:
+                    shutil.rmtree(other, ignore_errors=True)
+            aside.mkdir(mode=0o700, exist_ok=True)
+        if marked is None:
+            files.publish_bytes(aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
+            files.publish(aside / MARKER, self.marker)
+        return aside
+
+    def _make_ours(self, path: Path, mode: int) -> None:
+        """Makes a folder, then makes sure that it is this user's alone: from then on nobody else can replace it."""
+        path.mkdir(mode=mode, exist_ok=True)
+        status = path.lstat()
+        owner = os.geteuid() if self.user is None else self.user
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o022:
+            raise StorageError(f"{path} is another user's, or open to others' changes: stage again")
+
+    def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
+        """Makes sure that the files' names are on the disk, then publishes the manifest.
+
+        Args:
+            manifest: of the copy.
+            names: of its files.
+            access: who may read the manifest and enter the folders.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        for folder in self._folders(names):
+            files.sync_folder(folder)
+        last = self.path / CONTROL / NAME
+        with files.storage_errors("create", self.unfinished):
+            self.unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.publish(manifest.save(self.unfinished), last)
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+        self._give([last, self.marker], names, access)
+        files.publish(last, self.path / NAME)
+
+    def access(self) -> Access:
+        """Returns who may read a copy that is there, as its marker and folder tell.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
+        with files.storage_errors("look at", self.path):
+            marker = self.marker.lstat()
+            return Access(0o600 | marker.st_mode & 0o044, marker.st_gid, self.path.lstat().st_mode & 0o044)
+
+    def give(self, names: Sequence[str], access: Access) -> None:
+        """Gives others the access to a copy that is there; another user's copy stays as it is.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        with suppress(PermissionError):
+            self._give([self.path / name for name in (*names, NAME)], names, access)
+
+    def _give(self, paths: Iterable[Path], names: Sequence[str], access: Access) -> None:
+        with files.storage_errors("change the mode of", self.path):
+            for path in paths:
+                access.give_file(path)
+            for folder in (*self._folders(names), self.path / CONTROL):
+                access.give_folder(folder)
+
+    def _folders(self, names: Sequence[str]) -> list[Path]:
+        """Returns the folders that hold files of these names, the copy's own first."""
+        return sorted({self.path / parent for name in names for parent in Path(name).parents} | {self.path})
+
+    def remove(self) -> None:
+        """Removes the copy; the manifest first, so that nobody takes what is left for whole, and the marker last.
+
+        What is not the copy's owner's is left, and no link is followed.
+
+        Raises:
+            StorageError: the folder is not dlio's, or cannot be removed, or holds another user's files.
+        """
+        with files.storage_errors("remove", self.path), suppress(FileNotFoundError), open_cache(self.dest) as cache:
+            if cache.look(self.copy) is None:
+                return
+            with cache.below(self.copy) as copy:
+                if marker_of(copy) is None:
+                    raise StorageError(f"{self.path} bears no dlio marker and is left alone: remove it by hand")
+                copy.remove(NAME, copy.owner)
+                left = [name for name in copy.names() if name != CONTROL and not copy.remove(name, copy.owner)]
+                with copy.below(CONTROL) as control:
+                    left += [
+                        name for name in control.names() if name != MARKER and not control.remove(name, copy.owner)
+                    ]
+                if left:
+                    raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
+                copy.remove(CONTROL, copy.owner)
+            cache.rmdir(self.copy)
+
+
+def marker_of(copy: OpenFolder) -> os.stat_result | None:
+    """Returns what the system says of a copy's marker; None where its owner has put none there."""
+    try:
+        with copy.below(CONTROL) as control:
+            status = control.look(MARKER)
+            is_owners = status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == copy.owner
+            return status if is_owners and control.owner == copy.owner else None
+    except OSError:
+        return None
+
+
+def check_dest(manifest: Manifest, dest: Path) -> None:
+    """Refuses a destination inside the data set that is to be copied.
+
+    Raises:
+        UsageError: `dest` is the data set's own folder, or lies below it.
+    """
+    if dest.resolve().is_relative_to(manifest.root.resolve()):
+        raise UsageError(f"{dest} lies in the data set {manifest.root} itself: stage to a folder outside it")
+
+
+def check_names(manifest: Manifest) -> None:
+    """Refuses a data set whose files would overwrite the copy's own.
+
+    Raises:
+        ManifestError: a file is named like the manifest, lies in dlio's own folder, or is listed twice.
+    """
+    names = [file.name for shard in manifest.shards for file in shard.files]
+    reserved = [name for name in names if name == NAME or name.partition("/")[0] == CONTROL]
+    if reserved or len(set(names)) < len(names):
+        name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
+        raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")

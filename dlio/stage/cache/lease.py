@@ -1,0 +1,215 @@
+"""Leases: which jobs use a staged copy, so that nobody removes it under them.
+
+    DEST/dlio/.leases/<copy>@<token>
+
+A lease is a small file of the user who took it, in a folder that all may write to: what others left there counts only
+if it is a lease, and for as long as theirs may. It ends when the epilogue drops it (`dlio clean`), when the machine has
+been booted since, or a week after it was last renewed. Outside a scheduler the holder is the session, and the lease
+ends with the session's first process: a shell, or a detached program itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from dlio.io import files
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import Owner, outermost, start_time, user_of
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.ground import ABSENT, LEASES, open_cache
+
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
+# A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
+_FORGOTTEN_SECONDS = 7 * 86400
+_UNFINISHED_SECONDS = 3600  # after which a lease that was never given its name is a dead process's
+_MAX_LEASES = 1000  # of one user on one copy, the latest; whoever makes more has only himself to blame
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One job's use of one copy.
+
+    Attributes:
+        job: the scheduler's job, or "" for a session.
+        holder: the process that took it; for a session its first process.
+        user: the user id of the file's owner.
+        renewed: when it was last taken, in seconds since 1970, by the system's note, which no user can set.
+        name: the file's name.
+    """
+
+    job: str
+    holder: Owner
+    user: int
+    renewed: float
+    name: str = ""
+
+    def is_over(self) -> bool:
+        """Returns whether the holder surely uses the copy no more."""
+        host, _, boot = self.holder.node.partition("/")
+        here, _, booted = Owner.current().node.partition("/")
+        if host == here and boot != booted:
+            return True
+        alive = None if self.job else self.holder.is_alive(self.user)
+        return time.time() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
+
+
+def job_name(environ: Mapping[str, str] | None = None) -> str:
+    """Returns the scheduler's name for this job, such as `123.pbs`; "" outside a scheduler."""
+    environ = os.environ if environ is None else environ
+    return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "").replace("/", "_")
+
+
+def take(folder: StagedFolder) -> None:
+    """Leases a copy for this job, or renews the lease; to be called before looking whether the copy is there.
+
+    Where the cache is another user's and not open to writing, the copy is used without a lease, and a warning logged,
+    unless the job has one that root or the copy's owner took, such as its Prolog.
+    """
+    job = job_name()
+    holder = Owner.current() if job else _session()
+    taken: list[Lease] = []
+    try:
+        taken = [lease for lease in leases(folder) if lease.job == job and (job or lease.holder == holder)]
+        mine = next((lease for lease in taken if lease.user == os.geteuid()), None)
+        with open_cache(folder.dest) as cache, cache.below(LEASES) as opened:
+            if mine is None:
+                _write(opened, folder.copy, job, holder)
+            else:
+                opened.touch(mine.name)
+            _forget_own(opened, f"{folder.copy}@")
+    except OSError as error:
+        if job and any(lease.user in (0, _owner_of(folder)) for lease in taken):
+            return
+        _log.warning("%s is used without a lease, and may be removed meanwhile: %s", folder.path, error)
+
+
+def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
+    token = secrets.token_hex(8)
+    try:
+        opened.write_new(f".{token}", json.dumps({"job": job, "holder": asdict(holder)}).encode())
+        opened.rename(f".{token}", f"{copy}@{token}")
+    except BaseException:
+        with suppress(OSError):
+            opened.unlink(f".{token}")
+        raise
+
+
+def _forget_own(opened: OpenFolder, prefix: str) -> None:
+    """Removes this user's ended leases, which would hide those in force once they are more than `_MAX_LEASES`."""
+    for lease in _read_all(opened, prefix):
+        if lease and lease.user == os.geteuid() and lease.is_over():
+            with suppress(FileNotFoundError):  # by another process of this user, meanwhile
+                opened.unlink(lease.name)
+
+
+def _owner_of(folder: StagedFolder) -> int:
+    try:
+        return folder.path.lstat().st_uid
+    except OSError:
+        return 0
+
+
+def _session() -> Owner:
+    """Returns the first process of this session, or of this user in it, or this process where that one is gone."""
+    current, user = Owner.current(), os.geteuid()
+    leader = os.getsid(0)
+    if user_of(leader) != user:  # as after `su`: it would count as nobody's (Lease.is_over)
+        leader = outermost(current.pid, user)
+    started = start_time(leader)
+    return Owner(current.node, current.namespace, leader, started) if started else current
+
+
+def leases(folder: StagedFolder) -> list[Lease]:
+    """Returns the leases on a copy that are in force.
+
+    Raises:
+        OSError: the folder of the leases cannot be read, so that there may be some.
+    """
+    try:
+        with open_cache(folder.dest) as cache, cache.below(LEASES) as opened:
+            return [lease for lease in _read_all(opened, f"{folder.copy}@") if lease and not lease.is_over()]
+    except OSError as error:
+        if error.errno in ABSENT:  # none was ever taken, or no folder of dlio's is there
+            return []
+        raise
+
+
+def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
+    """Yields what files whose names begin so hold, None for one that is no lease.
+
+    Of each user the latest few are read, however many there are.
+    """
+    users: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for name in opened.names():
+        if name.startswith(prefix) and name[0] != ".":
+            with suppress(OSError):  # a mount of another user's that shuts everybody out
+                if status := opened.look(name):
+                    users[status.st_uid].append((status.st_ctime, name))
+    for found in users.values():
+        for _, name in sorted(found, reverse=True)[:_MAX_LEASES]:
+            with suppress(FileNotFoundError):  # dropped meanwhile
+                yield _read(opened, name)
+
+
+def _read(opened: OpenFolder, name: str) -> Lease | None:
+    try:
+        data, status = opened.read(name)
+        record = json.loads(data)
+        job, holder = record["job"], Owner.from_json(record["holder"])
+        return Lease(job, holder, status.st_uid, status.st_ctime, name) if isinstance(job, str) else None
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def drop(folder: StagedFolder, job: str) -> None:
+    """Ends the leases of a job, or of this session where `job` is empty, on a copy; those of other users stay.
+
+    Raises:
+        StorageError: a lease cannot be removed.
+    """
+    session = _session()
+    with files.storage_errors("read the leases of", folder.path):
+        found = leases(folder)
+    for lease in found:
+        if lease.job == job and (job or lease.holder == session):
+            if os.geteuid() in (0, lease.user):
+                _remove(folder, lease)
+            else:
+                _log.warning("the lease of job %r on %s is another user's, and stays", job, folder.path)
+
+
+def _remove(folder: StagedFolder, lease: Lease) -> None:
+    with (
+        files.storage_errors("end the lease", folder.path),
+        suppress(FileNotFoundError),
+        open_cache(folder.dest) as cache,
+        cache.below(LEASES) as opened,
+    ):
+        opened.unlink(lease.name)
+
+
+def sweep(cache: OpenFolder) -> None:
+    """Removes ended leases of this user, or anybody's for root, from an open cache; says what else lies there."""
+    with suppress(OSError), cache.below(LEASES) as opened:
+        found = list(_read_all(opened, ""))
+        for lease in found:
+            if lease and lease.is_over() and os.geteuid() in (0, lease.user):
+                opened.unlink(lease.name)
+        if None in found:
+            _log.warning("%s holds files that are no leases: they do not count, and stay", opened.path)
+        for name in opened.names():
+            status = opened.look(name) if name.startswith(".") else None
+            if status and status.st_uid == os.geteuid() and time.time() - status.st_ctime > _UNFINISHED_SECONDS:
+                opened.unlink(name)

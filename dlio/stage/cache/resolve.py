@@ -1,0 +1,97 @@
+"""Finding the staged copy of a data set on this node: by its content, and only one that is to be relied on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import ManifestError, StorageError
+from dlio.io.filesystems import local_folders
+from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.cache.ground import copy_named, open_cache
+from dlio.stage.cache.lease import take
+from dlio.stage.cache.ownership import is_replaceable, is_safe, own_dest
+from dlio.stage.transfer.source import source_of
+from dlio.urls import is_url, shown
+
+STAGED_VARIABLE = "DLIO_STAGED"
+
+_log = logging.getLogger(__name__)
+
+
+def resolve(dataset: str | os.PathLike[str]) -> Path:
+    """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
+
+    `dataset` is the folder or URL that was given to `stage`.
+
+    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. Only copies of this
+    user or root count: whoever wants to read another user's gives its folder as the data set.
+
+    Raises:
+        ManifestError: there is no data set at `dataset`.
+        StorageError: it cannot be read, or `dataset` is a URL and no copy is here.
+        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
+    """
+    return staged(dataset).root
+
+
+def staged(dataset: str | os.PathLike[str]) -> Manifest:
+    """Returns the manifest of the copy that `resolve` finds; raises as it does."""
+    wanted = source_of(dataset).manifest
+    for folder in _candidates(wanted.content_id):
+        take(folder)
+        found = _proved(folder, wanted) if folder.has_manifest() else None
+        if found is not None:
+            return found
+    if is_url(dataset):
+        raise StorageError(f"no copy of {shown(os.fspath(dataset))} is on this node: run dlio stage with it first")
+    _check_name(wanted)
+    return wanted
+
+
+def _candidates(content_id: str) -> Iterator[StagedFolder]:
+    """Yields the copies of a data set on this node that none but this user or root can change, the whole ones first."""
+    for named in places():
+        if is_replaceable(named):
+            _log.warning("%s is left out: anybody could replace what is staged there (chmod +t makes it safe)", named)
+            continue
+        for dest in dict.fromkeys((named, own_dest(named), own_dest(named, 0))):
+            try:
+                with open_cache(dest) as cache:
+                    names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
+            except OSError:
+                continue
+            for name in names:
+                folder = StagedFolder(dest, name)
+                if is_safe(folder, os.geteuid()):
+                    yield folder
+
+
+def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:
+    """Returns a copy's manifest if it is the data set that is wanted; says so if it is another."""
+    try:
+        found = Manifest.load(folder.path)
+    except (ManifestError, StorageError) as error:
+        _log.warning("a staged copy is left out: %s", error)
+        return None
+    if found == wanted or found.content_id == wanted.content_id:
+        return found
+    _log.warning("%s is left out: it holds another data set, %s: dlio clean removes it", folder.path, found.content_id)
+    return None
+
+
+def _check_name(manifest: Manifest) -> None:
+    """Raises ManifestError where a staged copy that was named itself holds another data set than its name says."""
+    name = manifest.root.absolute().name
+    is_staged = copy_named(name) and (manifest.root / CONTROL / MARKER).exists()
+    if is_staged and not name.startswith(manifest.content_id):
+        raise ManifestError(f"{manifest.root} holds another data set, {manifest.content_id}: stage it again")
+
+
+def places() -> list[Path]:
+    """Returns the folders that may hold staged copies: those in DLIO_STAGED, then the node's local folders."""
+    named = [Path(name).absolute() for name in os.environ.get(STAGED_VARIABLE, "").split(os.pathsep) if name]
+    return [*named, *(folder.absolute() for _, folder in local_folders())]

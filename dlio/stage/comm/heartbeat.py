@@ -1,0 +1,78 @@
+"""Who lives of the processes of a communicator: each has a thread that answers when another one asks.
+
+A process that syncs a file for minutes answers as well; one that is stopped, or whose node is without power, does not.
+Whoever finds others lost tells the rest, so that all name the same.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from dlio.stage.comm import base
+
+_WORD_TAG = 2
+_LOOK_SECONDS = 0.25  # each look has MPI look at all that is under way
+_ASK, _HERE = b"?", b"!"  # any other word is a list of places
+
+
+class MpiHeart:
+    """This process's part; its methods are for the thread that made it.
+
+    Attributes:
+        lost: the places of the processes found lost, by this one or another.
+    """
+
+    def __init__(self, communicator: Any) -> None:
+        from mpi4py import MPI
+
+        self.lost: list[int] = []
+        self._mpi, self._communicator = MPI, communicator
+        self._others = set(range(communicator.size)) - {communicator.rank}
+        self._here: set[int] = set()
+        self._sent: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._answer, name="dlio-heart", daemon=True)
+        self._thread.start()
+
+    def find_lost(self) -> list[int]:
+        """Returns the places of those that do not answer a roll call, and tells the others."""
+        self._here = set()
+        for place in self._others:
+            self._say(_ASK, place)
+        started = time.monotonic()
+        while self._here < self._others and not self.lost and time.monotonic() - started < base.ROLL_CALL_SECONDS:
+            time.sleep(_LOOK_SECONDS)
+        self.lost = self.lost or sorted(self._others - self._here)
+        for place in self._here if self.lost else ():
+            self._say(json.dumps(self.lost).encode(), place)
+        return self.lost
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._over.set()
+        self._thread.join()
+
+    def _say(self, word: bytes, place: int) -> None:
+        with suppress(self._mpi.Exception):  # a dead process does not answer, and so is found
+            self._sent.append((self._communicator.Isend(word, place, _WORD_TAG), word))
+
+    def _answer(self) -> None:
+        status = self._mpi.Status()
+        with suppress(self._mpi.Exception):  # MPI is failing, as every other call will say
+            while not self._over.wait(_LOOK_SECONDS):
+                while self._communicator.Iprobe(self._mpi.ANY_SOURCE, _WORD_TAG, status):
+                    word = bytearray(status.Get_count(self._mpi.BYTE))
+                    self._communicator.Recv(word, status.Get_source(), _WORD_TAG)
+                    self._take(bytes(word), status.Get_source())
+
+    def _take(self, word: bytes, place: int) -> None:
+        if word == _ASK:
+            self._say(_HERE, place)
+        elif word == _HERE:
+            self._here.add(place)
+        else:
+            self.lost = json.loads(word)

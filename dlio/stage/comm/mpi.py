@@ -1,0 +1,137 @@
+"""A ring over MPI, by mpi4py.
+
+Waiting polls, with a short sleep between: MPI's own waiting burns a core, which the copy needs, and never ends when the
+other side is dead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import Any
+
+from dlio.cluster.topology import Topology
+from dlio.errors import LauncherError, StorageError, missing_package
+from dlio.stage.comm import base
+from dlio.stage.comm.heartbeat import MpiHeart
+
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
+_BLOCK_TAG = 1
+
+
+class MpiRing:
+    """The processes of a communicator; `dlio.stage.comm.base.Ring` says what its methods do."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator = communicator
+        self.rank = int(communicator.Get_rank())
+        self.size = int(communicator.Get_size())
+        self._heart = MpiHeart(communicator)
+        self._rings: list[MpiRing] = []
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all; as `Ring` says."""
+        told = json.dumps(value).encode()
+        mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
+        self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], base.GATHER_SECONDS)
+        ends = list(accumulate(lengths, initial=0))
+        heard = bytearray(ends[-1])
+        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], base.GATHER_SECONDS)
+        return [json.loads(heard[start:end]) for start, end in pairwise(ends)]
+
+    def among(self, ranks: Sequence[int]) -> MpiRing | None:
+        """Returns the ring of some; as `Ring` says."""
+        from mpi4py import MPI
+
+        inside = self.rank in ranks
+        communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
+        self._rings += [MpiRing(communicator)] if inside else []
+        return self._rings[-1] if inside else None
+
+    def shift(self, send: bytearray, receive: bytearray) -> None:
+        """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        ends = self._communicator
+        self._wait(
+            lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], base.LOST_SECONDS
+        )
+
+    def _wait(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+        """Waits until all requests that `begin` makes are done.
+
+        Raises:
+            LostError: a process is gone, or they are not done after so many seconds though all others live.
+        """
+        from mpi4py import MPI
+
+        started, pause = time.monotonic(), _FIRST_POLL_SECONDS
+        looked = started
+        try:
+            requests = begin()
+            while not MPI.Request.Testall(requests) and not self._heart.lost:
+                now = time.monotonic()
+                if now - looked >= base.LOST_SECONDS:
+                    if self._heart.find_lost() or now - started >= seconds:
+                        raise TimeoutError(f"no word for {now - started:.0f} s")
+                    looked = now
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LAST_POLL_SECONDS)
+            if self._heart.lost:
+                raise TimeoutError("as another node found")
+        except (TimeoutError, MPI.Exception) as error:
+            self.leave()
+            raise base.LostError(self._heart.lost or self._heart.find_lost(), str(error)) from error
+
+    def leave(self, exit_code: int = StorageError.exit_code) -> None:
+        """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
+        leave(exit_code)
+
+    def close(self) -> None:
+        """Ends the threads of this ring and of those made of it."""
+        for inner in self._rings:
+            inner.close()
+        self._heart.stop()
+
+
+@contextmanager
+def mpi_world(topology: Topology) -> Iterator[MpiRing]:
+    """Yields all processes of the MPI job.
+
+    Raises:
+        MissingPackageError: mpi4py is not installed.
+        LauncherError: MPI does not see the processes that the launcher started.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # mpi4py is missing, or the library of MPI
+        raise missing_package("mpi4py", "mpi", "the strategy broadcast") from error
+    world = MPI.COMM_WORLD
+    if (world.rank, world.size) != (topology.rank, topology.world_size):
+        raise LauncherError(
+            f"MPI sees process {world.rank} of {world.size}, the launcher {topology.launcher} says "
+            f"{topology.rank} of {topology.world_size}: start with mpiexec, or with an srun --mpi that this MPI "
+            "understands"
+        )
+    everyone = MpiRing(world)
+    try:
+        yield everyone
+    finally:
+        everyone.close()
+
+
+def leave(exit_code: int) -> None:
+    """Makes this process end without MPI's farewell, as `MpiRing.leave`; for one that may have no ring."""
+    atexit.register(_leave, exit_code)
+
+
+def _leave(exit_code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

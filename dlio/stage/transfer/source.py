@@ -1,0 +1,150 @@
+"""Where a data set is read from: a folder that is mounted here, or a URL (remote.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from io import FileIO
+from os import PathLike
+from pathlib import Path
+from typing import Protocol
+
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.errors import StorageError
+from dlio.io import files
+from dlio.stage.cache.access import Access, Surroundings
+from dlio.urls import is_url
+
+_FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
+
+
+class Source(Protocol):
+    """A data set as it is read while it is staged; its methods may be called from several threads."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The data set."""
+
+    def name_of(self, file: File) -> str:
+        """Returns the path or URL of a file, for messages."""
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may read a file, or the manifest where none is given.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
+
+    def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
+        """Yields a file's bytes from `start` on, in blocks that are valid until the next is asked for.
+
+        No block is longer than `buffer`, in which it may lie.
+
+        Raises:
+            StorageError: it cannot be read, is not of the manifest's size, or is seen to have changed meanwhile.
+        """
+
+    def read_range(self, file: File, offset: int, target: memoryview) -> None:
+        """Fills `target` with a file's bytes from `offset` on.
+
+        Raises:
+            StorageError: as `blocks` says.
+        """
+
+
+def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
+    """Returns where a data set is read from, its manifest loaded.
+
+    Raises:
+        ManifestError, StorageError: there is no data set, its manifest is damaged, or it cannot be read.
+        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
+    """
+    if isinstance(dataset, Manifest):
+        return MountedFolder(dataset)
+    if not isinstance(dataset, (str, PathLike)):
+        return dataset
+    if is_url(dataset):
+        from dlio.stage.transfer.remote import Remote
+
+        return Remote(os.fspath(dataset))
+    return MountedFolder(Manifest.load(Path(dataset)))
+
+
+class MountedFolder:
+    """A data set in a folder; what was read of it is dropped from the page cache, where the training's files belong."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._modified: dict[str, int] = {}
+        self._status: dict[str, os.stat_result] = {}
+        self._surroundings = Surroundings()
+
+    def __str__(self) -> str:
+        return str(self.manifest.root.absolute())  # it is written into the copy, to be found again from elsewhere
+
+    def name_of(self, file: File) -> str:
+        """Returns the path of a file."""
+        return str(self.manifest.root / file.name)
+
+    def access(self, file: File | None) -> Access:
+        """Returns who may read a file; as `Source` says."""
+        path = self.manifest.root / (file.name if file else NAME)
+        with files.storage_errors("look at", path):
+            if file:
+                return self._surroundings.access(path, self._status.pop(file.name, None))
+            return replace(self._surroundings.access(path), listing=self._surroundings.access(path.parent).mode)
+
+    def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
+        """Yields a file's bytes; as `Source` says."""
+        path = self.manifest.root / file.name
+        with files.storage_errors("read", path), _opened(path) as origin:
+            before = os.fstat(origin.fileno())
+            _check_size(path, before, file)
+            os.posix_fadvise(origin.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            origin.seek(start)
+            forgotten = start
+            for block in rest_of(origin, buffer):
+                yield block
+                if origin.tell() - forgotten >= _FORGET_BYTES:
+                    os.posix_fadvise(origin.fileno(), forgotten, origin.tell() - forgotten, os.POSIX_FADV_DONTNEED)
+                    forgotten = origin.tell()
+            os.posix_fadvise(origin.fileno(), forgotten, 0, os.POSIX_FADV_DONTNEED)
+            after = os.fstat(origin.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise _changed(path)
+        self._status[file.name] = after
+
+    def read_range(self, file: File, offset: int, target: memoryview) -> None:
+        """Fills `target`; as `Source` says."""
+        path = self.manifest.root / file.name
+        with files.storage_errors("read", path), _opened(path) as opened:
+            size = len(target)
+            while target and (count := os.preadv(opened.fileno(), [target], offset + size - len(target))):
+                target = target[count:]
+            os.posix_fadvise(opened.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+            status = os.fstat(opened.fileno())
+        _check_size(path, status, file)
+        if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
+            raise _changed(path)
+
+
+def _opened(path: Path) -> FileIO:
+    """Returns a file, open for reading; a pipe in its place is not waited for, and has not its size."""
+    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def rest_of(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
+    """Yields what is left of a file, in blocks that lie in `buffer`."""
+    view = memoryview(buffer)
+    while count := file.readinto(view):
+        yield view[:count]
+
+
+def _check_size(path: Path, status: os.stat_result, file: File) -> None:
+    if status.st_size != file.num_bytes:
+        raise StorageError(f"{path} has {status.st_size:,} bytes, not {file.num_bytes:,} as its manifest says")
+
+
+def _changed(path: Path) -> StorageError:
+    return StorageError(f"{path} changed while it was copied: stage again when nobody writes to it")

@@ -1,0 +1,187 @@
+"""Values read from their places, many at once: those that records give one by one, damage named, guesses proven."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlio import formats
+from dlio.dataset.bulk_reader import BulkValues, large_field, open_values
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import CorruptRecordError
+from dlio.formats import Spans, recordio, tfrecord
+from dlio.io.random_access import PositionalFile
+from tests.loaders.packing import pack_samples
+
+SCHEMAS = {
+    "one label": {"image": "bytes", "label": "int64"},
+    "label first": {"label": "int64", "image": "bytes"},
+    "several labels": {"image": "bytes", "label": "float32[14]"},
+    "other names": {"weight": "float64", "picture": "bytes", "box": "int32[2,2]", "is_new": "bool"},
+    "bytes alone": {"picture": "bytes"},
+}
+COUNT = 90
+
+
+def samples_of(schema: Schema) -> list[Sample]:
+    """Returns samples whose bytes have none to 40,000 bytes, some with RecordIO's magic number at a border of words."""
+    chance, numbers = random.Random(0), np.random.default_rng(0)
+    made = []
+    for number in range(COUNT):
+        data = chance.randbytes(chance.choice([0, 1, 127, 128, 700, 16_384, 40_000]))
+        data += b"\x0a\x23\xd7\xce" * (8 if number % 7 == 0 else 0)
+        fields = {
+            name: data if kind.dtype == "bytes" else numbers.integers(0, 2, kind.shape).astype(kind.dtype)
+            for name, kind in schema.fields
+        }
+        made.append(schema.check(Sample(f"folder {number % 3}/{number}" + "x" * (number % 40), fields)))
+    return made
+
+
+def equal(value: object, expected: object) -> bool:
+    """Tells whether a column's value is the record's: bytes come as views that cannot be written to."""
+    if isinstance(expected, bytes):
+        return isinstance(value, memoryview) and value.readonly and value == expected
+    return np.array_equal(value, expected)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=[(n, s) for n in formats.names() for s in SCHEMAS], ids=str)
+def packed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Manifest:
+    """90 samples of each schema in a shard of each format."""
+    name, schema = request.param
+    kind = Schema.of(SCHEMAS[schema])
+    return pack_samples(tmp_path_factory.mktemp(name), kind, samples_of(kind), num_shards=1, name=name)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10, deadline=None)
+@given(chosen=st.lists(st.integers(0, COUNT - 1), max_size=40).map(sorted))
+def test_columns_are_what_the_records_hold(packed: Manifest, chosen: list[int]) -> None:
+    shard = ShardReader(packed, packed.shards[0])
+    read = shard.read_columns(np.array(chosen, dtype=np.int64))
+    assert list(read) == list(packed.schema)
+    for row, index in enumerate(chosen):
+        fields = shard.read(index).fields
+        assert fields.keys() == read.keys()
+        assert all(equal(read[name][row], fields[name]) for name in fields)
+    shard.close()
+
+
+def test_the_places_of_all_values_are_known(packed: Manifest) -> None:
+    """All but those that RecordIO cuts into parts."""
+    shard = ShardReader(packed, packed.shards[0])
+    values = shard._values()
+    assert values is not None and values.name == large_field(packed.schema)
+    read, doubtful = values.read(np.arange(COUNT))
+    name = values.name
+    expected = [sample.fields[name] for sample in samples_of(packed.schema)]
+    cut = [row for row, value in enumerate(expected) if b"\x0a\x23\xd7\xce" in value]
+    assert set(doubtful) <= set(cut if packed.format == "recordio" else [])
+    assert [read[row] for row in range(COUNT) if row not in doubtful] == [
+        value for row, value in enumerate(expected) if row not in doubtful
+    ]
+    shard.close()
+
+
+def test_every_flipped_bit_of_a_value_is_found_and_named(packed: Manifest) -> None:
+    samples = samples_of(packed.schema)
+    name = large_field(packed.schema) or ""
+    record = next(row for row, sample in enumerate(samples) if row % 7 and len(sample.fields[name]) == 16_384)
+    value = samples[record].fields[name]
+    path = next(packed.root / file.name for file in packed.shards[0].files if not file.name.endswith((".idx", ".npz")))
+    sound = path.read_bytes()
+    assert sound.count(value) == 1
+    data = bytearray(sound)
+    data[sound.index(value) + 5000] ^= 4
+    path.write_bytes(data)
+    try:
+        shard = ShardReader(packed, packed.shards[0])
+        with pytest.raises(CorruptRecordError) as caught:
+            shard.read_columns(np.arange(COUNT))
+        assert caught.value.record == record
+        shard.close()
+    finally:
+        path.write_bytes(sound)
+
+
+def test_records_laid_out_by_another_tool_are_read_the_long_way(tmp_path: Path) -> None:
+    """Here the features of an Example stand in another order, under other names, and the labels are no table's."""
+    schema = Schema.of(SCHEMAS["one label"])
+    samples = [Sample(f"k{i}", {"image": bytes([i]) * 600, "label": i}) for i in range(5)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1)
+    path = tmp_path / manifest.shards[0].files[0].name
+    data = path.read_bytes()
+    other = data.replace(b"image/encoded", b"image/ENCODED")
+    path.write_bytes(other)
+    shard = ShardReader(manifest, manifest.shards[0])
+    values = shard._values()
+    assert values is not None
+    assert values.read(np.arange(5))[1] == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptRecordError, match="checksum"):  # it turned to the record, and that is damaged
+        shard.read_columns(np.arange(5))
+    shard.close()
+
+
+@pytest.mark.parametrize("sizes", [-1, 2**62, 10**9])
+def test_no_size_that_a_table_claims_is_believed(tmp_path: Path, sizes: int) -> None:
+    schema = Schema.of(SCHEMAS["one label"])
+    samples = [Sample(str(i), {"image": bytes(900), "label": i}) for i in range(4)]
+    for name in (recordio, tfrecord):
+        manifest = pack_samples(tmp_path / name.__name__, schema, samples, num_shards=1, name=name.__name__[13:])
+        shard = ShardReader(manifest, manifest.shards[0])
+        assert shard._table is not None
+        shard._table._arrays["num_bytes"] = np.full(4, sizes)
+        values = open_values(shard._reader, shard._table, schema)
+        assert values is not None
+        read, doubtful = values.read(np.arange(4))
+        assert doubtful == [0, 1, 2, 3] and sum(map(len, read)) == 0
+        assert shard.read_columns(np.arange(4))["image"] == [bytes(900)] * 4
+        shard.close()
+
+
+def test_announcing_opens_nothing_and_breaks_nothing(packed: Manifest) -> None:
+    shard = ShardReader(packed, packed.shards[0])
+    shard.announce(np.arange(0, COUNT, 3))
+    shard.announce(np.arange(0))
+    assert len(shard.read_columns(np.arange(0, COUNT, 3))[large_field(packed.schema) or ""]) == COUNT // 3
+    shard.close()
+
+
+@pytest.mark.parametrize(
+    "types", [{"image": "bytes", "mask": "bytes"}, {"label": "int64"}, {"frames": "bytes[]", "label": "int64"}, {}]
+)
+def test_other_schemas_have_no_large_field(types: dict[str, str]) -> None:
+    assert large_field(Schema.of(types)) is None
+
+
+@pytest.mark.parametrize(("starts", "stops"), [(-100, 900), (0, 2**62), (2**62, 2**63 - 1), (900, 100)])
+def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops: int) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(bytes(1000))
+    crcs = np.zeros(3, dtype=np.uint32)
+    for marker in (b"", b"\0"):
+        file = PositionalFile(path)
+        spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
+        values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
+        values.announce(np.arange(3))
+        assert values.read(np.arange(3)) == ([b""] * 3, [0, 1, 2])
+        file.close()
+
+
+def test_places_that_do_not_rise_can_be_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(bytes(100_000))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "preadv", lambda *_: 0)  # nothing is in memory yet
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: asked.append((start, count)))
+    file = PositionalFile(path)
+    file.will_need(np.array([90_000, 91_000, 100, 50_000]), np.array([90_500, 92_000, 200, 50_100]))
+    assert asked == [(90_000, 2_000), (100, 100), (50_000, 100)]
+    file.close()

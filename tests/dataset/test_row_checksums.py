@@ -1,0 +1,20 @@
+"""Checksums of many samples at once: those of the package crc32c, and back again."""
+
+from __future__ import annotations
+
+import numpy as np
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio.dataset.row_checksums import extend, retract
+
+
+@given(pieces=st.lists(st.binary(max_size=40), min_size=1, max_size=9), width=st.integers(0, 20), data=st.data())
+def test_rows_are_added_and_taken_back(pieces: list[bytes], width: int, data: st.DataObject) -> None:
+    rows = [data.draw(st.binary(min_size=width, max_size=width)) for _ in pieces]
+    before = np.array([crc32c(piece) for piece in pieces], dtype=np.uint32)
+    after = np.array([crc32c(piece + row) for piece, row in zip(pieces, rows, strict=True)], dtype=np.uint32)
+    columns = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(pieces), width)
+    assert (extend(before, columns) == after).all()
+    assert (retract(after, columns) == before).all()

@@ -1,0 +1,76 @@
+"""Ranges read at given positions: those that were asked for, into the memory that was given, cut where the file is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlio.errors import StorageError
+from dlio.io.random_access import PositionalFile, take_fresh
+
+NUM_BYTES = 900_000
+DATA = random.Random(0).randbytes(NUM_BYTES)
+ranges = st.tuples(st.integers(0, NUM_BYTES + 100), st.sampled_from([0, 1, 700, 5_000, 92_000, 300_000]))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 900,000 random bytes."""
+    path = tmp_path_factory.mktemp("positional") / "shard"
+    path.write_bytes(DATA)
+    return path
+
+
+def read(path: Path, wanted: list[tuple[int, int]]) -> tuple[list[memoryview], list[int]]:
+    """Returns what is read of the ranges, and the sizes of the memory that was asked for."""
+    taken: list[int] = []
+
+    def take(num_bytes: int) -> memoryview:
+        taken.append(num_bytes)
+        return take_fresh(num_bytes)
+
+    file = PositionalFile(path)
+    offsets, sizes = np.array(wanted, dtype=np.int64).reshape(-1, 2).T
+    values = [value for some in file.read_many(offsets, sizes, take) for value in some]
+    file.close()
+    return values, taken
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(wanted=st.lists(ranges, max_size=30), rising=st.booleans())
+def test_ranges_are_those_of_the_file(path: Path, wanted: list[tuple[int, int]], rising: bool) -> None:
+    wanted = sorted(wanted) if rising else wanted
+    values, _ = read(path, wanted)
+    assert values == [DATA[start : start + size] for start, size in wanted]
+    assert all(value.readonly for value in values)
+
+
+def test_neighbours_are_read_together_and_others_are_not(path: Path) -> None:
+    rows = [(number * 1_810, 1_800) for number in range(100)]
+    assert read(path, rows)[1] == [99 * 1_810 + 1_800]
+    assert read(path, rows[::4])[1] == [1_800] * 25  # gaps of more than 4 KB
+    assert len(read(path, [(number * 92_024, 92_000) for number in range(9)])[1]) == 3
+
+
+def test_what_the_file_lost_since_it_was_opened_is_left_out_and_no_old_content_stands_in(tmp_path: Path) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(DATA[:10_000])
+    file = PositionalFile(path)
+    with path.open("r+b") as other:
+        other.truncate(5_500)
+    offsets, sizes = np.array([4_000, 5_000, 6_000]), np.array([900, 900, 900])
+    read = [bytes(value) for some in file.read_many(offsets, sizes) for value in some]
+    assert read == [DATA[4_000:4_900], DATA[5_000:5_500], b""]
+    file.close()
+
+
+def test_a_closed_file_says_so(path: Path) -> None:
+    file = PositionalFile(path)
+    file.close()
+    with pytest.raises(StorageError, match="open the shard again"):
+        list(file.read_many(np.array([0]), np.array([1])))

@@ -1,0 +1,47 @@
+"""Sizes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio.errors import UsageError
+from dlio.io.sizes import format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("123", 123),
+        ("1k", 1024),
+        ("1KiB", 1024),
+        ("256MiB", 256 << 20),
+        ("256M", 256 << 20),
+        ("0.5g", 1 << 29),
+        (" 2 GB ", 2 << 30),
+        ("1TiB", 1 << 40),
+        ("7b", 7),
+    ],
+)
+def test_parses(text, expected):
+    assert parse_size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1", "1 PiB", "1e3", "1,5M", "0x10", "1 2", "١"])
+def test_refuses_what_is_no_size(text):
+    with pytest.raises(UsageError, match="is no size"):
+        parse_size(text)
+
+
+@given(st.integers(0, 1 << 60))
+def test_any_number_of_bytes_parses(number):
+    assert parse_size(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (268435456, "268.4 MB"), (5e15, "5000.0 TB")]
+)
+def test_formats(number, text):
+    assert format_size(number) == text

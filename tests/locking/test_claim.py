@@ -1,0 +1,176 @@
+"""One of many does the work; the others wait, or take over from the dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from dlio.errors import StorageError
+from dlio.locking import claim as claim_module
+from dlio.locking.claim import alone, claimed
+from tests.stage.conftest import Forked, wait_for
+
+
+def work_once(folder: Path, done: Path, log: Path) -> None:
+    with claimed(folder, done.exists) as mine:
+        if mine is not None:
+            with log.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(0.05)
+            done.touch()
+
+
+def test_of_sixteen_processes_one_works(tmp_path: Path) -> None:
+    for attempt in range(5):
+        folder, done, log = tmp_path / f"claims{attempt}", tmp_path / f"done{attempt}", tmp_path / f"log{attempt}"
+        children = [Forked(lambda f=folder, d=done, o=log: work_once(f, d, o)) for _ in range(16)]  # type: ignore[misc]
+        assert [child.wait() for child in children] == [0] * 16
+        assert len(log.read_text().splitlines()) == 1
+        assert not list(folder.iterdir())
+
+
+def hold(folder: Path, ready: Path) -> None:
+    with claimed(folder, lambda: False):
+        ready.touch()
+        time.sleep(1000)
+
+
+def test_a_killed_owner_is_succeeded_by_exactly_one(tmp_path: Path) -> None:
+    folder, done, log = tmp_path / "claims", tmp_path / "done", tmp_path / "log"
+    owner = Forked(lambda: hold(folder, tmp_path / "ready"))
+    wait_for(tmp_path / "ready")
+    waiting = [Forked(lambda: work_once(folder, done, log)) for _ in range(8)]
+    time.sleep(0.2)
+    assert not log.exists()
+    os.kill(owner.pid, 9)  # left a zombie: the wait below comes after the takeover
+    assert [child.wait() for child in waiting] == [0] * 8
+    assert len(log.read_text().splitlines()) == 1
+    owner.wait()
+
+
+def test_an_interrupted_owner_leaves_the_work_to_the_next(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "claims", lambda: False) as first:
+        raise KeyboardInterrupt
+    assert first is not None
+    done = tmp_path / "done"
+    with claimed(tmp_path / "claims", done.exists) as second:
+        assert second is not None
+        assert (second[0].number, second[1].token) == (2, first[0].token)  # type: ignore[union-attr]
+        done.touch()
+
+
+def fail(folder: Path, ready: Path, go: Path) -> None:
+    with claimed(folder, lambda: False):
+        ready.touch()
+        wait_for(go)
+        raise ValueError("the disk is on fire")
+
+
+def expect_failure(folder: Path, waiting: Path) -> None:
+    def is_done() -> bool:
+        waiting.touch()
+        return False
+
+    with pytest.raises(StorageError, match="failed: the disk is on fire"), claimed(folder, is_done):
+        pass
+
+
+def test_a_failure_reaches_those_who_wait_and_not_those_who_come_later(tmp_path: Path) -> None:
+    folder = tmp_path / "claims"
+    owner = Forked(lambda: fail(folder, tmp_path / "ready", tmp_path / "go"))
+    wait_for(tmp_path / "ready")
+    waiting = Forked(lambda: expect_failure(folder, tmp_path / "waiting"))
+    wait_for(tmp_path / "waiting")
+    time.sleep(0.1)
+    (tmp_path / "go").touch()
+    assert waiting.wait() == 0
+    assert owner.wait() == 1
+    work_once(folder, tmp_path / "done", tmp_path / "log")
+    assert (tmp_path / "done").exists()
+
+
+def foreign_claim(folder: Path) -> Path:
+    folder.mkdir()
+    owner = {"node": "elsewhere", "namespace": "pid:[1]", "pid": 1, "started": 1}
+    (folder / "1").write_text(json.dumps({"owner": owner, "token": "t", "state": "held"}))
+    return folder / "1"
+
+
+def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+    foreign_claim(tmp_path / "claims")
+    work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
+    assert (tmp_path / "log").exists()
+
+
+def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.0)
+    path, beats = foreign_claim(tmp_path / "claims"), count(1)
+
+    def beat_before_each_look() -> bool:
+        os.utime(path, (0, beat := next(beats)))
+        return beat == 10
+
+    with claimed(tmp_path / "claims", beat_before_each_look) as mine:
+        assert mine is None
+    assert next(beats) == 11
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": {}}'])
+def test_a_claim_cut_off_by_a_crash_of_the_machine_is_nobodys(tmp_path: Path, text: str) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "3").write_text(text)
+    work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
+    assert (tmp_path / "done").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="claim"), claimed(tmp_path / "file" / "claims", lambda: False):
+        pass
+
+
+def beat_until(end: Path, path: Path) -> None:
+    while not end.exists():
+        os.utime(path)
+        time.sleep(0.02)
+
+
+class TestAlone:
+    def test_a_second_is_told_who_is_at_work_and_the_folder_is_gone_afterwards(self, tmp_path: Path) -> None:
+        folder = tmp_path / "claims"
+        with alone(folder, "feast"):
+            with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117
+                with alone(folder, "feast"):
+                    pass
+            assert folder.exists()
+        assert not folder.exists()
+
+    def test_an_error_leaves_no_claim(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="cold"), alone(tmp_path / "claims", "feast"):
+            raise ValueError("cold")
+        assert not (tmp_path / "claims").exists()
+
+    def test_an_owner_elsewhere_is_told_by_its_heartbeat(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = foreign_claim(tmp_path / "claims")
+        other = Forked(lambda: beat_until(tmp_path / "end", path))
+        with (
+            pytest.raises(StorageError, match="by process 1 on elsewhere"),
+            alone(tmp_path / "claims", "feast"),
+        ):
+            pass
+        (tmp_path / "end").touch()
+        assert other.wait() == 0
+        monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+        with alone(tmp_path / "claims", "feast"):
+            pass
+        assert not (tmp_path / "claims").exists()

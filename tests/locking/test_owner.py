@@ -1,0 +1,50 @@
+"""A process is told from every other one, and a dead one from a living one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from dlio.locking.owner import Owner, node_id
+
+
+def test_a_process_id_that_was_given_anew_is_not_the_owner() -> None:
+    me = Owner.current()
+    assert me.is_alive() is True
+    assert Owner(me.node, me.namespace, me.pid, me.started - 1).is_alive() is False
+    assert Owner("elsewhere", me.namespace, me.pid, me.started).is_alive() is None
+    assert Owner(me.node, "pid:[1]", me.pid, me.started).is_alive() is None
+
+
+def test_a_zombie_is_dead() -> None:
+    child = subprocess.Popen(["sleep", "0"])
+    me = Owner.current()
+    stat = Path(f"/proc/{child.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.005)
+    started = int(stat.read_text().rpartition(")")[2].split()[19])
+    assert Owner(me.node, me.namespace, child.pid, started).is_alive() is False
+    child.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts /proc anew and becomes another user")
+def test_a_process_that_proc_hides_is_not_taken_for_dead() -> None:
+    me = Owner.current()
+    look = f"from dlio.locking.owner import Owner; import sys; sys.exit(Owner{astuple(me)!r}.is_alive() is not None)"
+    hidden = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=2001 --regid=2001 --clear-groups "$@"'
+    command = ["unshare", "--mount", "sh", "-c", hidden, "sh", sys.executable, "-c", look]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_node_id_is_the_same_in_every_process_of_this_machine() -> None:
+    code = "from dlio.locking.owner import node_id; print(node_id())"
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert other == node_id()
+    assert node_id().startswith(socket.gethostname())
