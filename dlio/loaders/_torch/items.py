@@ -15,17 +15,17 @@ from dlio.loaders.sampling.rank_share import Step
 
 @dataclass(frozen=True, slots=True)
 class ItemBatches:
-    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
+    """Makes pairs of a list of samples, for a `collate_fn`, and `Step.valid`.
 
     Attributes:
-        dataset: gives the samples.
+        dataset: the samples.
     """
 
     dataset: PackedDataset
 
     @property
     def samples(self) -> PackedSamples:
-        """The data set, which keeps the time and counts what is left out."""
+        """The data set, with its clock and its count of skipped samples."""
         return self.dataset.packed
 
     def work(self, step: Step, key: int) -> Work[Any]:

@@ -23,7 +23,7 @@ from dlio.images import Resize
 from dlio.loaders._prefetch import prefetch as ahead_module
 from dlio.loaders._prefetch import reads as reads_module
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._prefetch.prefetch import Work, ahead
+from dlio.loaders._prefetch.prefetch import Work, prefetched
 from dlio.loaders._prefetch.reads import Pace, ReadAhead, Reads, pieces
 from dlio.loaders.batches import with_bytes
 from dlio.loaders.dataset import PackedSamples
@@ -155,7 +155,7 @@ class Gate:
 
 def test_reads_under_way_do_not_depend_on_the_number_of_decoding_threads() -> None:
     gate = Gate()
-    items = ahead((gate.work(gate.reads(6)) for _ in range(3)), num_threads=1, prefetch=2)
+    items = prefetched((gate.work(gate.reads(6)) for _ in range(3)), num_threads=1, prefetch=2)
     opened = threading.Thread(target=lambda: [gate.begun.acquire(timeout=60) for _ in range(12)] and gate.opened.set())
     opened.start()
     assert list(items) == [list(range(6))] * 3
@@ -239,7 +239,7 @@ def test_an_interrupt_ends_the_loop_though_reads_hang(
         threading.Thread(target=interrupt).start()
 
     with pytest.raises(KeyboardInterrupt):
-        list(ahead(works(), num_threads=2, prefetch=1))
+        list(prefetched(works(), num_threads=2, prefetch=1))
     assert not gate.opened.is_set() and "hang" in caplog.text
     gate.opened.set()
 
