@@ -45,7 +45,7 @@ def make(
     key: int,
     *,
     channels_last: bool = False,
-    reads: Reads[Any, Batch] | None = None,
+    reads: Reads[Batch] | None = None,
 ) -> Batch:
     """Returns samples as one batch.
 
@@ -85,7 +85,7 @@ def fill(
     start: int,
     indices: Sequence[int] | Indices,
     key: int,
-    reads: Reads[Any, Batch] | None = None,
+    reads: Reads[Batch] | None = None,
 ) -> list[int]:
     """Writes samples into the rows from `start`; returns the rows whose samples were damaged and replaced.
 
@@ -108,9 +108,7 @@ def fill(
     return [start + row for row in _replace(batch, rows, damaged)]
 
 
-def _read_good(
-    samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Any, Batch]
-) -> tuple[Batch, Damages]:
+def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Batch]) -> tuple[Batch, Damages]:
     """Returns the samples, with a good one instead of each damaged one, and the damages by row."""
     try:
         return reads.take(), {}

@@ -168,7 +168,7 @@ class PackedSamples:
         """
         return self.sample_reads(indices).take()
 
-    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, list[Sample]]:
+    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
 
         def join(read: list[tuple[Indices, list[Sample]]]) -> list[Sample]:
@@ -189,7 +189,7 @@ class PackedSamples:
         """
         return self.column_reads(indices).take()
 
-    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Batch]:
+    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Batch]:
         """Returns the reads of `read_columns`, which may be made ahead of use."""
         take = Strip(self.read_memory).take
         join = partial(self._joined, len(indices))
@@ -212,7 +212,7 @@ class PackedSamples:
         indices: Sequence[int] | Indices,
         read: Callable[[ShardReader, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
-    ) -> Reads[tuple[Indices, V], R]:
+    ) -> Reads[R]:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:

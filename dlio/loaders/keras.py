@@ -101,10 +101,10 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._running: Generator[Batch, None, None] | None = None
         self._in_turn = -1, -1, -1  # process, epoch and number of the batch that follows the one asked for last
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_running")}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__ = {**state, "_lock": ForkLock(), "_running": None}
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any
+from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
@@ -34,10 +34,10 @@ __all__ = ["ArrayBatches", "Loader"]
 
 log = logging.getLogger(__name__)
 
-_Running = weakref.WeakKeyDictionary[Generator[Any, None, None], int]  # the epoch of each iteration
+B = TypeVar("B")  # a batch
 
 
-class Loader:
+class Loader(Generic[B]):
     """Iterates over the batches of one rank (see `dlio.loaders.batches`); each iteration is the next epoch.
 
     For one thread. Can be pickled and forked between iterations.
@@ -45,7 +45,7 @@ class Loader:
 
     def __init__(
         self,
-        source: BatchSource,
+        source: BatchSource[B],
         batch_size: int,
         *,
         shuffle: Shuffle = False,
@@ -94,12 +94,12 @@ class Loader:
         self._next = Position()  # where the next iteration starts
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started
-        self._running: _Running = weakref.WeakKeyDictionary()
+        self._running: weakref.WeakKeyDictionary[Generator[B, None, None], int] = weakref.WeakKeyDictionary()  # epochs
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         vars(self).update(state, _running=weakref.WeakKeyDictionary())
 
     @property
@@ -145,7 +145,7 @@ class Loader:
         """
         return len(self.steps(self._next.epoch))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[B]:
         """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
 
         Raises:
@@ -163,7 +163,7 @@ class Loader:
         whole = self.steps(start.epoch)
         return RankSteps(whole.order, whole.share, self.end, start.consumed)
 
-    def _counted(self, steps: RankSteps) -> Generator[Any, None, None]:
+    def _counted(self, steps: RankSteps) -> Generator[B, None, None]:
         """Yields the batches of `steps` and counts them."""
         epoch = steps.order.epoch
         with closing(self.run(steps, epoch)) as batches:
@@ -173,7 +173,7 @@ class Loader:
         if log.isEnabledFor(logging.INFO):
             log.info("epoch %d: %s", epoch, self.verdict())
 
-    def run(self, steps: Iterable[Step], epoch: int) -> Generator[Any, None, None]:
+    def run(self, steps: Iterable[Step], epoch: int) -> Generator[B, None, None]:
         """Yields the batches of any steps, without a change of the state.
 
         Raises:
@@ -188,7 +188,7 @@ class Loader:
         """Returns the seed of the transform's random choices in an epoch."""
         return transform_key(self.seed, epoch)
 
-    def _timed(self, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    def _timed(self, made: Generator[B, None, None]) -> Generator[B, None, None]:
         """Yields the batches, and measures how long the consumer waits for them."""
         clock = self.source.samples.clock
         clock.clear()
@@ -219,7 +219,7 @@ class Loader:
         ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
         return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
-    def _watched(self, batches: Generator[Any, None, None], epoch: int) -> Generator[Any, None, None]:
+    def _watched(self, batches: Generator[B, None, None], epoch: int) -> Generator[B, None, None]:
         self._running[batches] = epoch
         return batches
 
@@ -253,7 +253,7 @@ class Loader:
             raise UsageError(f"{num_batches} batches of epoch {epoch}: expected 0 to {len(steps)}")
         return self._run().state(_position_after(steps, num_batches))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken; an empty state changes nothing.
 
         Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from dlio.locking.fork_lock import ForkLock
 
@@ -51,7 +50,7 @@ class Clock:
             return dict(self._sums)
 
 
-def verdict(stats: Mapping[str, Any], num_cores: int, *, crop_ready: bool = False) -> str:
+def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = False) -> str:
     """Returns one line: how long the trainer waited for batches, why, and what to change.
 
     Args:

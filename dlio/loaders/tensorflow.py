@@ -47,7 +47,7 @@ from dlio.dataset.schema import Field
 from dlio.images import Transform
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import IMAGE, VALID, PackedSamples
+from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
@@ -60,7 +60,7 @@ _HELD = 3  # batches that TensorFlow may hold besides those of the loader
 class PackedBatches(tf.data.Dataset):  # type: ignore[misc]
     """A `tf.data.Dataset` that knows the state of its run; made by `dataset`."""
 
-    def __init__(self, batches: tf.data.Dataset, loader: Loader) -> None:
+    def __init__(self, batches: tf.data.Dataset, loader: Loader[Batch]) -> None:
         """Takes the batches that `loader` makes."""
         self._batches = batches
         self._loader = loader
@@ -98,7 +98,7 @@ def dataset(
     lanes: int | None = None,
     upright: bool = False,
     max_skipped: int = 0,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, object] | None = None,
 ) -> PackedBatches:
     """Returns this rank's batches; iterating again gives the next epoch.
 
@@ -148,7 +148,7 @@ def dataset(
     return PackedBatches(batches.with_options(options), loader)
 
 
-def _batches(loader: Loader, samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
+def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
     spec = {name: _spec(name, kind, size, samples.transform) for name, kind in samples.schema.fields}
     if mask:

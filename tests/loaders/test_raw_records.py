@@ -90,9 +90,7 @@ def cut(manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize("harm", [lambda manifest: damage(manifest, 7), cut])
-def test_damage_is_named_though_the_memory_holds_what_was_read_before(
-    tmp_path: Path, harm: Callable[[Manifest], None]
-) -> None:
+def test_damage_is_named_in_reused_memory(tmp_path: Path, harm: Callable[[Manifest], None]) -> None:
     manifest = pack(tmp_path)
     loader = loader_of(manifest, shuffle=False, num_threads=0)
     assert all(map(is_true, loader))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
@@ -18,7 +18,8 @@ from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Reads[Any, Any])
+R = TypeVar("R")
+B_co = TypeVar("B_co", covariant=True)
 
 DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work, so that all threads share the first batch
 _READ_SIZE = 256  # the same if little or nothing is decoded: more of them are neighbours
@@ -26,14 +27,14 @@ _DECODE_BYTES = 2 << 20  # of 32 samples, or of more if they are smaller
 _SHOWN_SHARDS = 4
 
 
-class BatchSource(Protocol):
+class BatchSource(Protocol[B_co]):
     """Makes batches of samples; safe for several threads."""
 
     @property
     def samples(self) -> PackedSamples:
         """The data set, with its clock and its count of skipped samples."""
 
-    def work(self, step: Step, key: int) -> Work[Any]:
+    def work(self, step: Step, key: int) -> Work[B_co]:
         """Returns the work of making one batch; `key` seeds the random choices of its transform."""
 
 
@@ -57,11 +58,11 @@ class ArrayBatches:
             problem = f"{self.samples.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
             raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
 
-    def work(self, step: Step, key: int) -> Work[Any]:
+    def work(self, step: Step, key: int) -> Work[Batch]:
         """Returns the work of making one batch; each part fills some rows."""
         batch = batches.empty(self.samples, len(step.indices), channels_last=self.channels_last)
 
-        def fill(rows: slice, reads: Reads[Any, Batch]) -> None:
+        def fill(rows: slice, reads: Reads[Batch]) -> None:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
             step.valid[replaced] = False
 
@@ -80,8 +81,8 @@ def divided(
     samples: PackedSamples,
     step: Step,
     item: T,
-    reads_of: Callable[[Indices], R],
-    fill: Callable[[slice, R], None],
+    reads_of: Callable[[Indices], Reads[R]],
+    fill: Callable[[slice, Reads[R]], None],
     size: int,
 ) -> Work[T]:
     """Returns the work of filling `item`; each part fills up to `size` rows with the result of `reads_of`."""

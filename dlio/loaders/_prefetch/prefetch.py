@@ -10,18 +10,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.loaders._prefetch.reads import ReadAhead, Reads
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Generic[T]):
+class Work(Generic[T_co]):
     """One item to make.
 
     Attributes:
@@ -33,13 +34,13 @@ class Work(Generic[T]):
         reads: the reads of the parts, in their order. They may be made ahead of the parts.
     """
 
-    item: T
+    item: T_co
     parts: tuple[Callable[[], None], ...]
     about: Callable[[int], str] = "part {}".format
     hint: Callable[[], None] | None = None
-    reads: tuple[Reads[Any, Any], ...] = ()
+    reads: tuple[Reads[object], ...] = ()
 
-    def finish(self) -> T:
+    def finish(self) -> T_co:
         """Returns the item, made by this thread; raises what a part raises."""
         with ReadAhead() as readers:
             readers.add(self.reads)
@@ -71,7 +72,13 @@ def prefetched(
     """
     if num_threads == 0:
         yield from (work.finish() for work in works)
-        return
+    else:
+        yield from _by_threads(works, num_threads, prefetch, timeout)
+
+
+def _by_threads(
+    works: Iterable[Work[T]], num_threads: int, prefetch: int, timeout: float | None
+) -> Generator[T, None, None]:
     process = os.getpid()
     threads, hints, readers = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-hint"), ReadAhead()
     patience = timeout
@@ -94,8 +101,7 @@ def prefetched(
     finally:
         hints.stop()
         readers.stop()  # but finishes the pieces that running parts wait for
-        ended = [threads.end(patience), hints.end(patience), readers.end(patience)]
-        if not all(ended):
+        if not all([threads.end(patience), hints.end(patience), readers.end(patience)]):
             _log.warning("threads that read or decode samples hang, and are abandoned")
 
 

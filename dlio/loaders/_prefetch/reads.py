@@ -29,7 +29,7 @@ from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.locking.fork_lock import ForkLock
 
 V = TypeVar("V")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Rows = npt.NDArray[np.int64]
 
 _SLOW_SECONDS = 1e-3  # waited for a piece; a local NVMe takes less, a busy file server more
@@ -76,7 +76,7 @@ class Pace:
         return median_low(tuple(self._waits)) >= _SLOW_SECONDS
 
 
-class Reads(Generic[V, R]):
+class Reads(Generic[R_co]):
     """The reads of one part of a batch; made once.
 
     Attributes:
@@ -88,7 +88,7 @@ class Reads(Generic[V, R]):
     def __init__(
         self,
         read: Callable[[Rows | None], list[V]],
-        join: Callable[[list[V]], R],
+        join: Callable[[list[V]], R_co],
         cut: Callable[[], list[Rows]],
         num_bytes: int,
         pace: Pace,
@@ -101,12 +101,14 @@ class Reads(Generic[V, R]):
             cut: returns the rows of each piece, in the order in which `read` would read them all.
             num_bytes, pace: see the class.
         """
-        self._read, self._join, self._cut = read, join, cut
+        self._read: Callable[[Rows | None], list[Any]] = read  # of values for `join`, whatever their type
+        self._join: Callable[[list[Any]], R_co] = join
+        self._cut = cut
         self.num_bytes = num_bytes
         self.pace = pace
         self.read_ahead: ReadAhead | None = None
 
-    def take(self) -> R:
+    def take(self) -> R_co:
         """Returns what was read; called once, by the thread that needs it.
 
         Raises:
@@ -118,7 +120,7 @@ class Reads(Generic[V, R]):
         del self._read, self._join, self._cut  # and the memory that was read into
         return join(values)
 
-    def _whole(self) -> list[V]:
+    def _whole(self) -> list[object]:
         values, waited = _timed(self._read, None)
         self.pace.note(waited if waited < _SLOW_SECONDS else waited / max(1, len(self._cut())))
         return values
@@ -127,14 +129,14 @@ class Reads(Generic[V, R]):
         """Returns the rows of each piece."""
         return self._cut()
 
-    def piece(self, rows: Rows) -> list[V]:
+    def piece(self, rows: Rows) -> list[object]:
         """Reads the rows of a piece; called by any thread."""
         values, waited = _timed(self._read, rows)
         self.pace.note(waited)
         return values
 
 
-def _timed(read: Callable[[Any], V], rows: Rows | None) -> tuple[V, float]:
+def _timed(read: Callable[[Rows | None], V], rows: Rows | None) -> tuple[V, float]:
     """Returns what `read` returns, and the seconds in which this thread did not work."""
     began, worked = time.perf_counter(), time.thread_time()
     values = read(rows)
@@ -142,13 +144,13 @@ def _timed(read: Callable[[Any], V], rows: Rows | None) -> tuple[V, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece(Generic[V]):
+class _Piece:
     """A piece that was handed to the reading threads."""
 
-    call: Callable[[], list[V]]
-    future: Future[list[V]]
+    call: Callable[[], list[object]]
+    future: Future[list[object]]
 
-    def made(self) -> list[V]:
+    def made(self) -> list[object]:
         """Returns what was read; reads it here if no thread has begun."""
         return self.call() if self.future.cancel() else self.future.result()
 
@@ -163,11 +165,11 @@ class ReadAhead:
         """Starts no thread yet."""
         self._threads = Threads(0, "dlio-reader")
         self._lock = ForkLock()
-        self._coming: deque[Reads[Any, Any]] = deque()
-        self._begun: dict[Reads[Any, Any], list[_Piece[Any]]] = {}  # not yet taken
+        self._coming: deque[Reads[object]] = deque()
+        self._begun: dict[Reads[object], list[_Piece]] = {}  # not yet taken
         self._most = _FIRST_AHEAD  # pieces; 0 once stopped
 
-    def add(self, coming: Iterable[Reads[Any, Any]]) -> None:
+    def add(self, coming: Iterable[Reads[object]]) -> None:
         """Adds reads that will be taken after those added before."""
         with self._lock:
             for reads in coming:
@@ -175,7 +177,7 @@ class ReadAhead:
                 self._coming.append(reads)
             self._begin_next()
 
-    def taken(self, reads: Reads[V, Any]) -> list[_Piece[V]]:
+    def taken(self, reads: Reads[object]) -> list[_Piece]:
         """Returns the pieces of reads that are needed now; none if they are better made as a whole."""
         with self._lock:
             if reads not in self._begun and self._most:
@@ -192,11 +194,11 @@ class ReadAhead:
         while self._coming and self._has_room(self._coming[0]):
             self._begin(self._coming.popleft())
 
-    def _has_room(self, reads: Reads[Any, Any]) -> bool:
+    def _has_room(self, reads: Reads[object]) -> bool:
         num_bytes = sum(begun.num_bytes for begun in self._begun) + reads.num_bytes
         return reads.pace.is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
 
-    def _begin(self, reads: Reads[Any, Any]) -> None:
+    def _begin(self, reads: Reads[object]) -> None:
         with suppress(RuntimeError):  # no more threads can start: the others, and the taker, read it
             self._threads.grow(self._most)
         calls = [partial(reads.piece, rows) for rows in reads.cut()]

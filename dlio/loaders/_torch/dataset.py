@@ -142,11 +142,11 @@ class PackedDataset(Dataset[Any]):
         """
         return self.items(indices, int(torch.empty((), dtype=torch.int64).random_()))
 
-    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Any]:
+    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any]:
         """Returns the reads of `items`, which may be made ahead of use."""
         return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
 
-    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any, Any] | None = None) -> list[Any]:
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Any]:
         """Returns several samples; `key` seeds the random choices of a transform of `dlio.images`.
 
         Raises:

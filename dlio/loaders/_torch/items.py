@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dlio.loaders._prefetch.batch_sources import DECODE_SIZE, divided
 from dlio.loaders._prefetch.prefetch import Work
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders._torch.dataset import PackedDataset
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank_share import Step
+
+Items = tuple[list[Any], npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,11 @@ class ItemBatches:
         """The data set, with its clock and its count of skipped samples."""
         return self.dataset.packed
 
-    def work(self, step: Step, key: int) -> Work[Any]:
+    def work(self, step: Step, key: int) -> Work[Items]:
         """Returns the work of making one list, in parts."""
         items: list[Any] = [None] * len(step.indices)
 
-        def fill(rows: slice, reads: Reads[Any, Any]) -> None:
+        def fill(rows: slice, reads: Reads[Any]) -> None:
             items[rows] = self.dataset.items(step.indices[rows], key, reads)
 
         return divided(self.samples, step, (items, step.valid), self.dataset.reads, fill, DECODE_SIZE)

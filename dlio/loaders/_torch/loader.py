@@ -16,10 +16,11 @@ from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders._torch.accelerate import for_accelerate
 from dlio.loaders._torch.dataset import PackedDataset, tensors
-from dlio.loaders._torch.items import ItemBatches
+from dlio.loaders._torch.items import ItemBatches, Items
 from dlio.loaders._torch.rank import rank_of_process
 from dlio.loaders._torch.sampler import RankBatches, RankSampler
 from dlio.loaders.batches import paired
+from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank
@@ -107,10 +108,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
-        self._by_item = not dataset.makes_arrays or collate_fn is not None
-        mask = self.end is End.MASK
-        self._loader = Loader(
-            ItemBatches(dataset) if self._by_item else ArrayBatches(dataset.packed, mask=mask),
+        by_item = not dataset.makes_arrays or collate_fn is not None
+        source = ItemBatches(dataset) if by_item else ArrayBatches(dataset.packed, mask=self.end is End.MASK)
+        self._loader: Loader[Items | Batch] = Loader(
+            source,
             batch_size or 1,
             shuffle=False if shuffle is None else shuffle,
             seed=self.seed,
@@ -190,16 +191,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, start = self._loader.share(), self._loader.reached.consumed
-        repeats = (
-            self.end is not End.DROP and share.num_lanes == 1
-        )  # with several lanes, not at the end
+        repeats = self.end is not End.DROP and share.num_lanes == 1  # with several lanes, not at the end
         remainder = (len(self._loader.source.samples) - start) % (share.world_size * share.batch_size) if repeats else 0
         return for_accelerate(
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
         )
 
-    def _convert(self, made: Any) -> Any:
-        if self._by_item:
+    def _convert(self, made: Items | Batch) -> Any:
+        if isinstance(made, tuple):
             items, valid = made
             with self._loader.source.samples.clock.stage("collate"):
                 batch = self.collate_fn(items)
@@ -228,7 +227,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._require_own_order()
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken, with any number of ranks and any batch size.
 
         Raises:

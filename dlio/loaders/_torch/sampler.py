@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from dlio.loaders._torch.dataset import PackedDataset
+from dlio.loaders._torch.items import Items
+from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End, RankSteps
 
@@ -17,7 +19,7 @@ class RankSampler(DistributedSampler[int]):
     It is a DistributedSampler, since trainers replace other samplers.
     """
 
-    def __init__(self, dataset: PackedDataset, loader: Loader) -> None:
+    def __init__(self, dataset: PackedDataset, loader: Loader[Items | Batch]) -> None:
         self.dataset = dataset
         self.shuffle = bool(loader.shuffle)
         self.seed = loader.seed

@@ -6,7 +6,7 @@ import json
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import SupportsIndex
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
@@ -46,7 +46,7 @@ class Run:
             "samples": position.consumed * self.lanes,
         }
 
-    def position(self, state: Mapping[str, Any]) -> Position:
+    def position(self, state: Mapping[str, object]) -> Position:
         """Returns the position at which `state` was taken.
 
         Raises:
@@ -67,18 +67,19 @@ class Run:
         return Position(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
 
 
-def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
+def _count_in(state: Mapping[str, object], name: str, most: int) -> int:
     """Returns a count from a state; any integer type will do, such as a tensor.
 
     Raises:
         UsageError: it is not a whole number from 0 to `most`.
     """
+    found = state[name]
     try:
-        value = operator.index(state[name])
+        value = operator.index(found) if isinstance(found, SupportsIndex) else -1
     except TypeError:
         value = -1
     if not 0 <= value <= most:
-        raise UsageError(f"the state has {name}={state[name]!r}: expected a whole number from 0 to {most}")
+        raise UsageError(f"the state has {name}={found!r}: expected a whole number from 0 to {most}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Work done ahead of need: its bound, what is announced, and threads that hang."""
+"""Work done ahead of need: its bound, hints, and threads that hang."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def test_no_more_is_made_than_the_bound_allows() -> None:
     assert len(begun) == 8
 
 
-def test_what_batches_read_is_announced_ahead_of_them_and_cannot_fail() -> None:
-    announced = [threading.Event() for _ in range(4)]
+def test_hints_come_before_the_parts_and_their_errors_are_dropped() -> None:
+    hinted = [threading.Event() for _ in range(4)]
 
-    def announce(number: int) -> None:
-        announced[number].set()
+    def hint(number: int) -> None:
+        hinted[number].set()
         raise StorageError("the disk is gone")
 
     def works() -> Iterator[Work[int]]:
         for number in range(4):
-            last = announced[min(number + 2, 3)]
-            yield Work(number, (lambda last=last: last.wait(60),), hint=partial(announce, number))  # type: ignore[misc]
+            last = hinted[min(number + 2, 3)]
+            yield Work(number, (lambda last=last: last.wait(60),), hint=partial(hint, number))  # type: ignore[misc]
 
     assert list(prefetched(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
-    assert all(event.is_set() for event in announced)
+    assert all(event.is_set() for event in hinted)
 
 
 def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,7 +103,7 @@ class Hanging:
         self.go_on.wait(60)
 
 
-def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
+def test_a_slow_part_is_a_timeout() -> None:
     hanging = Hanging(lambda: None)
     items = prefetched(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
     with pytest.raises(TimedOutError, match=r"longer than 0.01 s, and 2 of its 3 parts .* the first is part 1: check"):
@@ -112,7 +112,7 @@ def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
     hanging.go_on.set()
 
 
-def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
+def test_the_timeout_is_for_the_batch_not_its_parts() -> None:
     items = prefetched([Work(1, (partial(time.sleep, 0.15),) * 10)], num_threads=1, prefetch=1, timeout=0.2)
     with pytest.raises(TimedOutError):
         next(items)
@@ -129,20 +129,20 @@ def test_what_failed_is_raised_though_another_part_hangs() -> None:
     hanging.go_on.set()
 
 
-def test_announcements_that_come_too_late_are_left_out() -> None:
-    announced: list[int] = []
+def test_late_hints_are_left_out() -> None:
+    hinted: list[int] = []
     go_on = threading.Event()
 
-    def announce(number: int) -> None:
+    def hint(number: int) -> None:
         go_on.wait(60)
-        announced.append(number)
+        hinted.append(number)
 
-    works = (Work(number, (lambda: None,), hint=partial(announce, number)) for number in range(20))
+    works = (Work(number, (lambda: None,), hint=partial(hint, number)) for number in range(20))
     items = prefetched(works, num_threads=1, prefetch=2)
     assert [next(items) for _ in range(18)] == list(range(18))
     go_on.set()
     assert list(items) == [18, 19]
-    assert len(set(announced) - {18, 19}) <= 1, "but for the one that had begun"
+    assert len(set(hinted) - {18, 19}) <= 1, "but for the one that had begun"
 
 
 @pytest.mark.parametrize("timeout", ["0.01", "None"])

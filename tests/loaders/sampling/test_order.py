@@ -63,7 +63,7 @@ def test_masked_epoch_has_every_sample_exactly_once(layout: tuple[EpochOrder, in
 
 
 @given(layout=layouts())
-def test_padded_epoch_has_every_sample_and_repeats_as_few_as_lanes_demand(layout: tuple[EpochOrder, int, int]) -> None:
+def test_a_padded_epoch_repeats_as_few_samples_as_possible(layout: tuple[EpochOrder, int, int]) -> None:
     order, world_size, batch_size = layout
     seen = [i for steps in all_ranks(order, world_size, batch_size, End.PAD) for i in indices(steps)]
     assert set(seen) == set(range(int(order.offsets[-1])))
@@ -143,7 +143,7 @@ def test_without_shuffle_samples_come_as_packed() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, Window(1), Window(2)])
-def test_order_changes_with_epoch_and_seed_and_not_with_the_format(shuffle: Shuffle) -> None:
+def test_order_depends_on_epoch_and_seed_not_on_format(shuffle: Shuffle) -> None:
     orders = [tuple(order_of(shuffle, seed, epoch)) for seed in range(3) for epoch in range(3)]
     assert len(set(orders)) == 9
     assert order_of(shuffle) == order_of(shuffle, data_format="lmdb")
