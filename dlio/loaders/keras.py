@@ -38,10 +38,10 @@ from dlio.locking.fork_lock import ForkLock
 
 
 class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of one rank by number, in the order that dlio's loaders share.
+    """The batches of one rank by number, in the order of all of dlio's loaders.
 
-    A batch is (image, label), or (image, label, weights) where the epoch ends by masking, else a dict of all fields.
-    Images are uint8, with channels where `keras.config.image_data_format()` has them.
+    A batch is (image, label), or (image, label, weights) with `end="mask"`, else a dict of all fields. Images are uint8,
+    with channels first or last as `keras.config.image_data_format()` says.
 
     While batches are asked for in turn, threads make the next ones. After a jump, as in a shuffled `fit`, they make the
     batch that is asked for, and no other.
@@ -63,15 +63,15 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         workers: int | None = None,
         max_queue_size: int = 2,
     ) -> None:
-        """Opens a data set; shards are opened when they are needed.
+        """Opens a data set; shards are opened on demand.
 
         Args:
             data: the folder that holds `manifest.jsonl`, or a manifest.
             batch_size: samples of this rank's batch.
-            transform: what to make of the field `image`.
-            shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it mixes the batches once more.
+            transform: applied to the field `image`.
+            shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
-            end: see `dlio.loaders.sampling.rank_share`; `mask` gives samples that were repeated the weight 0.
+            end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
             place: returns rank and world size; asked at the start of each epoch.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             workers: threads that make a batch together; by default one for each core of this rank. Keras itself starts
@@ -79,8 +79,8 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             max_queue_size: batches made ahead of the one in use.
 
         Raises:
-            ManifestError: there is no data set.
-            UsageError: a number out of its range, or a transform and no image.
+            ManifestError: the folder holds no data set.
+            UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
         super().__init__()
         samples = PackedSamples(data, transform, max_skipped=max_skipped)
@@ -115,7 +115,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Returns a batch of the epoch that runs.
 
         Raises:
-            IndexError: there is no such batch.
+            IndexError: `index` is out of range.
             CorruptRecordError, StorageError: a record or its image cannot be read; names it.
         """
         with self._lock:
@@ -126,7 +126,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return paired(with_bytes(batch), self._source.samples.schema)
 
     def _made(self, index: int) -> Batch:
-        """Returns a batch; in turn, the next ones are begun, after a jump none."""
+        """Returns a batch; begins the next ones only if batches are asked for in turn."""
         process, epoch = os.getpid(), self.epoch
         in_turn = self._in_turn == (process, epoch, index)
         if not in_turn or self._running is None:
@@ -153,7 +153,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._loader.next_epoch
 
     def on_epoch_end(self) -> None:
-        """Goes on to the next epoch, unless Keras has only looked at the first batches to build the model."""
+        """Moves to the next epoch, unless Keras has only taken the first batches to build the model."""
         with self._lock:
             self._stop()
         if len(self._asked) == len(self):
@@ -161,7 +161,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._asked.clear()
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the one that runs, where training goes on that was stopped: `fit(initial_epoch=...)`."""
+        """Makes `epoch` the one that runs, to resume a run: `fit(initial_epoch=...)`."""
         self._loader.set_epoch(epoch)
 
     def close(self) -> None:

@@ -179,14 +179,10 @@ class Loader(Generic[B]):
         Raises:
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
-        key = self.key(epoch)
+        key = transform_key(self.seed, epoch)
         works = (self.source.work(step, key) for step in steps)
         made = prefetched(works, self.num_threads, self.prefetch, self.timeout)
         return self._watched(self._timed(self._watched(made, epoch)), epoch)
-
-    def key(self, epoch: int) -> int:
-        """Returns the seed of the transform's random choices in an epoch."""
-        return transform_key(self.seed, epoch)
 
     def _timed(self, made: Generator[B, None, None]) -> Generator[B, None, None]:
         """Yields the batches, and measures how long the consumer waits for them."""

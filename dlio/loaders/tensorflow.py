@@ -15,13 +15,13 @@ Auto-sharding is off, since each rank gets its own part, as many batches as ever
         rank=context.input_pipeline_id, world_size=context.num_input_pipelines))
 
 `model.fit` and `experimental_distribute_dataset` take `dataset(...)` itself, and divide each batch among all replicas
-of the strategy: there `batch_size` is that of all of them together. Horovod's ranks are known from its variables.
+of the strategy; then `batch_size` is that of all replicas together. Horovod's ranks are known from its variables.
 
 `tf.train.Checkpoint` cannot save an iterator over Python code. The state of a run is five scalars instead. TensorFlow
 may take batches ahead of their use, so the training loop counts the batches that it has used:
 
     state = json.dumps(train.state_after(epoch, steps))    # after `steps` batches of the pass of that epoch
-    train = dataset("packed", batch_size=256, ..., state=json.loads(state))    # the first pass goes on from there
+    train = dataset("packed", batch_size=256, ..., state=json.loads(state))    # the first pass resumes there
 
 A state fits any number of ranks, any batch size, and every other loader of dlio.
 """
@@ -102,33 +102,33 @@ def dataset(
 ) -> PackedBatches:
     """Returns this rank's batches; iterating again gives the next epoch.
 
-    An element is (image, label) where the fields are these two, else a dict of all fields. Images are uint8
-    (n, height, width, 3) with a transform, else encoded, as strings; labels are class indices (the label offset is
-    taken off) or vectors; lists whose length varies are ragged.
+    An element is (image, label) if the fields are these two, else a dict of all fields. Images are uint8
+    (n, height, width, 3) with a transform, else encoded, as strings. Labels are class indices (without the label
+    offset) or vectors. Lists of varying length are ragged.
 
     Args:
         data: the folder that holds `manifest.jsonl`, or a manifest.
         batch_size: samples of this rank's batch.
-        transform: what to make of the field `image`.
+        transform: applied to the field `image`.
         shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
-        epoch: the first epoch. Give it, too, to `fit(..., initial_epoch=...)` to go on with a stopped job.
-        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated
-            where ranks would differ.
-        end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds to each element the weights of its
-            samples, which Keras takes as such: float32 (n,), 0 for samples that were repeated.
-        rank, world_size: which process of how many; by default what the launcher tells.
+        epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.
+        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
+            ranks would differ.
+        end: `drop`, `pad` or `mask` instead of `drop_remainder`; `mask` adds sample weights to each element, as Keras
+            expects them: float32 (n,), 0 for repeated samples.
+        rank, world_size: this process, and the number of processes; by default from the launcher.
         lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-        upright: turn images as their EXIF orientation says.
+        upright: rotate images by their EXIF orientation.
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
             one is an error.
-        state: what `state_after`, or `state_dict` of another loader, has returned. The first pass goes on there, in
-            the place of `epoch`. If it has only the rest of an epoch, the cardinality is unknown.
+        state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
+            resumes there. If it has only the rest of an epoch, the cardinality is unknown.
 
     Raises:
-        ManifestError: there is no data set.
-        UsageError: numbers that cannot be shared out evenly, a wrong `shuffle`, a transform without an image, or a
-            state of another data set, order or seed.
+        ManifestError: the folder holds no data set.
+        UsageError: the numbers do not divide evenly, `shuffle` has a wrong type, a transform is given without a field
+            `image`, or the state is of another data set, order or seed.
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """

@@ -155,7 +155,7 @@ class RankSteps:
         """Returns batch `step`.
 
         Raises:
-            IndexError: there is no such step.
+            IndexError: `step` is out of range.
         """
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} of {len(self)}")
