@@ -40,8 +40,8 @@ from dlio.locking.fork_lock import ForkLock
 class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     """The batches of one rank by number, in the order of all of dlio's loaders.
 
-    A batch is (image, label), or (image, label, weights) with `end="mask"`, else a dict of all fields. Images are uint8,
-    with channels first or last as `keras.config.image_data_format()` says.
+    A batch is (image, label), or (image, label, weights) with `end="mask"`, else a dict of all fields. Images are
+    uint8, with channels first or last as `keras.config.image_data_format()` says.
 
     While batches are asked for in turn, threads make the next ones. After a jump, as in a shuffled `fit`, they make the
     batch that is asked for, and no other.
