@@ -1,1 +1,1 @@
-"""Feeds data-parallel trainers from packed shards: `torch`, `tensorflow`, `keras`, and `loader`, which needs none."""
+"""Loaders for data-parallel training: `torch`, `tensorflow`, `keras`, and the framework-free `loader`."""

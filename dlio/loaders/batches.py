@@ -1,14 +1,15 @@
-"""Batches: samples as numpy arrays, decoded into memory that is there already; what becomes of each field:
+"""Batches: samples as numpy arrays, decoded into memory that is reused.
 
-image, where there is a transform   uint8 (n, 3, H, W), or (n, H, W, 3)
-number, or array of fixed shape     an array of the field's dtype, (n, *shape); `label` less the label offset
-array whose shape varies            a list of arrays
-bytes                               a list of memoryviews that cannot be written to
-str, lists of bytes or str          a list
+    field                            in a batch of n samples
+    image, with a transform          uint8 (n, 3, H, W), or (n, H, W, 3)
+    number, or array of fixed shape  an array of the field's dtype, (n, *shape); `label` without the label offset
+    array of varying shape           a list of arrays
+    bytes                            a list of read-only memoryviews
+    str, lists of bytes or str       a list
 
-Memory is a batch's own for as long as any array or view of it lives, and is used again by later batches. A view is as
-good as bytes to read, to compare, as a key of a dict; it does not pickle, and one that is kept keeps up to 4 MB, what
-was read with it: keep `bytes(view)`, and send that to other processes.
+The memory belongs to the batch while any array or view of it lives; then later batches reuse it. A view can be read,
+compared and used as a dict key like bytes, but not pickled. A view that is kept holds up to 4 MB, since records are
+read together: keep `bytes(view)` instead, and send that to other processes.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from dlio.random_keys import derive, derive_each
 
 Damages = dict[int, CorruptRecordError]
 
-_TRANSFORM = 1  # tells these keys from those of other random choices, such as the order
+_TRANSFORM = 1  # separates these keys from those of other random choices, such as the order
 
 
 def transform_key(seed: int, epoch: int) -> int:
-    """Returns the key of the random choices of a transform in an epoch."""
+    """Returns the seed of a transform's random choices in an epoch."""
     return derive(seed, epoch, _TRANSFORM)
 
 
@@ -44,16 +45,16 @@ def make(
     key: int,
     *,
     channels_last: bool = False,
-    reads: Reads[Any, Batch] | None = None,
+    reads: Reads[Batch] | None = None,
 ) -> Batch:
     """Returns samples as one batch.
 
     Args:
         samples: the data set and its transform.
         indices: n samples.
-        key: names the random choices of the transform: equal keys and samples give equal batches.
-        channels_last: give images as (n, H, W, 3).
-        reads: what reads these samples, where that may have begun.
+        key: seeds the random choices of the transform: equal keys and samples give equal batches.
+        channels_last: return images as (n, H, W, 3).
+        reads: the reads of these samples, if they may have begun.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `PackedSamples.read`; CorruptRecordError also for an image
@@ -65,7 +66,7 @@ def make(
 
 
 def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> Batch:
-    """Returns a batch of `size` rows to be filled."""
+    """Returns a batch of `size` rows with arbitrary content."""
     batch: Batch = {}
     for name, kind in samples.schema.fields:
         if name == IMAGE and samples.transform is not None:
@@ -84,11 +85,11 @@ def fill(
     start: int,
     indices: Sequence[int] | Indices,
     key: int,
-    reads: Reads[Any, Batch] | None = None,
+    reads: Reads[Batch] | None = None,
 ) -> list[int]:
-    """Writes samples into the rows from `start` and returns the rows whose samples were damaged and replaced.
+    """Writes samples into the rows from `start`; returns the rows whose samples were damaged and replaced.
 
-    Several threads may fill different rows of one batch; `reads` is as in `make`.
+    Several threads may fill different rows of one batch. `reads` is as in `make`.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `make`.
@@ -107,10 +108,8 @@ def fill(
     return [start + row for row in _replace(batch, rows, damaged)]
 
 
-def _read_good(
-    samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Any, Batch]
-) -> tuple[Batch, Damages]:
-    """Returns the samples, a good one in the place of each damaged one, and what is wrong with those, by row."""
+def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Batch]) -> tuple[Batch, Damages]:
+    """Returns the samples, with a good one instead of each damaged one, and the damages by row."""
     try:
         return reads.take(), {}
     except CorruptRecordError:
@@ -136,7 +135,7 @@ def _decode(
     key: int,
     out: npt.NDArray[np.uint8],
 ) -> Damages:
-    """Decodes images into the rows of `out` and returns what is wrong with some, by row."""
+    """Decodes images into the rows of `out`; returns the damages by row."""
     assert samples.transform is not None
     keys = derive_each(key, np.asarray(indices, dtype=np.int64))
     problems = decoders.decode_batch(pictures, samples.transform, keys, out, upright=samples.upright)
@@ -147,14 +146,14 @@ def _decode(
 
 
 def paired(batch: Batch, schema: Schema) -> Any:
-    """Returns (image, label, and what else there is) where samples are pairs of these two, else the batch itself."""
+    """Returns (image, label, added fields) if samples have these two fields, else the batch itself."""
     if not is_pair(schema):
         return batch
     return batch[IMAGE], batch[LABEL], *(value for name, value in batch.items() if name not in schema)
 
 
 def with_bytes(batch: Batch) -> Batch:
-    """Returns the batch with bytes of their own in the place of views."""
+    """Returns the batch with bytes instead of views."""
     return {name: list(map(_bytes, value)) if isinstance(value, list) else value for name, value in batch.items()}
 
 
@@ -163,10 +162,10 @@ def _bytes(value: Any) -> Any:
 
 
 def _replace(batch: Batch, rows: slice, damaged: Mapping[int, CorruptRecordError]) -> list[int]:
-    """Copies the first good one of `rows` over the damaged ones, and returns which these are.
+    """Copies the first good one of `rows` over the damaged ones; returns the damaged ones.
 
     Raises:
-        CorruptRecordError: there is no good one.
+        CorruptRecordError: all are damaged.
     """
     if not damaged:
         return []

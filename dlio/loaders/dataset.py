@@ -1,4 +1,4 @@
-"""PackedSamples: the samples of a packed data set by number; the core of every loader, which knows no framework."""
+"""PackedSamples: the samples of a packed data set by number; the framework-free core of every loader."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from dlio.stage.cache.resolve import staged
 
 IMAGE = "image"
 LABEL = "label"
-VALID = "valid"  # added to batches where an epoch ends by masking
+VALID = "valid"  # added to batches if an epoch ends by masking
 
-_READ_PIECES = 16  # 64 MB, where samples are read by no loader, which knows how much is needed
+_READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -40,9 +40,9 @@ Batch = dict[str, Any]
 
 
 def load_manifest(data: str | Path | Manifest) -> Manifest:
-    """Returns `data` itself, or the manifest of the folder that it names: of the copy on this node if one is staged.
+    """Returns `data` if it is a manifest, else the manifest of that folder, or of its staged copy on this node.
 
-    A part of the data set counts only in a job of as many nodes as it was staged to.
+    A staged part is used only by a job of as many nodes as it was staged to.
 
     Raises:
         ManifestError, StorageError: as Manifest.load.
@@ -57,7 +57,7 @@ def load_manifest(data: str | Path | Manifest) -> Manifest:
 
 
 def is_pair(schema: Schema) -> bool:
-    """Tells whether samples are pairs (image, label), as image classification in any framework has them."""
+    """Returns whether samples are pairs (image, label), as in image classification."""
     return set(schema) == {IMAGE, LABEL}
 
 
@@ -75,17 +75,17 @@ class PackedSamples:
         upright: bool = False,
         max_skipped: int = 0,
     ) -> None:
-        """Opens a data set; its shards are opened when they are needed.
+        """Opens a data set; its shards are opened on demand.
 
         Args:
             data: the folder that holds `manifest.jsonl`, or a manifest.
-            transform: what to make of the field `image`; without one it stays encoded.
-            upright: turn images as their EXIF orientation says, which torchvision's ImageFolder does not.
+            transform: applied to the field `image`; without one images stay encoded.
+            upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
 
         Raises:
-            ManifestError: there is no data set.
-            UsageError: there is a transform and no image.
+            ManifestError: the folder holds no data set.
+            UsageError: a transform is given, but samples have no field `image`.
         """
         self.manifest = load_manifest(data)
         self.clock = Clock()
@@ -108,11 +108,11 @@ class PackedSamples:
         return self.manifest.num_samples
 
     def number(self, index: int) -> int:
-        """Returns `index` as a number from 0, counted from the end if negative.
+        """Returns `index` as a number from 0; a negative index counts from the end.
 
         Raises:
-            TypeError: it is no whole number.
-            IndexError: there is no such sample.
+            TypeError: it is not an integer.
+            IndexError: it is out of range.
         """
         try:
             number = operator.index(index)
@@ -127,7 +127,7 @@ class PackedSamples:
         """Returns the key of sample `index`.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: an index is out of range.
             CorruptRecordError, StorageError: as `read`.
         """
         number, record = self.manifest.locate(self.number(index))
@@ -136,10 +136,10 @@ class PackedSamples:
 
     @cached_property
     def labels(self) -> npt.NDArray[Any]:
-        """The field `label` of all samples, less the label offset: of its dtype and shape (n, *shape), read-only.
+        """The field `label` of all samples without the label offset: an array of shape (n, *shape), read-only.
 
         Raises:
-            UsageError: there is no such field, or not the same number of values in every sample.
+            UsageError: there is no such field, or its shape varies.
             CorruptRecordError, StorageError: as `read`.
         """
         if LABEL not in self.schema or not self.schema[LABEL].is_fixed:
@@ -154,21 +154,22 @@ class PackedSamples:
         return labels
 
     def class_indices(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns labels as stored, less the label offset; same dtype and shape."""
-        return np.asarray(labels - labels.dtype.type(self.schema.label_offset))
+        """Returns stored labels without the label offset; same dtype and shape."""
+        offset = self.schema.label_offset
+        return np.asarray(labels - labels.dtype.type(offset)) if offset else labels
 
     def read(self, indices: Sequence[int] | Indices) -> list[Sample]:
-        """Returns samples as they are stored, in the order asked for; reads go shard by shard, in the shard's order.
+        """Returns samples as they are stored, in the order of `indices`; reads go shard by shard, in the shard's order.
 
         Raises:
-            IndexError: there is no such sample.
-            CorruptRecordError: a record differs from what was packed; names file, record, offset and key.
+            IndexError: an index is out of range.
+            CorruptRecordError: a record is damaged; names file, record, offset and key.
             StorageError: a shard is missing or cannot be read.
         """
         return self.sample_reads(indices).take()
 
-    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, list[Sample]]:
-        """Returns what `read` will read, for part of it to be read ahead of need."""
+    def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
+        """Returns the reads of `read`, which may be made ahead of use."""
 
         def join(read: list[tuple[Indices, list[Sample]]]) -> list[Sample]:
             samples: list[Any] = [None] * len(indices)
@@ -179,17 +180,17 @@ class PackedSamples:
         return self._reads(indices, lambda shard, records: [shard.read(record) for record in records.tolist()], join)
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
-        """Returns the same samples by field: an array where all values have one shape, else a list.
+        """Returns the same samples by field: an array if all values have one shape, else a list.
 
-        Bytes are views that cannot be written to, of memory that is used again when no view of it is left.
+        Bytes are read-only views of memory that is reused when no view of it is left.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         return self.column_reads(indices).take()
 
-    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Batch]:
-        """Returns what `read_columns` will read, for part of it to be read ahead of need."""
+    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Batch]:
+        """Returns the reads of `read_columns`, which may be made ahead of use."""
         take = Strip(self.read_memory).take
         join = partial(self._joined, len(indices))
         return self._reads(indices, lambda shard, records: shard.read_columns(records, take), join)
@@ -211,11 +212,11 @@ class PackedSamples:
         indices: Sequence[int] | Indices,
         read: Callable[[ShardReader, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
-    ) -> Reads[tuple[Indices, V], R]:
-        """Returns what will be read of samples: `read` for each shard, with the rows that it is for."""
+    ) -> Reads[R]:
+        """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
-            values = []  # by a loop, as an error that is kept would keep a comprehension's shard open
+            values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
             for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
                 values.append((at if rows is None else rows[at], read(shard, records)))
             return values
@@ -223,7 +224,7 @@ class PackedSamples:
         return Reads(read_rows, join, partial(self._pieces, indices), len(indices) * self._sample_bytes, self.pace)
 
     def _pieces(self, indices: Sequence[int] | Indices) -> list[Rows]:
-        """Returns the rows of samples in the order of reading, cut where a few requests are together."""
+        """Returns the rows of samples in the order of reading, cut into pieces of a few requests."""
         return pieces(self._numbers(indices), self._sample_bytes)
 
     @cached_property
@@ -231,13 +232,13 @@ class PackedSamples:
         return self.manifest.num_bytes // max(1, len(self))
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
-        """Has memory kept for as many batches as are there at a time, and for what is read to make them."""
+        """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
         batch_bytes = batch_size * self._sample_bytes
         self.memory.limit = num_batches
         self.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 
-    def announce(self, indices: Sequence[int] | Indices) -> None:
-        """Opens the shards of samples and lets the system read these, while others are worked on.
+    def prefetch_hint(self, indices: Sequence[int] | Indices) -> None:
+        """Opens the shards of samples and asks the system to prefetch their records.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `read`.
@@ -246,7 +247,7 @@ class PackedSamples:
             shard.announce(records)
 
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
-        """Yields each shard that samples are in, which of `indices` are there, and their records, which rise."""
+        """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
         numbers = self._numbers(indices)
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
@@ -275,14 +276,14 @@ class PackedSamples:
             return CorruptRecordError(path, f"sample {shard.key(record)!r}: {problem}", record=record, offset=offset)
 
     def close(self) -> None:
-        """Closes all files; they are opened again when needed."""
+        """Closes all files; they are opened again on demand."""
         self._pool.close()
         self.memory.clear()
         self.read_memory.clear()
 
 
 def _are_numbers(indices: Sequence[int] | Indices, count: int) -> bool:
-    """Tells at once whether an array holds numbers from 0 up to `count`."""
+    """Returns whether `indices` is an int64 array of numbers from 0 up to `count`."""
     is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
     return is_array and bool(((np.asarray(indices) >= 0) & (np.asarray(indices) < count)).all())
 

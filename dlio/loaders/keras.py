@@ -3,16 +3,18 @@
     from dlio.images import RandomResizedCrop
     from dlio.loaders.keras import PackedPyDataset
 
-    train = PackedPyDataset("packed", 256, transform=RandomResizedCrop(224, flip=True), shuffle=True, workers=8)
+    train = PackedPyDataset("packed", 256, transform=RandomResizedCrop(224, flip=True), shuffle=True)
     model.fit(train, epochs=90, shuffle=False)  # uint8 (256, 224, 224, 3), int64 (256,); each epoch in another order
 
-With the backends torch and tensorflow, `fit` also takes `dlio.loaders.torch.DataLoader` and
-`dlio.loaders.tensorflow.dataset`, which keep all cores busy with one batch; here each worker makes a whole one.
+Threads of dlio make batches ahead of use, all threads one batch. With the backends torch and tensorflow, `fit` also
+takes `dlio.loaders.torch.DataLoader` and `dlio.loaders.tensorflow.dataset`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +25,26 @@ try:
 except ModuleNotFoundError as error:
     raise missing_package("keras", "tensorflow", "dlio.loaders.keras") from error
 
-import numpy as np
-
 from dlio.dataset.manifest import Manifest
 from dlio.images import Transform
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import VALID, PackedSamples
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
-from dlio.loaders.sampling.rank import place_from_env
+from dlio.loaders.sampling.rank import rank_from_env
 from dlio.loaders.sampling.rank_share import End
+from dlio.locking.fork_lock import ForkLock
 
 
 class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of one rank by number, in the order that dlio's loaders share.
+    """The batches of one rank by number, in the order of all of dlio's loaders.
 
-    A batch is (image, label), or (image, label, weights) where the epoch ends by masking, else a dict of all fields.
-    Images are uint8, with channels where `keras.config.image_data_format()` has them.
+    A batch is (image, label), or (image, label, weights) with `end="mask"`, else a dict of all fields. Images are
+    uint8, with channels first or last as `keras.config.image_data_format()` says.
+
+    While batches are asked for in turn, threads make the next ones. After a jump, as in a shuffled `fit`, they make the
+    batch that is asked for, and no other.
 
     Safe for several threads within an epoch. Picklable, and safe across fork.
     """
@@ -54,36 +58,54 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         shuffle: Shuffle = False,
         seed: int = 0,
         end: End | str = End.PAD,
-        place: Callable[[], tuple[int, int]] = place_from_env,
+        place: Callable[[], tuple[int, int]] = rank_from_env,
         max_skipped: int = 0,
-        workers: int = 1,
-        max_queue_size: int = 10,
+        workers: int | None = None,
+        max_queue_size: int = 2,
     ) -> None:
-        """Opens a data set; shards are opened when they are needed.
+        """Opens a data set; shards are opened on demand.
 
         Args:
             data: the folder that holds `manifest.jsonl`, or a manifest.
             batch_size: samples of this rank's batch.
-            transform: what to make of the field `image`.
-            shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it mixes the batches once more.
+            transform: applied to the field `image`.
+            shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
-            end: see `dlio.loaders.sampling.rank_share`; `mask` gives samples that were repeated the weight 0.
-            place: tells rank and world size; asked for each batch.
+            end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
+            place: returns rank and world size; asked at the start of each epoch.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
-            workers, max_queue_size: as PyDataset; the workers are threads.
+            workers: threads that make a batch together; by default one for each core of this rank. Keras itself starts
+                none.
+            max_queue_size: batches made ahead of the one in use.
 
         Raises:
-            ManifestError: there is no data set.
-            UsageError: a number out of its range, or a transform and no image.
+            ManifestError: the folder holds no data set.
+            UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
-        super().__init__(workers=workers, max_queue_size=max_queue_size)
-        self._asked: set[int] = set()
+        super().__init__()
         samples = PackedSamples(data, transform, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(
-            self._source, batch_size, shuffle=shuffle, seed=seed, end=End(end), place=place, num_threads=0
+            self._source,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            end=End(end),
+            place=place,
+            num_threads=workers,
+            prefetch=max_queue_size,
         )
+        self._lock = ForkLock()
+        self._asked: set[int] = set()
+        self._running: Generator[Batch, None, None] | None = None
+        self._in_turn = -1, -1, -1  # process, epoch and number of the batch that follows the one asked for last
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_running")}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__ = {**state, "_lock": ForkLock(), "_running": None}
 
     def __len__(self) -> int:
         """Returns the number of batches of an epoch, the same on every rank."""
@@ -93,15 +115,37 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Returns a batch of the epoch that runs.
 
         Raises:
-            IndexError: there is no such batch.
+            IndexError: `index` is out of range.
             CorruptRecordError, StorageError: a record or its image cannot be read; names it.
         """
-        self._asked.add(index)
-        work = self._source.work(self._loader.steps(self.epoch)[index], self._loader.key(self.epoch))
-        batch = work.finish()  # in this thread, one of Keras's
+        with self._lock:
+            batch = self._made(index)
+            self._asked.add(index)
         if self._source.mask:
-            batch[VALID] = batch[VALID].astype(np.float32)
+            batch[VALID] = batch[VALID].astype("float32")
         return paired(with_bytes(batch), self._source.samples.schema)
+
+    def _made(self, index: int) -> Batch:
+        """Returns a batch; begins the next ones only if batches are asked for in turn."""
+        process, epoch = os.getpid(), self.epoch
+        in_turn = self._in_turn == (process, epoch, index)
+        if not in_turn or self._running is None:
+            self._stop()
+            steps = self._loader.steps(epoch)
+            step = steps[index]
+            ahead = in_turn or index == 0
+            self._running = self._loader.run(replace(steps, start=steps.consumed(index)) if ahead else [step], epoch)
+        batch: Batch = next(self._running)
+        if not (in_turn or index == 0):
+            self._stop()
+        self._in_turn = process, epoch, index + 1
+        return batch
+
+    def _stop(self) -> None:
+        """Ends the threads."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
 
     @property
     def epoch(self) -> int:
@@ -109,15 +153,17 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._loader.next_epoch
 
     def on_epoch_end(self) -> None:
-        """Goes on to the next epoch, unless Keras has only looked at the first batches to build the model."""
+        """Moves to the next epoch, unless Keras has only taken the first batches to build the model."""
+        with self._lock:
+            self._stop()
         if len(self._asked) == len(self):
             self.set_epoch(self.epoch + 1)
             self._asked.clear()
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the one that runs, where training goes on that was stopped: `fit(initial_epoch=...)`."""
+        """Makes `epoch` the one that runs, to resume a run: `fit(initial_epoch=...)`."""
         self._loader.set_epoch(epoch)
 
     def close(self) -> None:
-        """Closes all files; they are opened again when needed."""
+        """Ends the threads and closes all files; both begin again when needed."""
         self._loader.close()

@@ -1,11 +1,10 @@
-"""Loader: batches of numpy arrays, decoded by threads ahead of need, in one order for any number of ranks.
+"""Loader: batches of numpy arrays, which threads decode ahead of use, in one order for any number of ranks.
 
-The adapters of the frameworks, and whoever has none of them, iterate over it:
+It needs no framework, and the adapters of the frameworks are built on it:
 
     from dlio.images import RandomResizedCrop
     from dlio.loaders.dataset import PackedSamples
-    from dlio.loaders.loader import Loader
-    from dlio.loaders.sources import ArrayBatches
+    from dlio.loaders.loader import ArrayBatches, Loader
 
     source = ArrayBatches(PackedSamples("packed", RandomResizedCrop(224, flip=True)), channels_last=True)
     for batch in Loader(source, 256, shuffle=True):  # {"image": uint8 (256, 224, 224, 3), "label": int64 (256,)}
@@ -19,44 +18,46 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any
+from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
-from dlio.loaders._prefetch.batch_sources import Source
-from dlio.loaders._prefetch.prefetch import ahead
+from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
+from dlio.loaders._prefetch.prefetch import prefetched
 from dlio.loaders.batches import transform_key
 from dlio.loaders.sampling.order import Shuffle, check_shuffle, epoch_order, num_lanes
-from dlio.loaders.sampling.rank import num_cores_of_rank, place_from_env
+from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Position, Run, State
 from dlio.loaders.stats import verdict
 
+__all__ = ["ArrayBatches", "Loader"]
+
 log = logging.getLogger(__name__)
 
-_Running = weakref.WeakKeyDictionary[Generator[Any, None, None], int]  # iterations, each with its epoch
+B = TypeVar("B")  # a batch
 
 
-class Loader:
-    """Iterates over the batches of one rank (`dlio.loaders.batches`); each iteration is the next epoch.
+class Loader(Generic[B]):
+    """Iterates over the batches of one rank (see `dlio.loaders.batches`); each iteration is the next epoch.
 
-    Used by one thread; pickles, and survives fork, between iterations.
+    For one thread. Can be pickled and forked between iterations.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: BatchSource[B],
         batch_size: int,
         *,
         shuffle: Shuffle = False,
         seed: int = 0,
         lanes: int | None = None,
         end: End = End.DROP,
-        place: Callable[[], tuple[int, int]] = place_from_env,
+        place: Callable[[], tuple[int, int]] = rank_from_env,
         num_threads: int | None = None,
         prefetch: int = 2,
         timeout: float | None = None,
     ) -> None:
-        """Plans nothing and reads nothing yet.
+        """Prepares a loader; plans and reads nothing yet.
 
         Args:
             source: makes the batches, usually `ArrayBatches(PackedSamples(folder, transform))`.
@@ -65,15 +66,14 @@ class Loader:
             seed: of order and transform, the same on every rank.
             lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
             end: see `dlio.loaders.sampling.rank_share`.
-            place: tells rank and world size; asked at the start of each epoch.
-            num_threads: threads that read and decode; 0 for none. By default one for each core that may be used; ranks
-                of a node that are not bound to cores of their own divide these. Where storage is slow, up to 64 more
-                read ahead.
+            place: returns rank and world size; called at the start of each epoch.
+            num_threads: threads that read and decode; 0 for none. By default one for each core of this rank (see
+                `num_cores_of_rank`). If storage is slow, up to 64 more threads read ahead.
             prefetch: batches made ahead of the one in use.
-            timeout: seconds to wait for a batch at most; it needs threads.
+            timeout: seconds to wait for a batch; needs threads.
 
         Raises:
-            UsageError: a number out of its range, or something else in its place.
+            UsageError: an argument is out of range or of a wrong type.
         """
         check_shuffle(shuffle)
         if prefetch < 1 or (num_threads is not None and num_threads < 0):
@@ -88,17 +88,18 @@ class Loader:
         if timeout is not None and not (self.num_threads and timeout > 0):
             raise UsageError(f"timeout={timeout}, num_threads={self.num_threads}: expected both above 0, or no timeout")
         self.prefetch = prefetch
-        source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, another asked for meanwhile
+        source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, and one more while the next is asked for
         self.timeout = timeout
-        self._place = place
+        self._rank_and_size = place
         self._next = Position()  # where the next iteration starts
-        self._reached = Position()  # where the run stands
-        self._running: _Running = weakref.WeakKeyDictionary()
+        self._reached = Position()  # how far the run is
+        self._loaded = Position()  # where it started
+        self._running: weakref.WeakKeyDictionary[Generator[B, None, None], int] = weakref.WeakKeyDictionary()  # epochs
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         vars(self).update(state, _running=weakref.WeakKeyDictionary())
 
     @property
@@ -108,29 +109,29 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration that is under way, of the latest where there are several, else the next."""
-        under_way = [epoch for batches, epoch in self._running.items() if getgeneratorstate(batches) != GEN_CLOSED]
-        return under_way[-1] if under_way else self.next_epoch
+        """The epoch of the running iteration (of the latest, if several run), else the next."""
+        running = [epoch for batches, epoch in self._running.items() if getgeneratorstate(batches) != GEN_CLOSED]
+        return running[-1] if running else self.next_epoch
 
     @property
     def reached(self) -> Position:
-        """Where the run stands; at an epoch's end, at the start of the next."""
+        """How far the run is; after an epoch's last batch, the start of the next epoch."""
         return self._reached
 
     def share(self) -> Share:
-        """Returns this rank's part of every global batch.
+        """Returns this rank's share of every global batch.
 
         Raises:
-            UsageError: the numbers cannot be shared out evenly.
+            UsageError: batch size, lanes and world size do not divide evenly.
             LauncherError: the launcher's variables contradict each other.
         """
-        return Share(*self._place(), self.batch_size, self.lanes)
+        return Share(*self._rank_and_size(), self.batch_size, self.lanes)
 
     def steps(self, epoch: int) -> RankSteps:
         """Returns this rank's steps of a whole epoch.
 
         Raises:
-            UsageError: not a single batch would come of it, or the numbers cannot be shared out evenly.
+            UsageError: there is no whole batch, or the numbers do not divide evenly.
             LauncherError: the launcher's variables contradict each other.
         """
         manifest = self.source.samples.manifest
@@ -140,52 +141,51 @@ class Loader:
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch, the same on every rank.
 
-        As in torchdata's StatefulDataLoader, that is so too where the next iteration goes on in the middle of one.
+        It stays the same if the next iteration resumes within an epoch, as in torchdata's StatefulDataLoader.
         """
         return len(self.steps(self._next.epoch))
 
-    def __iter__(self) -> Iterator[Any]:
-        """Starts the next epoch, or goes on where `load_state_dict` says.
+    def __iter__(self) -> Iterator[B]:
+        """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
 
         Raises:
             UsageError, LauncherError: as `steps`.
-            CorruptRecordError, StorageError: when the batch that needs the record is reached.
+            CorruptRecordError, StorageError: raised at the batch with the record.
         """
         start = self._next
-        whole = self.steps(start.epoch)
-        steps = RankSteps(whole.order, whole.share, self.end, start.consumed)
+        steps = self._steps_from(start)
         self._next = Position(start.epoch + 1)
         self._reached = start
         return self._watched(self._counted(steps), start.epoch)
 
-    def _counted(self, steps: RankSteps) -> Generator[Any, None, None]:
-        """Yields the batches of `steps` and keeps count of what was handed out."""
+    def _steps_from(self, start: Position) -> RankSteps:
+        """Returns this rank's steps of an epoch from `start` on; raises as `steps`."""
+        whole = self.steps(start.epoch)
+        return RankSteps(whole.order, whole.share, self.end, start.consumed)
+
+    def _counted(self, steps: RankSteps) -> Generator[B, None, None]:
+        """Yields the batches of `steps` and counts them."""
         epoch = steps.order.epoch
         with closing(self.run(steps, epoch)) as batches:
             for number, batch in enumerate(batches, start=1):
-                done = number == len(steps)
-                self._reached = Position(epoch + 1) if done else Position(epoch, steps.consumed(number))
+                self._reached = _position_after(steps, number)
                 yield batch
         if log.isEnabledFor(logging.INFO):
             log.info("epoch %d: %s", epoch, self.verdict())
 
-    def run(self, steps: Iterable[Step], epoch: int) -> Generator[Any, None, None]:
-        """Yields the batches of any steps; they count for no state.
+    def run(self, steps: Iterable[Step], epoch: int) -> Generator[B, None, None]:
+        """Yields the batches of any steps, without a change of the state.
 
         Raises:
-            CorruptRecordError, StorageError: when the batch that needs the record is reached.
+            CorruptRecordError, StorageError: raised at the batch with the record.
         """
-        key = self.key(epoch)
+        key = transform_key(self.seed, epoch)
         works = (self.source.work(step, key) for step in steps)
-        made = ahead(works, self.num_threads, self.prefetch, self.timeout)
+        made = prefetched(works, self.num_threads, self.prefetch, self.timeout)
         return self._watched(self._timed(self._watched(made, epoch)), epoch)
 
-    def key(self, epoch: int) -> int:
-        """Returns what names the random choices of the transforms in an epoch."""
-        return transform_key(self.seed, epoch)
-
-    def _timed(self, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
-        """Yields what is made, and keeps the time that the consumer waits for it."""
+    def _timed(self, made: Generator[B, None, None]) -> Generator[B, None, None]:
+        """Yields the batches, and measures how long the consumer waits for them."""
         clock = self.source.samples.clock
         clock.clear()
         with closing(made), clock.stage("epoch"):
@@ -198,12 +198,11 @@ class Loader:
                 yield batch
 
     def stats(self) -> dict[str, float | int]:
-        """Returns where the time of the latest iteration went.
+        """Returns the times and counts of the latest iteration.
 
-        `epoch_seconds` runs while batches are asked for and used, and is known when the iteration has ended;
-        `wait_seconds` is what the consumer spent waiting for batches; `read_seconds` and `decode_seconds` are of all
-        threads that decode together, of reads ahead of need what was waited for; `collate_seconds` is the consumer's.
-        `skipped` counts damaged samples since the beginning.
+        `epoch_seconds` is its duration, known when it has ended. `wait_seconds` is the consumer's wait for batches.
+        `read_seconds` and `decode_seconds` are sums over all decoding threads; of reads ahead of use only the wait
+        counts. `collate_seconds` is spent in the consumer's thread. `skipped` counts all damaged samples so far.
         """
         counted = self.source.samples.clock.sums()
         names = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
@@ -212,16 +211,16 @@ class Loader:
         return seconds | counts | {"num_threads": self.num_threads}
 
     def verdict(self) -> str:
-        """Returns one line on the latest iteration: whether the trainer waited, what for, and what to do about it."""
+        """Returns one line on the latest iteration: how long the trainer waited, why, and what to change."""
         ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
         return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
-    def _watched(self, batches: Generator[Any, None, None], epoch: int) -> Generator[Any, None, None]:
+    def _watched(self, batches: Generator[B, None, None], epoch: int) -> Generator[B, None, None]:
         self._running[batches] = epoch
         return batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one; a position that was loaded in this very epoch is kept."""
+        """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
         if epoch != self._next.epoch:
             self._next = Position(epoch)
 
@@ -229,23 +228,44 @@ class Loader:
         return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes)
 
     def state_dict(self) -> State:
-        """Returns where the run stands, as five scalars; the same on every rank.
+        """Returns the state of the run: five scalars, the same on every rank.
 
-        Batches count when they have been handed out. Any number of ranks, threads and any batch size may go on.
+        It counts the batches that were handed out. A run may resume with any number of ranks, threads, and batch size.
         """
         return self._run().state(self._reached)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration go on where `state_dict` was taken; an empty state changes nothing.
+    def state_after(self, epoch: int, num_batches: int) -> State:
+        """Returns the state after a number of batches of an epoch, for a consumer that takes batches ahead of use.
+
+        Args:
+            epoch: the epoch. Where `load_state_dict` has loaded a position in it, its batches count from there.
+            num_batches: how many of its batches were used.
 
         Raises:
-            UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
+            UsageError: the epoch has fewer batches.
+        """
+        steps = self._steps_from(self._loaded if epoch == self._loaded.epoch else Position(epoch))
+        if not 0 <= num_batches <= len(steps):
+            raise UsageError(f"{num_batches} batches of epoch {epoch}: expected 0 to {len(steps)}")
+        return self._run().state(_position_after(steps, num_batches))
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Makes the next iteration resume where `state_dict` was taken; an empty state changes nothing.
+
+        Raises:
+            UsageError: the state is malformed, or of another data set, order or seed.
         """
         if state:
-            self._next = self._reached = self._run().position(state)
+            self._next = self._reached = self._loaded = self._run().position(state)
 
     def close(self) -> None:
-        """Ends iterations that are under way and closes all files; the loader can be used again."""
+        """Ends running iterations and closes all files; the loader can be used again."""
         for batches in list(self._running):
             batches.close()
         self.source.samples.close()
+
+
+def _position_after(steps: RankSteps, number: int) -> Position:
+    """Returns the position after a number of `steps`."""
+    epoch = steps.order.epoch
+    return Position(epoch + 1) if number == len(steps) else Position(epoch, steps.consumed(number))

@@ -1,4 +1,4 @@
-"""What to do about damaged samples: raise at the first, or leave some out and count them."""
+"""Damaged samples: raise at the first, or skip and count a limited number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ log = logging.getLogger(__name__)
 
 
 class Skips:
-    """Counts the damaged samples that were left out, and ends the patience; safe for several threads.
+    """Counts skipped samples up to a limit; safe for several threads.
 
-    Pickles with its limit; the copy starts counting anew.
+    A pickled copy keeps the limit and counts from 0.
     """
 
     def __init__(self, limit: int) -> None:
@@ -26,14 +26,14 @@ class Skips:
         return Skips, (self.limit,)
 
     def __len__(self) -> int:
-        """Returns how many different samples were left out."""
+        """Returns the number of different samples that were skipped."""
         return len(self._found)
 
     def note(self, error: CorruptRecordError) -> None:
-        """Counts a damaged sample, once however often it is met.
+        """Counts a damaged sample; the same sample counts once.
 
         Raises:
-            CorruptRecordError: `error`, where it is one too many, or a whole file is damaged rather than a sample.
+            CorruptRecordError: `error`, if the limit is reached, or if a whole file is damaged rather than a sample.
         """
         if error.record is None:
             raise error

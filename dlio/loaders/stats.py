@@ -1,22 +1,21 @@
-"""Where the time of an epoch goes: seconds of each stage, and one line of verdict."""
+"""The time of an epoch: the seconds of each stage, and a verdict in one line."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from dlio.locking.fork_lock import ForkLock
 
-_KEEPS_UP = 0.05  # a trainer that waits less than this share of an epoch gains nothing worth a change
+_KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
 _STAGES = ("read", "decode", "collate")
 
 
 class Clock:
-    """Adds up the seconds that threads spend in each stage, and counts; safe for several threads.
+    """Adds up counts and the seconds that threads spend in each stage; safe for several threads.
 
-    Pickles, and starts anew in the copy.
+    A pickled copy starts from zero.
     """
 
     def __init__(self) -> None:
@@ -46,18 +45,18 @@ class Clock:
             self._sums[name] = self._sums.get(name, 0) + amount
 
     def sums(self) -> dict[str, float]:
-        """Returns what was added up so far, by name."""
+        """Returns the sums so far, by name."""
         with self._lock:
             return dict(self._sums)
 
 
-def verdict(stats: Mapping[str, Any], num_cores: int, *, crop_ready: bool = False) -> str:
-    """Returns one line: how long the trainer waited for batches, what for, and what to do about it.
+def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = False) -> str:
+    """Returns one line: how long the trainer waited for batches, why, and what to change.
 
     Args:
         stats: as `Loader.stats` returns them.
-        num_cores: how many cores this process may use.
-        crop_ready: whether the data set is packed so that crops are decoded without the rest.
+        num_cores: the number of cores that this process may use.
+        crop_ready: whether the data set was packed with --crop-ready.
     """
     epoch_seconds = stats["epoch_seconds"]
     waited = stats["wait_seconds"] / epoch_seconds if epoch_seconds else 0.0

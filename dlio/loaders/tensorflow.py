@@ -6,21 +6,30 @@
     train = dataset("packed", batch_size=256, transform=RandomResizedCrop(224, flip=True), shuffle=True, seed=0)
     model.fit(train, epochs=90, shuffle=False)  # uint8 (256, 224, 224, 3), int64 (256,); each pass is the next epoch
 
-Images with a label that are packed as TFRecord are read, parsed and decoded by TensorFlow's own operations
-(`dlio.loaders._tensorflow.records`); everything else comes from `dlio.loaders.loader`, in whole batches. Auto-sharding
-is off, since each rank gets its own part, as many batches as every other. Under a strategy:
+The batches and their order are those of `dlio.loaders.torch.DataLoader`, with channels last. Threads of dlio decode
+them. TensorFlow uses the memory of a batch as it is: numbers and images are not copied, strings are.
+Auto-sharding is off, since each rank gets its own part, as many batches as every other. Under a strategy:
 
     strategy.distribute_datasets_from_function(lambda context: dataset(
         "packed", context.get_per_replica_batch_size(256),
         rank=context.input_pipeline_id, world_size=context.num_input_pipelines))
 
 `model.fit` and `experimental_distribute_dataset` take `dataset(...)` itself, and divide each batch among all replicas
-of the strategy: there `batch_size` is that of all of them together. Horovod's ranks are known from its variables.
+of the strategy; then `batch_size` is that of all replicas together. Horovod's ranks are known from its variables.
+
+`tf.train.Checkpoint` cannot save an iterator over Python code. The state of a run is five scalars instead. TensorFlow
+may take batches ahead of their use, so the training loop counts the batches that it has used:
+
+    state = json.dumps(train.state_after(epoch, steps))    # after `steps` batches of the pass of that epoch
+    train = dataset("packed", batch_size=256, ..., state=json.loads(state))    # the first pass resumes there
+
+A state fits any number of ranks, any batch size, and every other loader of dlio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +46,41 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Field
 from dlio.images import Transform
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._tensorflow import records
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.sampling.order import Shuffle, check_shuffle
-from dlio.loaders.sampling.rank import given_place, place_from_env
+from dlio.loaders.sampling.order import Shuffle
+from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
+from dlio.loaders.sampling.state import State
+
+_HELD = 3  # batches that TensorFlow may hold besides those of the loader
+
+
+class PackedBatches(tf.data.Dataset):  # type: ignore[misc]
+    """A `tf.data.Dataset` that knows the state of its run; made by `dataset`."""
+
+    def __init__(self, batches: tf.data.Dataset, loader: Loader[Batch]) -> None:
+        """Takes the batches that `loader` makes."""
+        self._batches = batches
+        self._loader = loader
+        super().__init__(batches._variant_tensor)
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._batches]
+
+    @property
+    def element_spec(self) -> tf.TypeSpec:
+        """The types and shapes of an element."""
+        return self._batches.element_spec
+
+    def state_after(self, epoch: int, steps: int) -> State:
+        """Returns the state after `steps` batches of the pass of `epoch`: five scalars, the same on every rank.
+
+        Raises:
+            UsageError: `steps` is not a number of batches of this pass.
+        """
+        return self._loader.state_after(epoch, steps)
 
 
 def dataset(
@@ -61,87 +98,87 @@ def dataset(
     lanes: int | None = None,
     upright: bool = False,
     max_skipped: int = 0,
-) -> tf.data.Dataset:
+    state: Mapping[str, object] | None = None,
+) -> PackedBatches:
     """Returns this rank's batches; iterating again gives the next epoch.
 
-    An element is (image, label) where the fields are these two, else a dict of all fields. Images are uint8
-    (n, height, width, 3) with a transform, else encoded, as strings; labels are class indices (the label offset is
-    taken off) or vectors; lists whose length varies are ragged.
+    An element is (image, label) if the fields are these two, else a dict of all fields. Images are uint8
+    (n, height, width, 3) with a transform, else encoded, as strings. Labels are class indices (without the label
+    offset) or vectors. Lists of varying length are ragged.
 
     Args:
         data: the folder that holds `manifest.jsonl`, or a manifest.
         batch_size: samples of this rank's batch.
-        transform: what to make of the field `image`.
-        shuffle: False, True or `Window(w)`. From TFRecord, True shuffles shards and then samples in a buffer of 64 MiB;
-            a window reads that many shards in turn.
+        transform: applied to the field `image`.
+        shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
-        epoch: the first epoch, where a job goes on that was stopped: `fit(..., initial_epoch=...)`.
-        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated
-            where ranks would differ.
-        end: `drop`, `pad` or `mask` in the place of `drop_remainder`; `mask` adds to each element the weights of its
-            samples, which Keras takes as such: float32 (n,), 0 for samples that were repeated.
-        rank, world_size: which process of how many; by default what the launcher tells.
-        lanes: see `dlio.loaders.sampling.order`; given, the order is that of every other loader, from TFRecord too.
-        upright: turn images as their EXIF orientation says.
+        epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.
+        drop_remainder: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
+            ranks would differ.
+        end: `drop`, `pad` or `mask` instead of `drop_remainder`; `mask` adds sample weights to each element, as Keras
+            expects them: float32 (n,), 0 for repeated samples.
+        rank, world_size: this process, and the number of processes; by default from the launcher.
+        lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
+        upright: rotate images by their EXIF orientation.
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
-            one is an error; given, dlio's own loader reads TFRecord, too, and its order is that of every other loader.
+            one is an error.
+        state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
+            resumes there. If it has only the rest of an epoch, the cardinality is unknown.
 
     Raises:
-        ManifestError: there is no data set.
-        UsageError: numbers that cannot be shared out evenly, no shuffle, or a transform and no image.
+        ManifestError: the folder holds no data set.
+        UsageError: the numbers do not divide evenly, `shuffle` has a wrong type, a transform is given without a field
+            `image`, or the state is of another data set, order or seed.
         SchemaError: a field whose shape varies in more than one dimension.
         LauncherError: the launcher's variables contradict each other.
     """
-    check_shuffle(shuffle)
-    place = given_place(rank, world_size) or place_from_env()
+    assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
     samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
-    if lanes is None and not max_skipped and records.reads(samples):
-        plan = records.Plan(samples, batch_size, shuffle, seed, ends, *place)
-        num_steps = len(plan.steps(0))
-        return _finished(records.batches(plan, epoch), num_steps)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
-    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: place)
+    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: assigned)
+    samples.keep_memory(loader.prefetch + _HELD, batch_size)
     loader.set_epoch(epoch)
-    return _finished(_from_loader(loader), len(loader))
-
-
-def _finished(batches: tf.data.Dataset, num_steps: int) -> tf.data.Dataset:
+    loader.load_state_dict(state or {})
+    batches = _batches(loader, samples, mask=source.mask)
+    if not loader.reached.consumed:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(len(loader)))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return batches.apply(tf.data.experimental.assert_cardinality(num_steps)).with_options(options).prefetch(1)
+    return PackedBatches(batches.with_options(options), loader)
 
 
-def _from_loader(loader: Loader) -> tf.data.Dataset:
-    source = loader.source
-    assert isinstance(source, ArrayBatches)
-    schema = source.samples.schema
+def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
-    spec: Batch = {name: _spec(name, kind, size, source.samples.transform) for name, kind in schema.fields}
-    if loader.end is End.MASK:
+    spec = {name: _spec(name, kind, size, samples.transform) for name, kind in samples.schema.fields}
+    if mask:
         spec[VALID] = tf.TensorSpec((size,), tf.float32)
+    ragged = [name for name, kind in samples.schema.fields if None in kind.shape]
 
-    def generate() -> Generator[Any, None, None]:
+    def generate() -> Iterator[Any]:
         for batch in loader:
-            yield paired({name: _tensor(value, spec[name]) for name, value in with_bytes(batch).items()}, schema)
+            batch = with_bytes(batch)
+            yield paired(batch | {name: _flat(batch[name], spec[name][0]) for name in ragged}, samples.schema)
 
-    return tf.data.Dataset.from_generator(generate, output_signature=paired(spec, schema))
+    def joined(batch: Any) -> Any:
+        return batch | {name: tf.RaggedTensor.from_row_lengths(*batch[name], validate=False) for name in ragged}
+
+    batches = tf.data.Dataset.from_generator(generate, output_signature=paired(spec, samples.schema))
+    return batches.map(joined) if ragged else batches
 
 
-def _spec(name: str, kind: Field, size: int | None, transform: Transform | None) -> tf.TypeSpec:
+def _spec(name: str, kind: Field, size: int | None, transform: Transform | None) -> Any:
+    """Returns the specification of a field's tensor; of a ragged one, those of its values and row lengths."""
     if name == IMAGE and transform is not None:
         return tf.TensorSpec((size, *transform.output_size, 3), tf.uint8)
     dtype = tf.as_dtype(kind.dtype) if kind.is_number else tf.string
     if None not in kind.shape:
         return tf.TensorSpec((size, *kind.shape), dtype)
     if kind.shape == (None,):
-        return tf.RaggedTensorSpec((size, None), dtype, ragged_rank=1, row_splits_dtype=tf.int64)
+        return tf.TensorSpec((None,), dtype), tf.TensorSpec((size,), tf.int64)
     raise SchemaError(f"the field {name!r} of type {kind} makes no batch in TensorFlow: pack it with one shape")
 
 
-def _tensor(value: Any, spec: tf.TypeSpec) -> Any:
-    if not isinstance(spec, tf.RaggedTensorSpec):
-        return value
-    lengths = np.array([len(row) for row in value], dtype=np.int64)
-    flat = [item for row in value for item in row]
-    return tf.RaggedTensor.from_row_lengths(tf.constant(flat, dtype=spec.dtype), lengths)
+def _flat(rows: list[Any], values: tf.TensorSpec) -> tuple[Any, list[int]]:
+    """Returns the values of all rows behind one another, and the length of each row."""
+    return np.array(list(chain.from_iterable(rows)), values.dtype.as_numpy_dtype), list(map(len, rows))

@@ -9,14 +9,14 @@
         for images, labels in loader:       # uint8 (256, 3, 224, 224), int64 (256,)
             images = images.to(device, non_blocking=True).float().div_(255)
 
-In a job of several ranks this is all: each rank gets its part of every global batch, as many batches as every other
-rank, and each pass over the loader is the next epoch. `batch_size` is that of one rank. A DistributedSampler is for
-torch's own DataLoader, which takes a PackedDataset as it takes any other dataset.
+The same code runs in a job of several ranks: each rank gets its share of every global batch, as many batches as every
+other rank, and each pass over the loader is the next epoch. `batch_size` is that of one rank. Torch's own DataLoader
+takes a PackedDataset, too, with a DistributedSampler.
 
-Trainers take both. Lightning leaves dlio's order alone, makes the loader anew where it must, and keeps its state in
-checkpoints; `predict` covers each sample once with `end="mask"`. Accelerate leaves the loader as it is: what went
-through `prepare` gives batches on the process's device, and `save_state` takes its state along. The Trainer of
-transformers makes its own DataLoader of a PackedDataset, or takes dlio's from `get_train_dataloader`.
+Trainers take both. Lightning keeps dlio's order, recreates the loader if needed, and saves its state in checkpoints;
+`predict` covers each sample once with `end="mask"`. Accelerate does not shard the loader again: after `prepare` it
+yields batches on the process's device, and `save_state` saves its state. The Trainer of transformers makes its own
+DataLoader of a PackedDataset, or takes dlio's from `get_train_dataloader`.
 """
 
 from __future__ import annotations

@@ -27,13 +27,6 @@ def packed(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return dlio.pack(dlio.sources.image_folder(photos), out, num_shards=7, engine="serial")
 
 
-@pytest.fixture(scope="session")
-def packed_as_recordio(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """The photos in 7 RecordIO shards."""
-    out = tmp_path_factory.mktemp("recordio")
-    return dlio.pack(dlio.sources.image_folder(photos), out, format="recordio", num_shards=7, engine="serial")
-
-
 @pytest.fixture(scope="session", params=formats.names())
 def packed_anyhow(photos: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Manifest:
     """The photos in 7 shards of each format in turn."""

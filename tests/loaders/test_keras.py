@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.images import Resize
+from dlio.loaders.keras import PackedPyDataset
+from tests.loaders.photos import numbers
 from tests.loaders.ranks import run_job
 
 ALL = list(range(41))
 STEPS = 11
 CASES = ["alone", "threads"]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """TensorFlow keeps threads of its own, so only those of dlio are looked for."""
+    yield
+    assert not dlio_threads()
+
+
+def dlio_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dlio")]
 
 
 @pytest.fixture(scope="module", params=["torch", "tensorflow"])
@@ -38,3 +55,25 @@ def test_threads_change_no_batch(fitted: Any) -> None:
     alone, threads = (fitted[case]["seen"] for case in CASES)
     assert all(alone[name] == threads[name] for name in alone)
     assert all(len(fitted[case]["losses"]) == 3 for case in CASES)
+
+
+def test_batches_are_equal_in_any_order(packed: Manifest) -> None:
+    batches = PackedPyDataset(packed, 4, transform=Resize(16), shuffle=True, workers=2)
+    in_turn = [numbers([batches[index]]) for index in range(STEPS)]
+    mixed = [7, 3, 4, 5, 0, 10, 1, 2, 9, 8, 6, 6]
+    assert [numbers([batches[index]]) for index in mixed] == [in_turn[index] for index in mixed]
+    assert numbers([pickle.loads(pickle.dumps(batches))[3]]) == in_turn[3]
+    with pytest.raises(IndexError, match="step 11 of 11"):
+        batches[STEPS]
+    batches.close()
+
+
+def test_threads_work_ahead_only_in_turn(packed: Manifest) -> None:
+    batches = PackedPyDataset(packed, 4, transform=Resize(16), workers=2)
+    assert batches[5] and not dlio_threads()
+    assert batches[6] and dlio_threads().count("dlio-loader") == 2
+    batches.on_epoch_end()
+    assert not dlio_threads() and batches.epoch == 0, "two batches are not an epoch"
+    assert batches[0] and dlio_threads()
+    del batches
+    assert not dlio_threads()

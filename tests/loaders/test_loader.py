@@ -41,7 +41,7 @@ def test_ranks_see_every_sample_once_in_equal_steps(packed_anyhow: Manifest, end
         assert len(set(seen)) == len(seen) == 36
 
 
-def test_a_field_that_is_called_as_the_mask_is_not_hidden_by_it(tmp_path: Path) -> None:
+def test_a_field_named_valid_is_not_hidden_by_the_mask(tmp_path: Path) -> None:
     samples = [Sample(str(i), {"valid": i}) for i in range(6)]
     packed = PackedSamples(pack_samples(tmp_path, Schema.of({"valid": "int64"}), samples, num_shards=1))
     with pytest.raises(UsageError, match="has a field 'valid'"):
@@ -56,7 +56,7 @@ ORDER = [39, 24, 13, 16, 21, 8, 11, 23, 2, 10, 15, 32, 28, 20, 26, 40, 35, 17, 3
 ORDER += [33, 9, 22, 38, 34, 37, 12, 25, 14, 6, 1, 5, 29, 18, 19, 3, 4, 0, 31, 7]
 
 
-def test_the_order_is_the_same_in_every_format_and_for_any_number_of_threads(packed_anyhow: Manifest) -> None:
+def test_the_order_is_independent_of_format_and_threads(packed_anyhow: Manifest) -> None:
     orders = []
     for num_threads in (0, 1, 5):
         loader = loader_of(packed_anyhow, num_threads=num_threads, shuffle=True, seed=3)
@@ -80,7 +80,7 @@ def test_without_a_transform_images_stay_encoded(packed: Manifest, photos: Path)
     loader.close()
 
 
-def test_each_epoch_has_its_own_order_and_boxes_and_all_are_reproducible(packed: Manifest) -> None:
+def test_each_epoch_has_a_reproducible_order_and_boxes(packed: Manifest) -> None:
     def run() -> list[list[np.ndarray]]:
         samples = PackedSamples(packed, RandomResizedCrop(16, flip=True))
         loader = Loader(ArrayBatches(samples), 41, shuffle=True, seed=5, place=lambda: (0, 1), num_threads=2)
@@ -108,7 +108,7 @@ def test_boxes_do_not_depend_on_ranks_or_threads(packed: Manifest) -> None:
     assert (images(1, 0) == images(4, 3)).all()
 
 
-def test_the_place_is_told_by_the_launcher(packed: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rank_comes_from_the_launcher(packed: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
     loader = Loader(ArrayBatches(PackedSamples(packed, Resize(8))), 4)
     with pytest.raises(LauncherError):
@@ -126,7 +126,7 @@ def test_the_place_is_told_by_the_launcher(packed: Manifest, monkeypatch: pytest
     assert loader.steps(0).share.rank == 3 and len(loader) == 2
 
 
-def test_a_world_that_leaves_a_rank_without_samples_is_refused_on_all(packed: Manifest) -> None:
+def test_too_many_ranks_are_refused_on_every_rank(packed: Manifest) -> None:
     for rank in (0, 30):
         with pytest.raises(UsageError, match="no whole batch: 31 ranks"):
             iter(loader_of(packed, 2, rank, 31))

@@ -52,10 +52,15 @@ def is_true(batch: Any) -> bool:
     return all(data == VALUES[label] for data, label in zip(batch["picture"], batch["label"].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", formats.names())
+@pytest.fixture(scope="module", params=formats.names())
+def packed_anyhow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Manifest:
+    """The pictures in 3 shards of each format in turn."""
+    return pack(tmp_path_factory.mktemp(request.param), request.param)
+
+
 @pytest.mark.parametrize("options", [{"num_threads": 0}, {}, {"prefetch": 5, "shuffle": False}], ids=str)
-def test_what_is_kept_stays_what_it_was(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    loader = loader_of(pack(tmp_path, name), **options)
+def test_what_is_kept_stays_what_it_was(packed_anyhow: Manifest, options: dict[str, Any]) -> None:
+    loader = loader_of(packed_anyhow, **options)
     batches, values = [], []
     for epoch in range(4):
         for number, batch in enumerate(loader):
@@ -90,9 +95,7 @@ def cut(manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize("harm", [lambda manifest: damage(manifest, 7), cut])
-def test_damage_is_named_though_the_memory_holds_what_was_read_before(
-    tmp_path: Path, harm: Callable[[Manifest], None]
-) -> None:
+def test_damage_is_named_in_reused_memory(tmp_path: Path, harm: Callable[[Manifest], None]) -> None:
     manifest = pack(tmp_path)
     loader = loader_of(manifest, shuffle=False, num_threads=0)
     assert all(map(is_true, loader))

@@ -22,14 +22,14 @@ def workers(count: int) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def two_workers(packed: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each of two workers reports; records are read by TensorFlow's operations."""
+    """What each of two workers reports."""
     return run_job("multi_worker_job", packed.root, tmp_path_factory.mktemp("workers"), workers(2))
 
 
 @pytest.fixture(scope="module")
-def two_replicas(packed_as_recordio: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a process with two replicas reports; records are read by dlio's loader."""
-    return run_job("mirrored_job", packed_as_recordio.root, tmp_path_factory.mktemp("mirrored"), [{}])[0]
+def two_replicas(packed: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a process with two replicas reports."""
+    return run_job("mirrored_job", packed.root, tmp_path_factory.mktemp("mirrored"), [{}])[0]
 
 
 @pytest.mark.parametrize("case", ["by function", "by data set"])

@@ -1,1 +1,1 @@
-"""Work ahead of need: reads, decoded batches and their memory."""
+"""Prefetching: reads, decoded batches and their memory."""

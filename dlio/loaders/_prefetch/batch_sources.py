@@ -1,4 +1,4 @@
-"""What the threads of a loader make of a step: the work of one batch, in parts."""
+"""The work of making one batch, divided into parts for the threads of a loader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
@@ -18,28 +18,29 @@ from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Reads[Any, Any])
+R = TypeVar("R")
+B_co = TypeVar("B_co", covariant=True)
 
-DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work; a first batch is shared by all threads
-_READ_SIZE = 256  # the same where little or nothing is decoded: of many samples, more lie side by side
-_DECODE_BYTES = 2 << 20  # what 32 samples have, or more that are smaller
+DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work, so that all threads share the first batch
+_READ_SIZE = 256  # the same if little or nothing is decoded: more of them are neighbours
+_DECODE_BYTES = 2 << 20  # of 32 samples, or of more if they are smaller
 _SHOWN_SHARDS = 4
 
 
-class Source(Protocol):
+class BatchSource(Protocol[B_co]):
     """Makes batches of samples; safe for several threads."""
 
     @property
     def samples(self) -> PackedSamples:
-        """The data set, which keeps the time and counts what is left out."""
+        """The data set, with its clock and its count of skipped samples."""
 
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one batch; `key` names the random choices of its transform."""
+    def work(self, step: Step, key: int) -> Work[B_co]:
+        """Returns the work of making one batch; `key` seeds the random choices of its transform."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayBatches:
-    """Makes dicts of numpy arrays (see `dlio.loaders.batches`), written in place by several threads.
+    """Makes dicts of numpy arrays (see `dlio.loaders.batches`), which several threads fill.
 
     Attributes:
         samples: the data set and its transform.
@@ -52,16 +53,16 @@ class ArrayBatches:
     mask: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError where the samples have a field `valid` of their own and there is a mask."""
+        """Raises UsageError if the samples have a field `valid` of their own and `mask` would add it."""
         if self.mask and VALID in self.samples.schema:
             problem = f"{self.samples.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
             raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
 
-    def work(self, step: Step, key: int) -> Work[Any]:
-        """Returns the work of making one batch, in parts that fill some rows each."""
+    def work(self, step: Step, key: int) -> Work[Batch]:
+        """Returns the work of making one batch; each part fills some rows."""
         batch = batches.empty(self.samples, len(step.indices), channels_last=self.channels_last)
 
-        def fill(rows: slice, reads: Reads[Any, Batch]) -> None:
+        def fill(rows: slice, reads: Reads[Batch]) -> None:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
             step.valid[replaced] = False
 
@@ -80,20 +81,20 @@ def divided(
     samples: PackedSamples,
     step: Step,
     item: T,
-    reads_of: Callable[[Indices], R],
-    fill: Callable[[slice, R], None],
+    reads_of: Callable[[Indices], Reads[R]],
+    fill: Callable[[slice, Reads[R]], None],
     size: int,
 ) -> Work[T]:
-    """Returns the work of filling `item`, in parts that `fill` up to `size` rows each with what `reads_of` reads."""
+    """Returns the work of filling `item`; each part fills up to `size` rows with the result of `reads_of`."""
     rows = [slice(start, start + size) for start in range(0, len(step.indices), size)]
     reads = tuple(reads_of(step.indices[part]) for part in rows)
     parts = tuple(map(partial, repeat(fill), rows, reads))
-    announce = partial(samples.announce, step.indices)
-    return Work(item, parts, lambda number: _named(samples, step.indices[rows[number]]), announce, reads)
+    hint = partial(samples.prefetch_hint, step.indices)
+    return Work(item, parts, lambda number: _described(samples, step.indices[rows[number]]), hint, reads)
 
 
-def _named(samples: PackedSamples, indices: Indices) -> str:
-    """Returns how many samples these are, and of which shards."""
+def _described(samples: PackedSamples, indices: Indices) -> str:
+    """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
     names = list(dict.fromkeys(manifest.shards[manifest.locate(samples.number(i))[0]].name for i in indices))
     more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""

@@ -1,13 +1,13 @@
-"""What the parts of batches read: each by the thread that needs it, or ahead of that by others where storage is slow.
+"""The reads of the parts of batches, with read-ahead for slow storage.
 
-A thread that decodes has one read under way at a time. From memory a read takes microseconds, and that is best; from a
-busy file server it takes milliseconds, in which nothing is decoded. There the reads of coming parts are cut into
-pieces of a few requests each, which threads of their own make ahead of need:
+A decoding thread has one read in progress at a time. From memory a read takes microseconds, and this is best. From a
+busy file server it takes milliseconds, in which nothing is decoded. Then the reads of coming parts are cut into pieces
+of a few requests each, and threads of their own make these ahead of use:
 
     coming parts          [1 2 3 4 5 6 7 8] [1 2 3 4 5 6 7 8] [1 2 3 ...    pieces, in the order of the batches
-    made, or under way     m m m m m u m m   u u u m u u u u   u u u
+    done, or in progress   d d d d d p d d   p p p d p p p p   p p p
 
-A decoding thread that takes a part makes the pieces that nobody has begun and waits for those under way.
+A decoding thread that takes a part makes the pieces that have not begun, and waits for those in progress.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.locking.fork_lock import ForkLock
 
 V = TypeVar("V")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Rows = npt.NDArray[np.int64]
 
-_SLOW_SECONDS = 1e-3  # waited for a piece: more than a local NVMe takes, less than a busy file server
-_NUM_WAITS = 15  # the latest decide
-_FIRST_AHEAD, _MOST_AHEAD = 8, 64  # pieces, and threads; 20 ms a read and 3,000 images a second are 60 under way
+_SLOW_SECONDS = 1e-3  # waited for a piece; a local NVMe takes less, a busy file server more
+_NUM_WAITS = 15  # the latest waits decide
+_FIRST_AHEAD, _MOST_AHEAD = 8, 64  # pieces, and threads; 3,000 images a second at 20 ms a read need 60
 _AHEAD_BYTES = 16 << 20  # 180 photographs
-_REQUESTS = 4  # of a piece: one costs 20 us besides reading, a piece 60
-_REQUEST_BYTES = 256 << 10  # records side by side, as `dlio.io.random_access` reads them together
+_REQUESTS = 4  # in a piece; a request costs 20 us besides reading, a piece 60
+_REQUEST_BYTES = 256 << 10  # neighbouring records, which `dlio.io.random_access` reads together
 
 
 def pieces(numbers: Rows, sample_bytes: int) -> list[Rows]:
-    """Returns the rows of samples by rising number, cut where some requests are together.
+    """Returns the rows of samples in ascending order of their numbers, cut into pieces of `_REQUESTS` requests.
 
     Args:
-        numbers: of the samples, which lie side by side where they follow one another; int64 of shape (n,).
-        sample_bytes: how large one is, roughly.
+        numbers: of the samples; int64 of shape (n,). Consecutive numbers are neighbours in a file.
+        sample_bytes: the size of a sample, roughly.
     """
     order = np.argsort(numbers, kind="stable")
     share = sample_bytes / _REQUEST_BYTES
@@ -55,40 +55,40 @@ def pieces(numbers: Rows, sample_bytes: int) -> list[Rows]:
 
 
 class Pace:
-    """How long the storage lets threads wait; safe for several threads.
+    """How long threads wait for the storage; safe for several threads.
 
-    Pickles, and starts anew in the copy.
+    A pickled copy starts empty.
     """
 
     def __init__(self) -> None:
-        self._waits = deque([_SLOW_SECONDS], maxlen=_NUM_WAITS)  # slow, until it is known
+        self._waits = deque([_SLOW_SECONDS], maxlen=_NUM_WAITS)  # slow, until measured
 
     def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
         return Pace, ()
 
     def note(self, seconds: float) -> None:
-        """Takes in how long a thread waited for a piece, what it worked meanwhile left out."""
+        """Records how long a thread waited for a piece, without the time that it worked."""
         self._waits.append(seconds)
 
     @property
     def is_slow(self) -> bool:
-        """Whether it pays to read ahead."""
+        """Whether reading ahead pays."""
         return median_low(tuple(self._waits)) >= _SLOW_SECONDS
 
 
-class Reads(Generic[V, R]):
-    """What one part of a batch reads, once.
+class Reads(Generic[R_co]):
+    """The reads of one part of a batch; made once.
 
     Attributes:
-        num_bytes: how much that is, roughly.
+        num_bytes: their size, roughly.
         pace: of the storage.
-        ahead: what may read it ahead of need.
+        read_ahead: the threads that may make them ahead of use.
     """
 
     def __init__(
         self,
         read: Callable[[Rows | None], list[V]],
-        join: Callable[[list[V]], R],
+        join: Callable[[list[V]], R_co],
         cut: Callable[[], list[Rows]],
         num_bytes: int,
         pace: Pace,
@@ -96,29 +96,31 @@ class Reads(Generic[V, R]):
         """Reads nothing yet.
 
         Args:
-            read: returns what it has read for some rows, or for all of them; called by any thread.
-            join: makes one of all that was read.
+            read: reads some rows, or all if None; called by any thread.
+            join: combines all values that were read.
             cut: returns the rows of each piece, in the order in which `read` would read them all.
             num_bytes, pace: see the class.
         """
-        self._read, self._join, self._cut = read, join, cut
+        self._read: Callable[[Rows | None], list[Any]] = read  # of values for `join`, whatever their type
+        self._join: Callable[[list[Any]], R_co] = join
+        self._cut = cut
         self.num_bytes = num_bytes
         self.pace = pace
-        self.ahead: ReadAhead | None = None
+        self.read_ahead: ReadAhead | None = None
 
-    def take(self) -> R:
+    def take(self) -> R_co:
         """Returns what was read; called once, by the thread that needs it.
 
         Raises:
-            Exception: what reading without pieces would raise.
+            Exception: as `read`.
         """
-        pieces = [] if self.ahead is None else self.ahead.taken(self)
-        values = [value for piece in pieces for value in piece.made()] if pieces else self._whole()
+        taken = [] if self.read_ahead is None else self.read_ahead.taken(self)
+        values = [value for piece in taken for value in piece.made()] if taken else self._whole()
         join = self._join
-        del self._read, self._join, self._cut  # and with them the memory that is read into
+        del self._read, self._join, self._cut  # and the memory that was read into
         return join(values)
 
-    def _whole(self) -> list[V]:
+    def _whole(self) -> list[object]:
         values, waited = _timed(self._read, None)
         self.pace.note(waited if waited < _SLOW_SECONDS else waited / max(1, len(self._cut())))
         return values
@@ -127,77 +129,77 @@ class Reads(Generic[V, R]):
         """Returns the rows of each piece."""
         return self._cut()
 
-    def piece(self, rows: Rows) -> list[V]:
-        """Returns what it has read for the rows of a piece; called by any thread."""
+    def piece(self, rows: Rows) -> list[object]:
+        """Reads the rows of a piece; called by any thread."""
         values, waited = _timed(self._read, rows)
         self.pace.note(waited)
         return values
 
 
-def _timed(read: Callable[[Any], V], rows: Rows | None) -> tuple[V, float]:
-    """Returns what is read, and the seconds in which this thread did not work."""
+def _timed(read: Callable[[Rows | None], V], rows: Rows | None) -> tuple[V, float]:
+    """Returns what `read` returns, and the seconds in which this thread did not work."""
     began, worked = time.perf_counter(), time.thread_time()
     values = read(rows)
     return values, time.perf_counter() - began - (time.thread_time() - worked)
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece(Generic[V]):
-    """A piece that was given to the reading threads."""
+class _Piece:
+    """A piece that was handed to the reading threads."""
 
-    call: Callable[[], list[V]]
-    future: Future[list[V]]
+    call: Callable[[], list[object]]
+    future: Future[list[object]]
 
-    def made(self) -> list[V]:
-        """Returns what was read, by this thread where no other has begun."""
+    def made(self) -> list[object]:
+        """Returns what was read; reads it here if no thread has begun."""
         return self.call() if self.future.cancel() else self.future.result()
 
 
 class ReadAhead:
-    """Threads that read what coming parts need, where the storage is slow; safe for several threads.
+    """Threads that read for coming parts if the storage is slow; safe for several threads.
 
-    How many pieces are ahead, and how many threads there are, begins small and doubles whenever a part has to wait.
+    The number of pieces ahead, and of threads, starts small and doubles whenever a part has to wait.
     """
 
     def __init__(self) -> None:
         """Starts no thread yet."""
         self._threads = Threads(0, "dlio-reader")
         self._lock = ForkLock()
-        self._coming: deque[Reads[Any, Any]] = deque()
-        self._begun: dict[Reads[Any, Any], list[_Piece[Any]]] = {}  # what nobody has taken yet
-        self._most = _FIRST_AHEAD  # pieces; none once it is stopped
+        self._coming: deque[Reads[object]] = deque()
+        self._begun: dict[Reads[object], list[_Piece]] = {}  # not yet taken
+        self._most = _FIRST_AHEAD  # pieces; 0 once stopped
 
-    def add(self, coming: Iterable[Reads[Any, Any]]) -> None:
-        """Takes in what will be taken next, behind what was added before."""
+    def add(self, coming: Iterable[Reads[object]]) -> None:
+        """Adds reads that will be taken after those added before."""
         with self._lock:
             for reads in coming:
-                reads.ahead = self
+                reads.read_ahead = self
                 self._coming.append(reads)
             self._begin_next()
 
-    def taken(self, reads: Reads[V, Any]) -> list[_Piece[V]]:
-        """Returns the pieces of what is needed now, none where it is better read as a whole."""
+    def taken(self, reads: Reads[object]) -> list[_Piece]:
+        """Returns the pieces of reads that are needed now; none if they are better made as a whole."""
         with self._lock:
             if reads not in self._begun and self._most:
                 self._coming.remove(reads)
                 if reads.pace.is_slow:
                     self._begin(reads)
-            pieces = self._begun.pop(reads, [])
-            if not all(piece.future.done() for piece in pieces):
+            taken = self._begun.pop(reads, [])
+            if not all(piece.future.done() for piece in taken):
                 self._most = min(2 * self._most, _MOST_AHEAD)
             self._begin_next()
-        return pieces
+        return taken
 
     def _begin_next(self) -> None:
         while self._coming and self._has_room(self._coming[0]):
             self._begin(self._coming.popleft())
 
-    def _has_room(self, reads: Reads[Any, Any]) -> bool:
+    def _has_room(self, reads: Reads[object]) -> bool:
         num_bytes = sum(begun.num_bytes for begun in self._begun) + reads.num_bytes
         return reads.pace.is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
 
-    def _begin(self, reads: Reads[Any, Any]) -> None:
-        with suppress(RuntimeError):  # a system that gives no more threads: those there are, and the taker, read it
+    def _begin(self, reads: Reads[object]) -> None:
+        with suppress(RuntimeError):  # no more threads can start: the others, and the taker, read it
             self._threads.grow(self._most)
         calls = [partial(reads.piece, rows) for rows in reads.cut()]
         self._begun[reads] = [_Piece(call, self._threads.submit(call)) for call in calls]
@@ -206,16 +208,16 @@ class ReadAhead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        """Ends the threads; whoever interrupts does not wait for reads that hang."""
+        """Ends the threads; an interrupt does not wait for reads that hang."""
         self.end(INTERRUPT_SECONDS if kind is KeyboardInterrupt else None)
 
     def stop(self) -> None:
-        """Begins nothing more; what is taken already gets its pieces."""
+        """Begins nothing more; reads already taken get their pieces."""
         with self._lock:
             self._coming.clear()
             self._most = 0
 
     def end(self, seconds: float | None) -> bool:
-        """Stops, and returns whether all threads have ended within `seconds`; None waits."""
+        """Stops, and returns whether all threads ended within `seconds`; None waits for them."""
         self.stop()
         return self._threads.end(seconds)

@@ -1,8 +1,8 @@
-"""Accelerate: what batches of dlio's DataLoader need once it has gone through `accelerator.prepare`.
+"""Accelerate: iteration over dlio's DataLoader after `accelerator.prepare`.
 
-Accelerate leaves the loader as it is, since each rank gets its part already. As with Accelerate's own loaders, batches
-then come on the process's device, the last gradients of an epoch are applied however many steps are accumulated, and
-`gather_for_metrics` leaves the repeated samples of the last batch out.
+Accelerate does not wrap the loader, since each rank gets its share already. As with Accelerate's own loaders, batches
+are on the process's device, the last gradients of an epoch are applied even with gradient accumulation, and
+`gather_for_metrics` drops the repeated samples of the last batch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 
 @dataclass(eq=False)
-class Pass:
-    """One iteration, as Accelerate's GradientState asks after it; not slotted, since it is referred to weakly.
+class Iteration:
+    """One iteration, with the attributes that Accelerate's GradientState reads; not slotted, for weak references.
 
     Attributes:
-        remainder: rows of the last batch, gathered from all ranks, before those that repeat samples; 0 if it has none.
+        remainder: rows of the last global batch before the repeated samples; 0 if it repeats none.
         end_of_dataloader: whether the last batch was handed out.
     """
 
@@ -28,18 +28,18 @@ class Pass:
 def for_accelerate(
     batches: Iterable[Any], is_done: Callable[[], bool], remainder: int, *, non_blocking: bool
 ) -> Iterator[Any]:
-    """Yields batches on the process's device, and keeps Accelerate informed.
+    """Yields batches on the process's device, and registers the iteration with Accelerate.
 
     Args:
         batches: of this rank.
-        is_done: tells, once a batch was taken, whether it was the last.
-        remainder: see `Pass`.
-        non_blocking: copy to the device without waiting, which needs pinned memory.
+        is_done: returns whether the batch taken last was the last one.
+        remainder: see `Iteration`.
+        non_blocking: copy to the device without waiting; needs pinned memory.
     """
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import send_to_device
 
-    gradients, device, this = GradientState(), PartialState().device, Pass(remainder)
+    gradients, device, this = GradientState(), PartialState().device, Iteration(remainder)
     gradients._add_dataloader(this)
     try:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""PackedDataset: a packed data set in the place of torchvision's ImageFolder."""
+"""PackedDataset: a packed data set with the interface of torchvision's ImageFolder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dlio.loaders.sampling.order import Indices
 
 @dataclass(frozen=True, slots=True)
 class Labelled(Sequence[tuple[str, Any]]):
-    """ImageFolder's `samples`: (key, label) of each sample, looked up when asked for."""
+    """ImageFolder's `samples`: (key, label) of each sample, looked up on demand."""
 
     samples: PackedSamples
 
@@ -42,7 +42,7 @@ class Labelled(Sequence[tuple[str, Any]]):
         """Returns the pair at `index`, or a list of pairs.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: `index` is out of range.
         """
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
@@ -53,17 +53,17 @@ class Labelled(Sequence[tuple[str, Any]]):
 class PackedDataset(Dataset[Any]):
     """The samples of a packed data set by number, for torch's DataLoader, its samplers, and trainers built on them.
 
-    `dataset[i]` is the pair (image, label) where the fields are `image` and `label`, else a dict of all fields. With a
-    transform of `dlio.images` the image is a uint8 tensor (3, height, width); with any other callable what it makes of
-    the PIL image in RGB; without one that PIL image itself, as in ImageFolder. The label is an int (the class index:
-    the label offset is taken off) or a tensor. Other numbers and arrays are tensors; bytes and text stay as they are.
+    `dataset[i]` is (image, label) if the fields are `image` and `label`, else a dict of all fields. With a transform of
+    `dlio.images` the image is a uint8 tensor (3, height, width). Any other callable gets the PIL image in RGB, and its
+    result is used. Without a transform the image is that PIL image, as in ImageFolder. The label is an int (the class
+    index, without the label offset) or a tensor. Other numbers and arrays are tensors. Bytes and text are unchanged.
 
-    Random choices are keyed by torch's random state and the sample's number, so they differ between epochs, workers
-    and ranks without any care. dlio's own DataLoader keys them by seed, epoch and sample instead.
+    Random choices depend on torch's random state and the sample's number, so they differ between epochs, workers and
+    ranks. In dlio's own DataLoader they depend on seed, epoch and sample instead.
 
     Attributes:
         root: the folder of the data set.
-        manifest: what it consists of.
+        manifest: its manifest.
         transform, target_transform: as given.
         classes: the class names.
         class_to_idx: the index of each class name.
@@ -80,19 +80,19 @@ class PackedDataset(Dataset[Any]):
         upright: bool = False,
         max_skipped: int = 0,
     ) -> None:
-        """Opens a data set; shards are opened when they are needed.
+        """Opens a data set; shards are opened on demand.
 
         Args:
             root: the folder that holds `manifest.jsonl`, or a manifest (as `dlio.stage` returns it).
-            transform: made of each image.
-            target_transform: made of each label.
-            upright: turn images as their EXIF orientation says, which ImageFolder does not.
+            transform: applied to each image.
+            target_transform: applied to each label.
+            upright: rotate images by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
                 log, before it raises; for transforms of `dlio.images`.
 
         Raises:
-            ManifestError: there is no data set.
-            UsageError: there is a transform and no image.
+            ManifestError: the folder holds no data set.
+            UsageError: a transform of `dlio.images` is given, but samples have no field `image`.
         """
         plan = transform if isinstance(transform, Transform) else None
         self.packed = PackedSamples(root, plan, upright=upright, max_skipped=max_skipped)
@@ -118,7 +118,7 @@ class PackedDataset(Dataset[Any]):
 
     @property
     def samples(self) -> Sequence[tuple[str, Any]]:
-        """(key, label) of each sample, looked up when asked for."""
+        """(key, label) of each sample, looked up on demand."""
         return Labelled(self.packed)
 
     imgs = samples
@@ -127,27 +127,27 @@ class PackedDataset(Dataset[Any]):
         """Returns one sample.
 
         Raises:
-            IndexError: there is no such sample.
-            CorruptRecordError: the record differs from what was packed, or its image cannot be decoded; names file,
-                record, offset and key.
+            IndexError: `index` is out of range.
+            CorruptRecordError: the record is damaged, or its image cannot be decoded; names file, record, offset and
+                key.
             StorageError: a shard is missing or cannot be read.
         """
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Returns several samples, read shard by shard and decoded as a batch: what torch's DataLoader calls.
+        """Returns several samples, read shard by shard and decoded as a batch; called by torch's DataLoader.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `__getitem__`.
         """
         return self.items(indices, int(torch.empty((), dtype=torch.int64).random_()))
 
-    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any, Any]:
-        """Returns what `items` reads of samples, for part of it to be read ahead of need."""
+    def reads(self, indices: Sequence[int] | Indices) -> Reads[Any]:
+        """Returns the reads of `items`, which may be made ahead of use."""
         return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
 
-    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any, Any] | None = None) -> list[Any]:
-        """Returns several samples; `key` names the random choices of a transform of `dlio.images`.
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Any]:
+        """Returns several samples; `key` seeds the random choices of a transform of `dlio.images`.
 
         Raises:
             IndexError, CorruptRecordError, StorageError: as `__getitem__`.
@@ -163,12 +163,12 @@ class PackedDataset(Dataset[Any]):
 
     @property
     def makes_images(self) -> bool:
-        """True where images come as Pillow's, of any size."""
+        """Whether images are Pillow's, of any size."""
         return self.transform is None and IMAGE in self.packed.schema and self.packed.schema[IMAGE].dtype == "bytes"
 
     @property
     def makes_arrays(self) -> bool:
-        """True where whole batches can be made without making each sample."""
+        """Whether whole batches can be made without the single samples."""
         return self.transform is self.packed.transform and self.target_transform is None
 
     def _raw(self, index: int, sample: Sample, name: str) -> Any:
@@ -190,7 +190,7 @@ class PackedDataset(Dataset[Any]):
 
 
 def tensors(batch: Batch) -> Batch:
-    """Returns the batch with tensors, over the same memory, in the place of arrays, and bytes in that of views."""
+    """Returns the batch with tensors instead of arrays, over the same memory, and bytes instead of views."""
     return {name: _tensor(value) for name, value in batches.with_bytes(batch).items()}
 
 
@@ -201,6 +201,6 @@ def _tensor(value: Any) -> Any:
 
 
 def _value(column: Any, row: int) -> Any:
-    """Returns one row: a Python number where a row holds one, as default_collate expects of labels."""
+    """Returns one row; a scalar as a Python number, as default_collate expects for labels."""
     value = column[row]
     return value.item() if isinstance(value, torch.Tensor) and value.ndim == 0 else value

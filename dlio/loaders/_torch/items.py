@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dlio.loaders._prefetch.batch_sources import DECODE_SIZE, divided
 from dlio.loaders._prefetch.prefetch import Work
 from dlio.loaders._prefetch.reads import Reads
@@ -12,27 +15,29 @@ from dlio.loaders._torch.dataset import PackedDataset
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank_share import Step
 
+Items = tuple[list[Any], npt.NDArray[np.bool_]]
+
 
 @dataclass(frozen=True, slots=True)
 class ItemBatches:
-    """Makes lists of samples, for a `collate_fn`; each with `Step.valid`.
+    """Makes pairs of a list of samples, for a `collate_fn`, and `Step.valid`.
 
     Attributes:
-        dataset: gives the samples.
+        dataset: the samples.
     """
 
     dataset: PackedDataset
 
     @property
     def samples(self) -> PackedSamples:
-        """The data set, which keeps the time and counts what is left out."""
+        """The data set, with its clock and its count of skipped samples."""
         return self.dataset.packed
 
-    def work(self, step: Step, key: int) -> Work[Any]:
+    def work(self, step: Step, key: int) -> Work[Items]:
         """Returns the work of making one list, in parts."""
         items: list[Any] = [None] * len(step.indices)
 
-        def fill(rows: slice, reads: Reads[Any, Any]) -> None:
+        def fill(rows: slice, reads: Reads[Any]) -> None:
             items[rows] = self.dataset.items(step.indices[rows], key, reads)
 
         return divided(self.samples, step, (items, step.valid), self.dataset.reads, fill, DECODE_SIZE)

@@ -1,4 +1,4 @@
-"""DataLoader: torch's, with threads for workers, an order for any number of ranks, and a state to go on from."""
+"""DataLoader: torch's, with threads as workers, an order for any number of ranks, and a resumable state."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders._torch.accelerate import for_accelerate
 from dlio.loaders._torch.dataset import PackedDataset, tensors
-from dlio.loaders._torch.items import ItemBatches
-from dlio.loaders._torch.rank import place_of_process
+from dlio.loaders._torch.items import ItemBatches, Items
+from dlio.loaders._torch.rank import rank_of_process
 from dlio.loaders._torch.sampler import RankBatches, RankSampler
 from dlio.loaders.batches import paired
+from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
-from dlio.loaders.sampling.rank import given_place
+from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End, Step, chosen_end
 
 _PREFETCH = 2
@@ -32,14 +33,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     """Yields batches as torch's DataLoader does: (images, labels) as tensors, or a dict of fields.
 
     Each iteration is the next epoch. Without `sampler` and `batch_sampler` the order is dlio's and each rank gets its
-    part of it: `rank` and `world_size` as given, or else what the launcher tells, unless torch.distributed is
-    initialised with another number of ranks: then its own. An exception in a thread is raised where its batch is
-    reached; leaving the loop, or the garbage collection of the iterator, ends the threads.
+    share of it. Rank and world size are those given, else those of the launcher; an initialised torch.distributed with
+    another number of ranks overrides the launcher. An exception in a thread is raised at its batch. The threads end
+    when the iteration ends or its iterator is deleted.
 
-    Used by one thread. Safe across fork between iterations.
+    For one thread. Safe across fork between iterations.
     """
 
-    use_stateful_dataloader = True  # Accelerate's save_state and load_state take the loader's state along
+    use_stateful_dataloader = True  # Accelerate's save_state and load_state include the loader's state
 
     def __init__(
         self,
@@ -67,56 +68,56 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        """Takes torch's arguments, by position too, and its own by name.
+        """Takes torch's arguments, also by position, and dlio's own by keyword.
 
         Args:
-            dataset: what to read.
+            dataset: the samples.
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
-            sampler, batch_sampler: an order of one's own, taken as it is on every rank.
-            num_workers: threads; 0 decodes in the consumer's.
-            collate_fn: gets a list of samples; without one the threads write straight into the batch.
-            pin_memory: put tensors into pinned memory, where there is an accelerator.
-            drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated where
+            sampler, batch_sampler: another order, used unchanged on every rank.
+            num_workers: threads; 0 decodes in the consumer's thread.
+            collate_fn: gets a list of samples; without one the threads write into the batch directly.
+            pin_memory: copy tensors to pinned memory, if there is an accelerator.
+            drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
                 ranks would differ.
-            timeout: seconds to wait for a batch at most; 0 waits as long as it takes.
-            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as torch
-                checks them; threads need none of them.
-            generator: gives the seed where `seed` is not given.
+            timeout: seconds to wait for a batch; 0 waits for ever.
+            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as by
+                torch, else unused, since workers are threads.
+            generator: its initial seed is the seed, if `seed` is not given.
             prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
             seed: of order and transform, the same on every rank; 0 by default.
             lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-            end: `drop`, `pad` or `mask` in the place of `drop_last`; `mask` adds a bool tensor to each batch that is
-                False for samples that were repeated.
-            rank, world_size: which process of how many.
+            end: `drop`, `pad` or `mask` instead of `drop_last`; `mask` adds a bool tensor to each batch, False for
+                repeated samples.
+            rank, world_size: this process, and the number of processes.
 
         Raises:
             ValueError: as torch's DataLoader.
-            UsageError: numbers that cannot be shared out evenly, or no PackedDataset.
+            UsageError: the numbers do not divide evenly, or `dataset` is not a PackedDataset.
         """
-        given_place(rank, world_size)
+        given_rank(rank, world_size)
         own_order = sampler is None and batch_sampler is None
         if collate_fn is torch.utils.data.default_collate:
-            collate_fn = None  # which a trainer finds among the attributes, and gives where it makes the loader anew
+            collate_fn = None  # a trainer that recreates the loader passes this attribute back
         _check_makes_batches(
             dataset, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
         )
         if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
-            raise UsageError("end='mask' needs dlio's order, which tells what it repeats: give no sampler of your own")
+            raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
-        self._by_item = not dataset.makes_arrays or collate_fn is not None
-        mask = self.end is End.MASK
-        self._loader = Loader(
-            ItemBatches(dataset) if self._by_item else ArrayBatches(dataset.packed, mask=mask),
+        by_item = not dataset.makes_arrays or collate_fn is not None
+        source = ItemBatches(dataset) if by_item else ArrayBatches(dataset.packed, mask=self.end is End.MASK)
+        self._loader: Loader[Items | Batch] = Loader(
+            source,
             batch_size or 1,
             shuffle=False if shuffle is None else shuffle,
             seed=self.seed,
             lanes=lanes,
             end=self.end,
-            place=self._place,
+            place=self._rank_and_size,
             num_threads=max(0, num_workers),
             prefetch=prefetch_factor or _PREFETCH,
             timeout=timeout or None,
@@ -145,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """Whether Accelerate leaves the loader alone, which is this rank's part already; `prepare` sets it then."""
+        """Whether Accelerate must not shard the loader again; `prepare` sets it."""
         return self._own_order
 
     @_is_accelerate_prepared.setter
@@ -153,25 +154,25 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._accelerated = prepared
 
     def check_worker_number_rationality(self) -> None:
-        """Says nothing: torch warns of more processes than cores, and no process is started here."""
+        """Does nothing: torch warns of more worker processes than cores, but here workers are threads."""
 
-    def _place(self) -> tuple[int, int]:
-        return given_place(self.rank, self.world_size) or place_of_process()
+    def _rank_and_size(self) -> tuple[int, int]:
+        return given_rank(self.rank, self.world_size) or rank_of_process()
 
     @property
     def _own_order(self) -> bool:
         return isinstance(self.sampler, RankSampler)
 
     def __len__(self) -> int:
-        """Returns the number of batches of a whole epoch; the same on every rank where the order is dlio's."""
+        """Returns the number of batches of a whole epoch; the same on every rank if the order is dlio's."""
         return len(self._loader) if self._own_order else super().__len__()
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """Starts the next epoch, or goes on where `load_state_dict` says.
+        """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
 
         Raises:
-            UsageError: the ranks' batches would not come out even, or images without a transform make no batch.
-            CorruptRecordError, StorageError: when the batch that needs the record is reached.
+            UsageError: the numbers of ranks and samples do not divide evenly, or there is no whole batch.
+            CorruptRecordError, StorageError: raised at the batch with the record.
             TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
         """
         if self._own_order:
@@ -182,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return map(self._convert, self._loader.run(self._given_steps(), epoch))
 
     def _given_steps(self) -> Iterator[Step]:
-        """Yields the batches of a sampler that was given; a trainer may give that of a loader which it made anew."""
+        """Yields the batches of a given sampler; a trainer that recreates a loader passes its RankSampler."""
         given = getattr(self.batch_sampler, "sampler", None)
         planned: Iterable[Step | None] = given.steps() if isinstance(given, RankSampler) else repeat(None)
         for indices, step in zip(self._index_sampler, planned, strict=False):
@@ -190,14 +191,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, start = self._loader.share(), self._loader.reached.consumed
-        repeats = self.end is not End.DROP and share.num_lanes == 1  # of several lanes the repeated are not at the end
+        repeats = self.end is not End.DROP and share.num_lanes == 1  # with several lanes, not at the end
         remainder = (len(self._loader.source.samples) - start) % (share.world_size * share.batch_size) if repeats else 0
         return for_accelerate(
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
         )
 
-    def _convert(self, made: Any) -> Any:
-        if self._by_item:
+    def _convert(self, made: Items | Batch) -> Any:
+        if isinstance(made, tuple):
             items, valid = made
             with self._loader.source.samples.clock.stage("collate"):
                 batch = self.collate_fn(items)
@@ -210,15 +211,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration that is under way, else the next: `for epoch in range(loader.epoch, 90)`."""
+        """The epoch of the running iteration, else the next: `for epoch in range(loader.epoch, 90)`."""
         return self._loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one; a position that was loaded in this very epoch is kept."""
+        """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
         self._loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int | str]:
-        """Returns where the run stands, as five scalars; the same on every rank, and for any number of them.
+        """Returns the state of the run: five scalars, the same on every rank, for any number of ranks.
 
         Raises:
             UsageError: the order is not dlio's.
@@ -226,8 +227,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._require_own_order()
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration go on where `state_dict` was taken, with any number of ranks and any batch size.
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Makes the next iteration resume where `state_dict` was taken, with any number of ranks and any batch size.
 
         Raises:
             UsageError: the state is of another data set, order or seed, or the order is not dlio's.
@@ -240,23 +241,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
 
     def stats(self) -> dict[str, float | int]:
-        """Returns where the time of the latest epoch went; see `dlio.loaders.loader.Loader.stats`."""
+        """Returns the times and counts of the latest epoch; see `dlio.loaders.loader.Loader.stats`."""
         return self._loader.stats()
 
     def verdict(self) -> str:
-        """Returns one line on the latest epoch: whether the trainer waited, what for, and what to do about it."""
+        """Returns one line on the latest epoch: how long the trainer waited, why, and what to change."""
         return self._loader.verdict()
 
     def close(self) -> None:
-        """Ends iterations that are under way and closes all files; the loader can be used again."""
+        """Ends running iterations and closes all files; the loader can be used again."""
         self._loader.close()
 
 
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
-    """Refuses what no batches can be made of, such as images of any size that nothing collates.
+    """Checks that batches can be made of the samples.
 
     Raises:
-        UsageError: there is no PackedDataset, or no batch.
+        UsageError: `dataset` is not a PackedDataset, its images have any size, or no batch size is given.
     """
     if not isinstance(dataset, PackedDataset):
         raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")

@@ -1,4 +1,4 @@
-"""Samplers that tell torch's own machinery, and trainers, which samples are this rank's."""
+"""Samplers through which torch and trainers see the samples of this rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from dlio.loaders._torch.dataset import PackedDataset
+from dlio.loaders._torch.items import Items
+from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End, RankSteps
 
@@ -14,10 +16,10 @@ from dlio.loaders.sampling.rank_share import End, RankSteps
 class RankSampler(DistributedSampler[int]):
     """Yields this rank's sample numbers of the next epoch.
 
-    It is a DistributedSampler so that trainers which would replace any other sampler leave the order to dlio.
+    It is a DistributedSampler, since trainers replace other samplers.
     """
 
-    def __init__(self, dataset: PackedDataset, loader: Loader) -> None:
+    def __init__(self, dataset: PackedDataset, loader: Loader[Items | Batch]) -> None:
         self.dataset = dataset
         self.shuffle = bool(loader.shuffle)
         self.seed = loader.seed
@@ -40,22 +42,22 @@ class RankSampler(DistributedSampler[int]):
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        """This process's number among those that share the samples."""
+        """The rank of this process."""
         return self._loader.share().rank
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
-        """How many processes share the samples."""
+        """The number of processes."""
         return self._loader.share().world_size
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
-        """How many samples this process takes in the next epoch, as every other does."""
+        """The number of samples of each process in the next epoch."""
         return len(self)
 
     @property
     def total_size(self) -> int:  # type: ignore[override]
-        """How many samples all processes take together, the repeated ones included."""
+        """The number of samples of all processes together, including repeated ones."""
         return self.num_samples * self.num_replicas
 
     @property
@@ -69,7 +71,7 @@ class RankSampler(DistributedSampler[int]):
 
 
 class RankBatches(BatchSampler):
-    """Yields the batches of a RankSampler; the Trainer of transformers sets the epoch here, where it resumes."""
+    """Yields the batches of a RankSampler; the Trainer of transformers sets the epoch here when it resumes."""
 
     sampler: RankSampler
 

@@ -1,1 +1,1 @@
-"""Which samples a rank gets, and in which order: pure functions of sizes, seed, epoch and topology."""
+"""The order of samples and each rank's share of it: pure functions of sizes, seed, epoch and topology."""

@@ -1,20 +1,20 @@
-"""How well a window shuffle mixes, beside the exact shuffle: pure functions of the shards' sizes and labels.
+"""How well a window shuffle mixes compared with the exact shuffle: pure functions of the shards' sizes and labels.
 
-A batch should be a random sample of the whole. One drawn from a window of shards is a cluster sample: where shards
-differ from each other (packed class by class, say), the composition of batches varies more. The score is the variance
-of a batch's composition under the exact shuffle over that under the window shuffle: 1 / (Kish's design effect; "Survey
-Sampling", 1965). That variance is also what the analysis of SGD over shuffled blocks of data turns on (Xu et al.,
+A batch should be a random sample of the data set. A batch from a window of shards is a cluster sample: if the shards
+differ (for example, packed class by class), the composition of batches varies more. The score is the variance of a
+batch's composition under the exact shuffle, divided by that under the window shuffle: 1 / (Kish's design effect;
+"Survey Sampling", 1965). The same variance decides in the analysis of SGD over shuffled blocks of data (Xu et al.,
 "In-Database Machine Learning with CorgiPile", SIGMOD 2022). For N samples in S shards, G = ceil(S / W) windows of about
 N / G samples, and batches of b:
 
     score = 1 / (1 + (r - 1) g)     where r > 1, else 1
 
-    r = (V / T) (N - 1) / (S - 1)                      how many times more the shards differ than if filled at random:
+    r = (V / T) (N - 1) / (S - 1)                      how many times more the shards differ than at random;
                                                        V is the variance of class shares between shards, T of samples
-    g = (G - 1) N (b - 1) / ((N - G) (N - b))          how much of that reaches a batch; 1 where b is more than a window
+    g = (G - 1) N (b - 1) / ((N - G) (N - b))          how much of that reaches a batch; 1 if b is more than a window
 
-It is the expectation over seeds and epochs: exact for one lane, where shards are of one size, W divides S, and windows
-hold whole batches or batches whole windows.
+It is the expectation over seeds and epochs. It is exact for one lane, shards of equal size, W that divides S, and
+windows of whole batches (or batches of whole windows).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dlio.loaders.sampling.order import Indices, Window
 
 
 def mixing_score(window: Window, batch_size: int, sizes: Indices, label_counts: Indices | None = None) -> float:
-    """Returns how well labels mix: 1 as in an exact shuffle, 0.5 if a batch tells as much as an exact one of half size.
+    """Returns how well labels mix: 1 is as in an exact shuffle; at 0.5 a batch is worth an exact one of half its size.
 
     Args:
-        window: the shuffle to be judged.
+        window: the shuffle.
         batch_size: samples of a global batch, at least 1.
         sizes: the number of samples in each of S shards; int64 of shape (S,).
         label_counts: how many samples of each shard have each label, int64 of shape (S, classes), one or several
-            labels to a sample. Without it shards count as all of one kind: the least that the score can be.
+            labels to a sample. Without it each shard counts as a class of its own, which gives the lowest score.
     """
     num_samples, num_shards = int(sizes.sum()), len(sizes)
     num_windows = -(-num_shards // window.num_shards)
@@ -45,7 +45,7 @@ def mixing_score(window: Window, batch_size: int, sizes: Indices, label_counts: 
 
 
 def _unlikeness(label_counts: Indices, sizes: Indices) -> float:
-    """Returns which part of the labels' variance lies between shards, from 0 to 1: V / T."""
+    """Returns the share of the labels' variance that lies between shards, from 0 to 1: V / T."""
     filled = sizes > 0
     weights = sizes[filled] / sizes.sum()
     shares: npt.NDArray[np.float64] = label_counts[filled] / sizes[filled, None]
@@ -55,7 +55,7 @@ def _unlikeness(label_counts: Indices, sizes: Indices) -> float:
 
 
 def _exposure(num_samples: int, num_windows: int, batch_size: int) -> float:
-    """Returns how much of the shards' unlikeness reaches a batch, from 0 to 1: g."""
+    """Returns how much of the shards' differences reaches a batch, from 0 to 1: g."""
     if batch_size * num_windows >= num_samples:
         return 1.0
     spread = (num_windows - 1) / (num_samples - num_windows)

@@ -1,6 +1,7 @@
 """The order of samples: pure functions of the shards' sizes, a seed and an epoch.
 
-An epoch is a table with L lanes. Each lane draws from its own shards, dealt out so that lanes are of like size:
+A lane is a group of shards with an order of its own. The shards are dealt to L lanes of about equal size, and every
+global batch takes the same number of samples from each lane:
 
     position      0    1    2    3    4    5   ...
     lane 0       17    4   88    9   51    2         samples of the shards {0, 3}
@@ -8,9 +9,10 @@ An epoch is a table with L lanes. Each lane draws from its own shards, dealt out
                 \\_____________/
                  a global batch takes the same positions of every lane
 
-L = 1 is the plain global order, for data that every rank can read whole. With L > 1 each rank reads the shards of its
-own lanes only. Which samples make a global batch depends on L, and never on ranks, threads or the file format
-(`dlio.loaders.sampling.rank_share` gives each rank its part).
+Each rank draws from a fixed lane (or from several lanes), so it reads the shards of these lanes only. With L = 1, the
+default, there is one order over all shards, and every rank reads all of them. A data set that is staged in parts has
+one lane for each part, so that each node reads what it holds. The samples of a global batch depend on L, but not on the
+number of ranks or threads, nor on the file format. `dlio.loaders.sampling.rank_share` gives each rank its share.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A shuffle that reads few shards at a time: shards in random order, samples mixed within groups of `num_shards`.
+    """A shuffle that reads few shards at a time: random order of shards, samples shuffled in groups of `num_shards`.
 
     Raises:
         UsageError: `num_shards` is below 1.
@@ -45,12 +47,12 @@ class Window:
             raise UsageError(f"a window of {self.num_shards!r} shards: expected a whole number from 1")
 
 
-#: False: as packed. True: an exact shuffle of everything. Window(w): shards shuffled, samples mixed w shards at a time.
+#: False: as packed. True: an exact shuffle of all samples. Window(w): see `Window`.
 Shuffle: TypeAlias = bool | Window
 
 
 def check_shuffle(shuffle: object) -> None:
-    """Refuses what is no shuffle, such as a text, which would count as True.
+    """Checks the type of `shuffle`, since a text such as "no" would count as True.
 
     Raises:
         UsageError: it is neither a bool nor a Window.
@@ -61,13 +63,13 @@ def check_shuffle(shuffle: object) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """One lane's order in one epoch; memory in proportion to its shards, not to its samples.
+    """One lane's order in one epoch; its memory grows with its shards, not with its samples.
 
     Attributes:
         firsts: the number of the first sample of each shard, in the order in which shards are visited; int64.
-        ends: where each of them ends in the lane's positions; int64.
-        blocks: the bounds of the blocks of positions within which samples are mixed; int64.
-        keys: the key of each block's permutation; empty where samples keep their order.
+        ends: the position in the lane at which each of these shards ends; int64.
+        blocks: the bounds of the blocks of positions within which samples are shuffled; int64.
+        keys: the key of each block's permutation; empty if samples keep their order.
     """
 
     firsts: Indices
@@ -80,24 +82,25 @@ class Lane:
 
     def indices(self, positions: Indices) -> Indices:
         """Returns the number of the sample at each position, 0 <= position < len: int64, same shape."""
-        places = self._mixed(positions) if self.keys else positions
-        shards = np.searchsorted(self.ends, places, side="right")
+        unshuffled = self._unshuffled(positions) if self.keys else positions
+        shards = np.searchsorted(self.ends, unshuffled, side="right")
         begins = np.concatenate([[0], self.ends[:-1]])
-        return np.asarray(self.firsts[shards] + places - begins[shards], dtype=np.int64)
+        return np.asarray(self.firsts[shards] + unshuffled - begins[shards], dtype=np.int64)
 
-    def _mixed(self, positions: Indices) -> Indices:
+    def _unshuffled(self, positions: Indices) -> Indices:
+        """Returns the position before the shuffle of what stands at each position after it."""
         numbers = np.searchsorted(self.blocks, positions, side="right") - 1
-        places = np.empty_like(positions)
+        unshuffled = np.empty_like(positions)
         for block in np.unique(numbers).tolist():
             inside = numbers == block
             begin, end = int(self.blocks[block]), int(self.blocks[block + 1])
-            places[inside] = begin + permute(positions[inside] - begin, end - begin, self.keys[block])
-        return places
+            unshuffled[inside] = begin + permute(positions[inside] - begin, end - begin, self.keys[block])
+        return unshuffled
 
 
 @dataclass(frozen=True, eq=False)
 class EpochOrder:
-    """The order of one epoch for the whole job; lanes are computed when asked for.
+    """The order of one epoch for the whole job; lanes are computed on demand.
 
     Attributes:
         offsets: the number of the first sample of each shard, then the total; int64.
@@ -130,7 +133,7 @@ class EpochOrder:
         return Lane(self.offsets[shards], ends, blocks, keys)
 
     def _blocks(self, ends: Indices) -> Indices:
-        """Returns the bounds of the blocks to mix, given where the shards end."""
+        """Returns the bounds of the blocks to shuffle, given the ends of the shards."""
         window = self.shuffle.num_shards if isinstance(self.shuffle, Window) else len(ends)
         return np.concatenate([[0], ends[window - 1 : -1 : window], ends[-1:]])
 
@@ -145,10 +148,10 @@ def epoch_order(
         seed: the same on every rank.
         epoch: each has its own order.
         shuffle: False, True or Window(w).
-        lanes: how many lanes to deal the shards to; by default `num_lanes(manifest)`.
+        lanes: the number of lanes; by default `num_lanes(manifest)`.
 
     Raises:
-        UsageError: there are no samples, or a lane would have none, or this is no shuffle.
+        UsageError: there are no samples, a lane would have none, or `shuffle` is of another type.
     """
     check_shuffle(shuffle)
     offsets = np.array(manifest.offsets, dtype=np.int64)
@@ -164,21 +167,21 @@ def epoch_order(
 
 
 def num_lanes(manifest: Manifest) -> int:
-    """Returns the number of lanes that the data lie in: that of the nodes for a data set staged in parts, else 1."""
+    """Returns the number of parts of a data set that is staged in parts, one for each node, else 1."""
     return max((shard.nodes[0] + 1 for shard in manifest.shards if shard.nodes), default=1)
 
 
 def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...]:
-    """Returns the shards of each lane: for a data set staged in parts, those that each node holds first.
+    """Returns the shards of each lane; if the data set is staged in parts, each part is a lane.
 
     Raises:
-        UsageError: the data lie in another number of lanes.
+        UsageError: the data set is staged in another number of parts.
     """
     if not any(shard.nodes for shard in manifest.shards):
         return deal_shards(sizes, count)
     if count != num_lanes(manifest):
         raise UsageError(
-            f"{count} lanes: {manifest.root} is staged in {num_lanes(manifest)} parts, each of which is a lane; "
+            f"{count} lanes: {manifest.root} is staged in {num_lanes(manifest)} parts, and each part is a lane; "
             "leave lanes out, or stage the whole to every node"
         )
     holders = np.array([shard.nodes[0] if shard.nodes else 0 for shard in manifest.shards])
@@ -186,13 +189,13 @@ def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...
 
 
 def deal_shards(sizes: Indices, count: int) -> tuple[Indices, ...]:
-    """Returns the shards of each lane, ascending: the largest shard left goes to the lane that has least.
+    """Returns the shards of each lane in ascending order; the largest shard left goes to the lane with fewest samples.
 
-    That is Graham's longest-processing-time rule: the fullest lane has at most 4/3 of the least possible.
+    This is Graham's longest-processing-time rule: the fullest lane has at most 4/3 of the least possible.
 
     Args:
         sizes: the number of samples in each shard.
-        count: how many lanes, at least 1.
+        count: the number of lanes, at least 1.
 
     Raises:
         UsageError: `count` is below 1.

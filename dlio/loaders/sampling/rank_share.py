@@ -1,15 +1,14 @@
-"""Each rank's part of every global batch, and what happens at the end of an epoch: pure, the same count on all ranks.
+"""Each rank's share of every global batch, and the end of an epoch: pure functions.
 
-    ranks >= lanes   a lane feeds world_size / L ranks; each takes its stretch of the lane's part of the batch
-    ranks <  lanes   a rank owns L / world_size lanes and takes an equal part of its batch from each
+    ranks >= lanes   world_size / L ranks draw from each lane; each takes a consecutive part of the lane's samples
+    ranks <  lanes   each rank draws from L / world_size lanes, and takes an equal number of samples from each
 
-Steps are counted from lane sizes, batch size and world size alone, none of which differs between ranks, so no rank
-can run out of batches before another. Lanes of unequal size, and a last batch that is not full, end in one of three
-ways:
+The number of steps follows from lane sizes, batch size and world size alone. These are equal on all ranks, so no rank
+runs out of batches before another. Lanes of unequal size, and a last batch that is not full, end in one of three ways:
 
-    drop   whole global batches only, as many as the shortest lane gives; what is left out differs each epoch
-    pad    every sample, the last batch may be short; lanes that end early go on with their first samples again
-    mask   as pad, and `Step.valid` is False for what was repeated
+    drop   whole global batches only, as many as the shortest lane gives; each epoch leaves out other samples
+    pad    every sample; the last batch may be short, and shorter lanes repeat their first samples
+    mask   as pad, and `Step.valid` is False for repeated samples
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ import numpy.typing as npt
 from dlio.errors import UsageError
 from dlio.loaders.sampling.order import EpochOrder, Indices, Lane
 
-_STRETCH_SAMPLES = 8192  # one look-up in a keyed order took 0.13 us a sample for so many, 1.4 us for 256
+_STRETCH_SAMPLES = 8192  # looked up together; 0.13 us a sample, against 1.4 us for 256 together
 
 
 class End(StrEnum):
-    """How an epoch ends where samples do not divide evenly."""
+    """How an epoch ends if samples do not divide evenly."""
 
     DROP = "drop"
     PAD = "pad"
@@ -38,21 +37,21 @@ class End(StrEnum):
 
 
 def chosen_end(end: End | str | None, *, drops: bool) -> End:
-    """Returns the end that a user has named, else whether the last batch is dropped or padded."""
+    """Returns `end` if it is given, else DROP or PAD as `drops` says."""
     return End(end) if end is not None else End.DROP if drops else End.PAD
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of every global batch a rank takes.
+    """A rank's share of every global batch.
 
     Attributes:
-        rank, world_size: which process of how many.
+        rank, world_size: this process, and the number of processes.
         batch_size: samples of one rank's batch.
         num_lanes: lanes of the order; it divides `world_size`, or is a multiple of it.
 
     Raises:
-        UsageError: the numbers cannot be shared out evenly.
+        UsageError: the numbers do not divide evenly.
     """
 
     rank: int
@@ -97,8 +96,8 @@ class Share:
         return range(first, first + self.lanes_per_rank)
 
     @property
-    def place(self) -> int:
-        """This rank's place among those that draw from its lane."""
+    def slot(self) -> int:
+        """This rank's number among those that draw from its lane."""
         return self.rank % self.ranks_per_lane
 
 
@@ -108,7 +107,7 @@ class Step:
 
     Attributes:
         indices: the samples' numbers; int64 of shape (n,).
-        valid: False for samples that repeat others to fill the batch; bool of shape (n,).
+        valid: False for repeated samples; bool of shape (n,).
     """
 
     indices: Indices
@@ -117,13 +116,13 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class RankSteps:
-    """The batches of one rank in one epoch, computed when asked for; a sequence of `Step`.
+    """The batches of one rank in one epoch, computed on demand; a sequence of `Step`.
 
     Attributes:
         order: the epoch's order.
-        share: this rank's part.
+        share: this rank's share.
         end: how the epoch ends.
-        start: positions of every lane that are already consumed, where a stopped epoch goes on.
+        start: the position in every lane at which to start, for an epoch that is resumed.
     """
 
     order: EpochOrder
@@ -156,7 +155,7 @@ class RankSteps:
         """Returns batch `step`.
 
         Raises:
-            IndexError: there is no such step.
+            IndexError: `step` is out of range.
         """
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} of {len(self)}")
@@ -168,7 +167,7 @@ class RankSteps:
         return chain.from_iterable(map(self._stretch, stretches))
 
     def _stretch(self, steps: range) -> Iterator[Step]:
-        """Yields neighbouring steps, whose places in the order are looked up together."""
+        """Yields consecutive steps, whose samples are looked up together."""
         parts = [self._positions(step) for step in steps]
         positions = np.concatenate(parts)
         indices = np.stack([lane.indices(positions % len(lane)) for lane in self._lanes])
@@ -179,22 +178,22 @@ class RankSteps:
             yield Step(indices[:, start:stop].ravel(), valid[:, start:stop].ravel())
 
     def _positions(self, step: int) -> Indices:
-        """Returns the positions in its lanes that this rank takes in a step."""
+        """Returns the positions that this rank takes from each of its lanes in a step."""
         begin = self.start + step * self.share.lane_batch
         end = min(begin + self.share.lane_batch, self.stop)
         size = (end - begin) // self.share.ranks_per_lane
-        return np.arange(size, dtype=np.int64) + begin + self.share.place * size
+        return np.arange(size, dtype=np.int64) + begin + self.share.slot * size
 
     def consumed(self, steps: int) -> int:
-        """Returns how many positions of every lane are consumed after `steps` batches."""
+        """Returns the position reached in every lane after `steps` batches."""
         return min(self.start + steps * self.share.lane_batch, self.stop)
 
 
 def rank_steps(order: EpochOrder, share: Share, end: End = End.DROP) -> RankSteps:
-    """Returns the batches of one rank in one epoch, from its start.
+    """Returns the batches of one rank in one epoch.
 
     Raises:
-        UsageError: not a single whole batch would come of it, which is the same on every rank.
+        UsageError: there is no whole batch; the same on every rank.
     """
     steps = RankSteps(order, share, end)
     if not len(steps):

@@ -1,4 +1,4 @@
-"""Where a run stands, as the five scalars that go into a checkpoint, and back again."""
+"""The state of a run: five scalars for a checkpoint, and the position that they stand for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import SupportsIndex
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
@@ -21,7 +21,7 @@ State = dict[str, int | str]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run stands: positions of every lane consumed in an epoch."""
+    """How far a run is: the epoch, and the position in every lane."""
 
     epoch: int = 0
     consumed: int = 0
@@ -29,7 +29,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the order of a run's samples depends on, the same on every rank."""
+    """What determines the order of a run's samples; the same on every rank."""
 
     manifest: Manifest
     shuffle: Shuffle
@@ -37,7 +37,7 @@ class Run:
     lanes: int
 
     def state(self, position: Position) -> State:
-        """Returns where the run stands, in words that any number of ranks, threads and any batch size understand."""
+        """Returns the state at a position, valid for any number of ranks and threads, and any batch size."""
         return {
             "version": _VERSION,
             "order": order_id(self.manifest, self.shuffle, self.lanes),
@@ -46,19 +46,19 @@ class Run:
             "samples": position.consumed * self.lanes,
         }
 
-    def position(self, state: Mapping[str, Any]) -> Position:
-        """Returns where the run stood when `state` was taken.
+    def position(self, state: Mapping[str, object]) -> Position:
+        """Returns the position at which `state` was taken.
 
         Raises:
-            UsageError: the state is of another data set, order or seed, no state of a loader, or its numbers are not.
+            UsageError: the state is malformed, or of another data set, order or seed.
         """
         mine = self.state(Position())
         if state.keys() != mine.keys() or state["version"] != _VERSION:
-            raise UsageError(f"no state of this version of dlio's loader: {dict(state)!r:.200}")
+            raise UsageError(f"not a state of this version of dlio's loader: {dict(state)!r:.200}")
         if state["order"] != mine["order"]:
             raise UsageError(
                 f"the state belongs to another data set, shuffle or number of lanes than {self.manifest.root} "
-                f"with shuffle={self.shuffle} and lanes={self.lanes}: go on with what it was saved with"
+                f"with shuffle={self.shuffle} and lanes={self.lanes}: resume with what it was saved with"
             )
         if state["seed"] != self.seed:
             raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
@@ -67,23 +67,24 @@ class Run:
         return Position(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
 
 
-def _count_in(state: Mapping[str, Any], name: str, most: int) -> int:
-    """Returns a count that a state holds: a whole number of any kind, such as a tensor's.
+def _count_in(state: Mapping[str, object], name: str, most: int) -> int:
+    """Returns a count from a state; any integer type will do, such as a tensor.
 
     Raises:
-        UsageError: it is no whole number from 0 to `most`.
+        UsageError: it is not a whole number from 0 to `most`.
     """
+    found = state[name]
     try:
-        value = operator.index(state[name])
+        value = operator.index(found) if isinstance(found, SupportsIndex) else -1
     except TypeError:
         value = -1
     if not 0 <= value <= most:
-        raise UsageError(f"the state has {name}={state[name]!r}: expected a whole number from 0 to {most}")
+        raise UsageError(f"the state has {name}={found!r}: expected a whole number from 0 to {most}")
     return value
 
 
 def order_id(manifest: Manifest, shuffle: Shuffle, lanes: int) -> str:
-    """Returns 32 hex digits that name the order of samples for every seed, whatever format they are packed in."""
+    """Returns 32 hex digits that identify the order of samples, apart from the seed, in any format."""
     counts = [shard.num_samples for shard in manifest.shards]
     described = json.dumps([counts, manifest.schema.types(), manifest.origin.get("plan"), repr(shuffle), lanes])
     return digest_bytes(described.encode()).partition(":")[2]

@@ -64,14 +64,16 @@ class Bench:
 
     def prepare(self) -> None:
         """Makes what is not there yet of the images and the ways' data."""
+        renewed = set()
         for images in sorted({TASKS[task].data for task in self.args.tasks}):
             _must(run_child(self.args.peers, "images", images, self.args.data))
             for name, way in self.ways.items():
                 tasks = [task for task in self.args.tasks if task in way.TASKS and TASKS[task].data == images]
                 out = self.data(way, images)
                 is_own = name.startswith("dlio")  # its files are as new as its code
-                if not tasks or (out.exists() and not is_own):
+                if not tasks or out in renewed or (out.exists() and not is_own):
                     continue
+                renewed.add(out)
                 made = run_child(self.python(name), "prepare", name, self.args.data / images / "all", out)
                 if isinstance(made, Failure):
                     self.failures |= {task: self.failures[task] | {way.NAME: made} for task in tasks}

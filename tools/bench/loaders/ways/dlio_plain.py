@@ -21,15 +21,20 @@ def prepare(images: Path, out: Path, *options: str) -> None:
     subprocess.run([sys.executable, "-m", "dlio", *words, *options], check=True)
 
 
+def transform_of(task: Task) -> Any:
+    """Returns the transform that a task asks for, None where it wants records as they are stored."""
+    from dlio.images import RandomResizedCrop
+
+    return RandomResizedCrop(task.pixels, flip=True) if task.pixels else None
+
+
 def batches(data: Path, task: Task, num_threads: int = NUM_WORKERS, batch_size: int = BATCH_SIZE) -> Iterator[Any]:
     """Yields arrays (n, 3, height, width), or lists of bytes."""
-    from dlio.images import RandomResizedCrop
     from dlio.loaders._prefetch.batch_sources import ArrayBatches
     from dlio.loaders.dataset import PackedSamples
     from dlio.loaders.loader import Loader
 
-    transform = RandomResizedCrop(task.pixels, flip=True) if task.pixels else None
-    samples = PackedSamples(data / "packed", transform)
+    samples = PackedSamples(data / "packed", transform_of(task))
     loader = Loader(ArrayBatches(samples), batch_size, shuffle=task.shuffle, num_threads=num_threads)
     while True:
         for batch in loader:

@@ -39,7 +39,7 @@ def test_the_last_gradients_of_an_epoch_are_applied(ranks: list[Any], case: str)
         assert rank[case][0]["applied"] == [False, True, False, True, False, True, True]
 
 
-def test_a_prepared_loader_is_the_loader_itself_with_its_batches_on_the_device(ranks: list[Any]) -> None:
+def test_a_prepared_loader_puts_its_batches_on_the_device(ranks: list[Any]) -> None:
     for rank in ranks:
         assert rank["untouched"] and rank["device"] == "meta"
 
@@ -49,6 +49,6 @@ def test_skipped_batches_are_the_first_of_the_coming_epoch(ranks: list[Any]) -> 
         assert rank["skipped"] == rank["whole"][2:]
 
 
-def test_a_saved_state_goes_on_in_the_middle_of_the_epoch(ranks: list[Any]) -> None:
+def test_a_saved_state_resumes_within_the_epoch(ranks: list[Any]) -> None:
     seen = photos_of([rank["resumed"] for rank in ranks])
     assert len(seen) == len(ALL) + 1 and sorted(set(seen)) == ALL

@@ -1,4 +1,4 @@
-"""Work done ahead of need: its bound, what is announced, and threads that hang."""
+"""Work done ahead of need: its bound, hints, and threads that hang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from dlio.errors import StorageError, TimedOutError
-from dlio.loaders._prefetch.prefetch import Work, ahead
+from dlio.loaders._prefetch.prefetch import Work, prefetched
 from tests.helpers.interrupts import interrupt_at_each_line
 
 
@@ -26,7 +26,7 @@ def test_no_more_is_made_than_the_bound_allows() -> None:
             begun.append(number)
             yield Work(number, (lambda: None,))
 
-    items = ahead(works(), num_threads=2, prefetch=3)
+    items = prefetched(works(), num_threads=2, prefetch=3)
     for expected in range(5):
         assert next(items) == expected
         assert len(begun) == expected + 4
@@ -34,20 +34,20 @@ def test_no_more_is_made_than_the_bound_allows() -> None:
     assert len(begun) == 8
 
 
-def test_what_batches_read_is_announced_ahead_of_them_and_cannot_fail() -> None:
-    announced = [threading.Event() for _ in range(4)]
+def test_hints_come_before_the_parts_and_their_errors_are_dropped() -> None:
+    hinted = [threading.Event() for _ in range(4)]
 
-    def announce(number: int) -> None:
-        announced[number].set()
+    def hint(number: int) -> None:
+        hinted[number].set()
         raise StorageError("the disk is gone")
 
     def works() -> Iterator[Work[int]]:
         for number in range(4):
-            last = announced[min(number + 2, 3)]
-            yield Work(number, (lambda last=last: last.wait(60),), announce=partial(announce, number))  # type: ignore[misc]
+            last = hinted[min(number + 2, 3)]
+            yield Work(number, (lambda last=last: last.wait(60),), hint=partial(hint, number))  # type: ignore[misc]
 
-    assert list(ahead(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
-    assert all(event.is_set() for event in announced)
+    assert list(prefetched(works(), num_threads=1, prefetch=2)) == [0, 1, 2, 3]
+    assert all(event.is_set() for event in hinted)
 
 
 def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,7 +64,7 @@ def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(caplog: pytest.LogC
         yield Work(1, (lambda: None,))
 
     def run() -> None:
-        with closing(ahead(works(), num_threads=4, prefetch=1, timeout=10)) as items:
+        with closing(prefetched(works(), num_threads=4, prefetch=1, timeout=10)) as items:
             assert list(items) == [0, 1]
 
     assert interrupt_at_each_line(run) > 50
@@ -80,7 +80,7 @@ def test_an_alarm_of_the_user_comes_through(timeout: float | None) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(TimeoutError, match="the user's alarm"):
-            list(ahead([Work(1, (partial(time.sleep, 0.5),))], 1, 1, timeout))
+            list(prefetched([Work(1, (partial(time.sleep, 0.5),))], 1, 1, timeout))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
@@ -103,17 +103,17 @@ class Hanging:
         self.go_on.wait(60)
 
 
-def test_a_part_that_takes_too_long_is_not_waited_for_longer() -> None:
+def test_a_slow_part_is_a_timeout() -> None:
     hanging = Hanging(lambda: None)
-    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
+    items = prefetched(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
     with pytest.raises(TimedOutError, match=r"longer than 0.01 s, and 2 of its 3 parts .* the first is part 1: check"):
         next(items)
     assert any(thread.name == "dlio-loader" for thread in threading.enumerate())
     hanging.go_on.set()
 
 
-def test_the_time_is_for_a_batch_and_not_for_each_of_its_parts() -> None:
-    items = ahead([Work(1, (partial(time.sleep, 0.15),) * 10)], num_threads=1, prefetch=1, timeout=0.2)
+def test_the_timeout_is_for_the_batch_not_its_parts() -> None:
+    items = prefetched([Work(1, (partial(time.sleep, 0.15),) * 10)], num_threads=1, prefetch=1, timeout=0.2)
     with pytest.raises(TimedOutError):
         next(items)
 
@@ -123,37 +123,37 @@ def test_what_failed_is_raised_though_another_part_hangs() -> None:
         raise StorageError("the disk is gone")
 
     hanging = Hanging(fail)
-    items = ahead(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
+    items = prefetched(hanging.works(), num_threads=2, prefetch=1, timeout=0.01)
     with pytest.raises(StorageError, match="the disk is gone"):
         next(items)
     hanging.go_on.set()
 
 
-def test_announcements_that_come_too_late_are_left_out() -> None:
-    announced: list[int] = []
+def test_late_hints_are_left_out() -> None:
+    hinted: list[int] = []
     go_on = threading.Event()
 
-    def announce(number: int) -> None:
+    def hint(number: int) -> None:
         go_on.wait(60)
-        announced.append(number)
+        hinted.append(number)
 
-    works = (Work(number, (lambda: None,), announce=partial(announce, number)) for number in range(20))
-    items = ahead(works, num_threads=1, prefetch=2)
+    works = (Work(number, (lambda: None,), hint=partial(hint, number)) for number in range(20))
+    items = prefetched(works, num_threads=1, prefetch=2)
     assert [next(items) for _ in range(18)] == list(range(18))
     go_on.set()
     assert list(items) == [18, 19]
-    assert len(set(announced) - {18, 19}) <= 1, "but for the one that had begun"
+    assert len(set(hinted) - {18, 19}) <= 1, "but for the one that had begun"
 
 
 @pytest.mark.parametrize("timeout", ["0.01", "None"])
 def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str) -> None:
     code = (
         "import threading\n"
-        "from dlio import threads\n"
-        "from dlio.loaders._prefetch.prefetch import Work, ahead\n"
+        "from dlio.io import threads\n"
+        "from dlio.loaders._prefetch.prefetch import Work, prefetched\n"
         "threads._EXIT_SECONDS = 0.01\n"
         "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"
-        f"items = ahead(works, num_threads=1, prefetch=1, timeout={timeout})\n"
+        f"items = prefetched(works, num_threads=1, prefetch=1, timeout={timeout})\n"
         "print(next(items), flush=True)\n"
         f"{'next(items)' if timeout != 'None' else ''}"
     )

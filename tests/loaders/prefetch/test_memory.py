@@ -20,13 +20,19 @@ def address(array: np.ndarray[Any, Any]) -> int:
     return array.__array_interface__["data"][0]
 
 
-def test_memory_that_was_let_go_of_is_used_again() -> None:
+def test_released_memory_is_reused() -> None:
     memory = BatchMemory()
     first = memory.empty(SHAPE, np.uint8)
     where = address(first)
     assert first.shape == SHAPE and first.dtype == np.uint8 and first.flags.c_contiguous
     del first
     assert address(memory.empty((1024, 1024), np.float32)) == where
+
+
+def test_memory_begins_where_tensorflow_needs_no_copy() -> None:
+    memory = BatchMemory()
+    held = [memory.empty(SHAPE, np.uint8) for _ in range(3)]
+    assert [address(array) % 64 for array in held] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +46,7 @@ def test_memory_that_was_let_go_of_is_used_again() -> None:
         lambda array: np.from_dlpack(array),
     ],
 )
-def test_memory_that_somebody_holds_a_part_of_is_not(keep: Callable[[Any], Any]) -> None:
+def test_referenced_memory_is_not_reused(keep: Callable[[Any], Any]) -> None:
     memory = BatchMemory()
     held = keep(memory.empty(SHAPE, np.uint8))
     other = memory.empty(SHAPE, np.uint8)
@@ -64,7 +70,7 @@ def test_no_more_is_kept_than_allowed() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_at_least_one_piece_is_kept_and_no_more_where_the_limit_is_one(limit: int) -> None:
+def test_a_limit_of_one_keeps_one_piece(limit: int) -> None:
     memory = BatchMemory(limit)
     where = [address(array) for array in [memory.empty(SHAPE, np.uint8) for _ in range(3)]]
     assert [address(memory.empty(SHAPE, np.uint8)) for _ in range(2)] == where[-1:] * 2
@@ -90,7 +96,7 @@ def test_copies_start_without_memory() -> None:
         lambda view: view.obj,
     ],
 )
-def test_memory_for_reading_is_used_again_when_no_view_of_it_is_left(keep: Callable[[memoryview], Any]) -> None:
+def test_memory_to_read_into_is_reused_when_unreferenced(keep: Callable[[memoryview], Any]) -> None:
     memory = BatchMemory()
     first = Strip(memory).take(1000)
     address_of_first = address(np.asarray(first))

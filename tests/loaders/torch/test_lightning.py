@@ -28,7 +28,7 @@ def test_every_photo_is_seen_in_every_epoch(ranks: list[Any], case: str) -> None
     assert epochs[0] != epochs[1]
 
 
-def test_the_order_is_left_to_dlio_and_another_is_shared_out(ranks: list[Any]) -> None:
+def test_dlios_order_is_kept_and_another_is_sharded(ranks: list[Any]) -> None:
     cases = ("ours", "theirs", "sampled", "hook")
     made = {case: (ranks[0][case]["loader"], ranks[0][case]["sampler"]) for case in cases}
     assert made["ours"] == ("dlio.loaders._torch.loader", "RankSampler")
@@ -36,7 +36,7 @@ def test_the_order_is_left_to_dlio_and_another_is_shared_out(ranks: list[Any]) -
     assert made["sampled"] == made["hook"] == ("dlio.loaders._torch.loader", "DistributedSampler")
 
 
-def test_a_checkpoint_in_the_middle_of_an_epoch_goes_on_at_the_same_sample(ranks: list[Any]) -> None:
+def test_a_checkpoint_within_an_epoch_resumes_at_the_same_sample(ranks: list[Any]) -> None:
     for rank in ranks:
         assert rank["resumed"]["seen"] == {"1": rank["ours"]["seen"]["1"][2:]}
 

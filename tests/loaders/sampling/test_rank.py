@@ -58,12 +58,12 @@ def test_ranks_that_are_bound_to_cores_keep_these(monkeypatch: pytest.MonkeyPatc
     assert num_cores_of_rank() == num_usable_cores() == 2
 
 
-def test_ranks_of_torchrun_in_a_part_of_a_node_divide_that_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchruns_ranks_divide_their_part_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun(monkeypatch, 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
     assert num_cores_of_rank() == 1
 
 
-def test_what_a_launcher_leaves_open_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_launcher_is_not_an_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
     assert num_cores_of_rank() == num_usable_cores()

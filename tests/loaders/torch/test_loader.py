@@ -147,7 +147,7 @@ def test_collate_fn_and_plain_callables_get_samples(packed: Manifest) -> None:
     loader.close()
 
 
-def test_collate_fn_gets_the_same_boxes_on_any_number_of_threads(packed: Manifest) -> None:
+def test_collate_fn_gets_equal_boxes_with_any_threads(packed: Manifest) -> None:
     dataset = PackedDataset(packed, RandomResizedCrop(16, flip=True))
     images = []
     for num_workers in (0, 3):
@@ -229,7 +229,7 @@ def test_its_sampler_is_a_distributed_sampler_in_every_attribute(packed: Manifes
     assert ours.epoch == 3
 
 
-def test_a_batch_that_does_not_come_in_time_names_its_shards(packed: Manifest) -> None:
+def test_a_timeout_names_the_shards_of_its_batch(packed: Manifest) -> None:
     go_on = threading.Event()
 
     def hang(image: Any) -> torch.Tensor:

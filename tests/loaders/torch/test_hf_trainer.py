@@ -28,6 +28,6 @@ def test_every_photo_is_seen_in_every_epoch(ranks: list[Any], case: str) -> None
     assert epochs[0] != epochs[1] and all(len(rank[case]) == 2 * STEPS for rank in ranks)
 
 
-def test_a_checkpoint_in_the_middle_of_an_epoch_goes_on_at_the_same_sample(ranks: list[Any]) -> None:
+def test_a_checkpoint_within_an_epoch_resumes_at_the_same_sample(ranks: list[Any]) -> None:
     for rank in ranks:
         assert rank["resumed"] == rank["ours"][9:]

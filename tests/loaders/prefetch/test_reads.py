@@ -23,7 +23,7 @@ from dlio.images import Resize
 from dlio.loaders._prefetch import prefetch as ahead_module
 from dlio.loaders._prefetch import reads as reads_module
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._prefetch.prefetch import Work, ahead
+from dlio.loaders._prefetch.prefetch import Work, prefetched
 from dlio.loaders._prefetch.reads import Pace, ReadAhead, Reads, pieces
 from dlio.loaders.batches import with_bytes
 from dlio.loaders.dataset import PackedSamples
@@ -87,7 +87,7 @@ def damaged_copy(packed: Manifest, folder: Path) -> Manifest:
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_damage_met_ahead_is_raised_once_where_its_batch_is_reached(
+def test_damage_read_ahead_is_raised_once_at_its_batch(
     packed: Manifest, tmp_path: Path, slow: int, num_threads: int
 ) -> None:
     with closing(loader_of(damaged_copy(packed, tmp_path / "copy"), 4, num_threads=num_threads)) as loader:
@@ -108,7 +108,7 @@ def test_damage_met_ahead_is_replaced_as_ever(packed: Manifest, tmp_path: Path, 
         assert made == digests(PackedSamples(copy, Resize(16), max_skipped=1), False, 0)
 
 
-def test_a_file_cut_off_while_it_is_read_ahead_is_named(packed: Manifest, tmp_path: Path, slow: int) -> None:
+def test_a_file_truncated_during_read_ahead_is_named(packed: Manifest, tmp_path: Path, slow: int) -> None:
     shutil.copytree(packed.root, tmp_path / "copy")
     copy = Manifest.load(tmp_path / "copy")
     with closing(loader_of(copy, 4)) as loader:
@@ -153,9 +153,9 @@ class Gate:
         return Work(item, (lambda: item.extend(reads.take()),), reads=(reads,))
 
 
-def test_reads_under_way_do_not_depend_on_the_number_of_decoding_threads() -> None:
+def test_reads_in_progress_are_independent_of_decoding_threads() -> None:
     gate = Gate()
-    items = ahead((gate.work(gate.reads(6)) for _ in range(3)), num_threads=1, prefetch=2)
+    items = prefetched((gate.work(gate.reads(6)) for _ in range(3)), num_threads=1, prefetch=2)
     opened = threading.Thread(target=lambda: [gate.begun.acquire(timeout=60) for _ in range(12)] and gate.opened.set())
     opened.start()
     assert list(items) == [list(range(6))] * 3
@@ -172,7 +172,7 @@ def test_no_more_bytes_are_ahead_than_the_bound_allows(monkeypatch: pytest.Monke
         gate.opened.set()
 
 
-def test_what_is_larger_than_the_bound_is_read_when_it_is_taken_and_then_by_many(
+def test_reads_above_the_bound_begin_when_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reads_module, "_AHEAD_BYTES", 100)
@@ -239,7 +239,7 @@ def test_an_interrupt_ends_the_loop_though_reads_hang(
         threading.Thread(target=interrupt).start()
 
     with pytest.raises(KeyboardInterrupt):
-        list(ahead(works(), num_threads=2, prefetch=1))
+        list(prefetched(works(), num_threads=2, prefetch=1))
     assert not gate.opened.is_set() and "hang" in caplog.text
     gate.opened.set()
 

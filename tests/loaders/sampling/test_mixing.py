@@ -35,7 +35,7 @@ def test_grows_with_the_window_up_to_one(rows, batch_size):
 
 
 @given(rows=tables, window=st.integers(1, 12), batch_size=st.integers(1, 600))
-def test_is_never_below_that_of_shards_of_one_kind_and_never_looks_at_the_order_of_shards(rows, window, batch_size):
+def test_single_class_shards_score_least_in_any_order(rows, window, batch_size):
     counts, sizes = counts_of(rows)
     score = mixing_score(Window(window), batch_size, sizes, counts)
     assert score >= mixing_score(Window(window), batch_size, sizes) - 1e-9
