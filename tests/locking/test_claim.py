@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dlio.cluster import liveness
 from dlio.errors import StorageError
-from dlio.locking import claim as claim_module
 from dlio.locking.claim import alone, claimed
 from tests.stage.conftest import Forked, wait_for
 
@@ -104,7 +104,7 @@ def foreign_claim(folder: Path) -> Path:
 def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+    monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
     foreign_claim(tmp_path / "claims")
     work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
     assert (tmp_path / "log").exists()
@@ -113,7 +113,7 @@ def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
 def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.0)
     path, beats = foreign_claim(tmp_path / "claims"), count(1)
 
     def beat_before_each_look() -> bool:
@@ -170,7 +170,7 @@ class TestAlone:
             pass
         (tmp_path / "end").touch()
         assert other.wait() == 0
-        monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+        monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
         with alone(tmp_path / "claims", "feast"):
             pass
         assert not (tmp_path / "claims").exists()

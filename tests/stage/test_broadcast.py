@@ -194,7 +194,7 @@ def test_a_process_that_never_comes_is_named(
     cluster.start(dataset.root, 3, fault="absent").communicate()
     errors = [report["error"] for report in cluster.reports().values()]
     assert len(errors) == 2
-    assert all("places [1] in the ring are lost" in error for error in errors), errors
+    assert all("ranks [1] of the ring are lost" in error for error in errors), errors
     assert any("did not come within 2 s; start dlio stage in every process" in error for error in errors), errors
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.locking.claim import PRESUMED_DEAD_SECONDS
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write_dataset
@@ -95,7 +95,7 @@ def test_a_waiting_process_goes_on_where_the_killed_one_was(tmp_path: Path) -> N
     killed_at = time.monotonic()
     owner.kill()
     assert heir.wait() == 0
-    assert time.monotonic() - killed_at < PRESUMED_DEAD_SECONDS, "the owner's death was seen, not presumed"
+    assert time.monotonic() - killed_at < LOST_WRITER_SECONDS, "the owner's death was seen, not presumed"
 
 
 def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import room
-from dlio.stage.decide import decide, preview
+from dlio.stage.decide import decide, machine_of
 from dlio.stage.job import Options
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import MiB, assert_staged, node, write_dataset
@@ -47,7 +48,6 @@ def test_what_fits_nowhere(dataset: Manifest, small_disk: Callable[[str], Path])
 
 def test_memory_counts_half(dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
     from dlio.io.filesystems import memory_left
-    from dlio.stage.decide import machine_of
 
     disk = small_disk("size=1000g")
     assert machine_of(dataset, disk, node(0, 2)).free_bytes <= 0.51 * memory_left()

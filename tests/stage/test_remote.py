@@ -18,6 +18,7 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.loaders.dataset import load_manifest
+from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
 
@@ -134,7 +135,7 @@ def test_a_download_that_was_cut_off_goes_on(web: WebServer, dataset: Manifest, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(web.url, tmp_path / "local", strategy="replicate", report=interrupt)
+        run(web.url, tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
     staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
     assert damaged_files(staged.root, dataset) == []
     assert summary.source_bytes <= dataset.num_bytes - 4 * MiB

@@ -56,7 +56,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         if claim is None:
             check_safe(folder)
             return Outcome(staged)
-        tally = Tally(job.report)
+        tally = Tally(job.listeners.report)
         fill(job, folder, wanted, claim, tally)
         folder.finish(manifest, [file.name for file in wanted], job.access(None))
     return Outcome(staged, tally.read, tally.written)
@@ -99,8 +99,8 @@ def fill(
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
         lacked = sum(file.num_bytes for file in missing) - begun
         make_room(folder, lacked, len(missing))
-        if job.expect:
-            job.expect(lacked)
+        if job.listeners.expect:
+            job.listeners.expect(lacked)
         copy_files(job.source, Copying(aside, folder.path, job.access, create), missing, tally)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
-from dlio.stage.decide import preview
 from dlio.stage.job import Options
 from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, node, wait_for, write_dataset
