@@ -79,7 +79,7 @@ def stage(args: argparse.Namespace) -> int:
     """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
 
     A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
-    one process of each node prints an object: its first, and any other that had to copy in its stead.
+    one process of each node prints an object: its first, and any other that had to copy in its place.
     """
     from dlio.cluster.topology import Topology
     from dlio.stage.comm.connect import start_together
@@ -214,7 +214,7 @@ def plan(args: argparse.Namespace) -> int:
 
 def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses."""
-    from dlio.stage.cache.node_cache import clean as remove
+    from dlio.stage.cache.clean import clean as remove
 
     removed = remove(args.dest, job=args.job, keep=args.keep)
     if args.json:

@@ -20,9 +20,10 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.as_owner import as_owner
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
-from dlio.stage.cache.node_cache import clean, copies, is_in_use
+from dlio.stage.cache.node_cache import copies, is_in_use
 from dlio.stage.cache.resolve import resolve
 
 from .conftest import assert_staged, folder_of, write_dataset

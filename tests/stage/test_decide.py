@@ -66,7 +66,7 @@ def test_room_counts_what_may_go(tmp_path: Path, small_disk: Callable[[str], Pat
     dlio.stage(first, disk, topology=node(0, 1))
     assert room(StagedFolder(disk, first.content_id)) > 59 * MiB
     assert room(StagedFolder(disk, second.content_id)) < 53 * MiB  # the first is leased by this session
-    from dlio.stage.cache.node_cache import clean
+    from dlio.stage.cache.clean import clean
 
     clean(disk, keep=True)
     assert room(StagedFolder(disk, second.content_id)) > 59 * MiB

@@ -17,8 +17,9 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import job_name, leases, take
-from dlio.stage.cache.node_cache import clean, copies, is_in_use
+from dlio.stage.cache.node_cache import copies, is_in_use
 
 from .conftest import Forked, assert_staged, folder_of
 from .users import ALICE, as_user, open_to_all

@@ -15,9 +15,10 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
-from dlio.stage.cache.node_cache import clean, copies, is_being_filled, is_in_use
+from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.transfer.fetch import residue_removed
 

@@ -12,9 +12,9 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.cache.ground import open_up
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import leases
-from dlio.stage.cache.node_cache import clean
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.decide import preview
 

@@ -28,8 +28,8 @@ from dlio.locking.claim import claimed
 from dlio.locking.owner import node_id
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import Access
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
-from dlio.stage.cache.ground import open_up
 from dlio.stage.cache.node_cache import make_room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.comm.base import LostError, Ring
