@@ -1,8 +1,8 @@
 """The launchers' variable names, as data; `LAUNCHERS` is ordered from the innermost kind to the outermost.
 
-Sources: the launchers' manuals, and processes started by the real launchers listed in tests/data/environments. Two names
-are misleading: Open MPI's OMPI_COMM_WORLD_NODE_RANK is a rank on the node, over all jobs, and SLURM_NTASKS of a batch
-shell counts tasks that are not started.
+Sources: the launchers' manuals, and processes started by the real launchers listed in tests/data/environments. Two
+names are misleading: Open MPI's OMPI_COMM_WORLD_NODE_RANK is a rank on the node, over all jobs, and SLURM_NTASKS of a
+batch shell counts tasks that are not started.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Topology:
         local_rank: this process among those of its node; None if the launcher does not set it.
         local_world_size: processes on this node; None if the launcher does not set it.
         node_rank: this node, 0 <= node_rank < num_nodes; None if the launcher does not set it. A torchrun agent and
-            a pod count as a node, though a machine may hold several; `dlio.locking.owner.node_id()` identifies machines.
+            a pod count as a node, though a machine may hold several; `dlio.locking.owner.node_id` identifies machines.
         num_nodes: nodes in the job; None if the launcher does not set it.
         launcher: the name in `LAUNCHERS` of the launcher read, or "single".
     """

@@ -63,7 +63,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
 
 
 def _let_the_leader_begin(job: Job, folder: StagedFolder, wanted: Sequence[File]) -> None:
-    """Waits a moment for the node's first process to begin, since the process that copies should be the one that reports."""
+    """Waits a moment for the node's first process to begin, since the process that copies should be the reporter."""
     deadline = time.monotonic() + _HEAD_START_SECONDS
     while job.topology.local_rank and time.monotonic() < deadline:
         if is_being_filled(folder) or folder.holds(wanted):
@@ -109,8 +109,8 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
     """Removes what a failed copy leaves.
 
     On a full disk the whole copy is removed, since others need the room, unless other nodes fill the same folder, or it
-    was complete before and may be in use. After other errors only unfinished files are removed, and the next try goes on
-    with the rest. An interrupt leaves everything.
+    was complete before and may be in use. After other errors only unfinished files are removed, and the next try goes
+    on with the rest. An interrupt leaves everything.
     """
     try:
         yield
