@@ -80,7 +80,7 @@ def expect_failure(folder: Path, waiting: Path) -> None:
         pass
 
 
-def test_a_failure_reaches_those_who_wait_and_not_those_who_come_later(tmp_path: Path) -> None:
+def test_a_failure_reaches_waiting_processes_but_no_later_ones(tmp_path: Path) -> None:
     folder = tmp_path / "claims"
     owner = Forked(lambda: fail(folder, tmp_path / "ready", tmp_path / "go"))
     wait_for(tmp_path / "ready")
@@ -101,9 +101,7 @@ def foreign_claim(folder: Path) -> Path:
     return folder / "1"
 
 
-def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_elsewhere_without_heartbeat_is_presumed_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
     foreign_claim(tmp_path / "claims")
     work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
@@ -126,7 +124,7 @@ def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": {}}'])
-def test_a_claim_cut_off_by_a_crash_of_the_machine_is_nobodys(tmp_path: Path, text: str) -> None:
+def test_a_claim_cut_off_by_a_crash_has_no_owner(tmp_path: Path, text: str) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "3").write_text(text)
     work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
@@ -146,7 +144,7 @@ def beat_until(end: Path, path: Path) -> None:
 
 
 class TestAlone:
-    def test_a_second_is_told_who_is_at_work_and_the_folder_is_gone_afterwards(self, tmp_path: Path) -> None:
+    def test_a_second_process_learns_who_works_and_no_folder_stays(self, tmp_path: Path) -> None:
         folder = tmp_path / "claims"
         with alone(folder, "feast"):
             with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117

@@ -52,13 +52,13 @@ def test_the_epochs_that_staging_needs_to_pay_for_itself() -> None:
     assert pays_after_epochs(90, 60 * GB, replace(machine, local=0.5e9)) == float("inf")
 
 
-def test_the_whole_everywhere_if_it_fits() -> None:
+def test_the_whole_goes_everywhere_if_it_fits() -> None:
     assert choose(Volume(42 * GB, 1, GB), TRAINING).strategy == "broadcast"
     assert choose(Volume(42 * GB, 1, GB), replace(TRAINING, can_exchange=False)).strategy == "replicate"
     assert choose(Volume(42 * GB, 1, GB), replace(TRAINING, num_nodes=1)).strategy == "replicate"
 
 
-def test_parts_with_as_many_copies_as_fit() -> None:
+def test_parts_get_as_many_copies_as_fit() -> None:
     decision = choose(Volume(10_000 * GB, 1, GB), TRAINING)
     assert (decision.strategy, decision.copies) == ("partition", 4)
     assert decision.bytes_per_node + GB <= TRAINING.free_bytes
@@ -75,7 +75,7 @@ def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
     assert (alone.strategy, "2 epochs do not repay it" in alone.why) == ("replicate", True)
 
 
-def test_what_fits_in_no_way_is_said_with_figures() -> None:
+def test_too_little_room_is_reported_with_figures() -> None:
     with pytest.raises(StorageError, match=r"5,000,000,000 bytes do not fit: 2 nodes with room for 1,000,000,000"):
         choose(Volume(5 * GB, 1, GB), Machine(2, GB))
 

@@ -55,7 +55,7 @@ def test_the_command_says_which_folder_it_takes(
     assert lines[-1] == str(disks[1] / "dlio" / dataset.content_id)
 
 
-def test_a_folder_that_fills_up_meanwhile_is_given_back_and_the_next_is_taken(
+def test_after_a_folder_fills_up_the_next_one_is_taken(
     small_disk: Callable[[str], Path], disks: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = small_disk("size=30m")

@@ -18,7 +18,7 @@ from .conftest import damaged_files, node
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9), st.data())
-def test_placement(sizes: list[int], num_nodes: int, data: st.DataObject) -> None:
+def test_the_nodes_hold_about_the_same_bytes(sizes: list[int], num_nodes: int, data: st.DataObject) -> None:
     copies = data.draw(st.integers(1, num_nodes))
     assigned = assign(sizes, num_nodes, copies)
     assert all(len(set(nodes)) == copies and set(nodes) <= set(range(num_nodes)) for nodes in assigned)
@@ -30,7 +30,7 @@ def test_placement(sizes: list[int], num_nodes: int, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("copies", [0, 4])
-def test_impossible_numbers_of_copies(copies: int) -> None:
+def test_impossible_numbers_of_copies_are_refused(copies: int) -> None:
     with pytest.raises(UsageError, match="give from 1 to 3"):
         assign([1, 2], 3, copies)
 

@@ -55,7 +55,7 @@ def whole_copy(folder: StagedFolder, _target: Path, source: Manifest) -> None:
 
 
 @pytest.mark.parametrize("plant", [claims_link, copy_with_a_link, copy_with_a_pipe, whole_copy])
-def test_what_is_planted_between_a_look_and_its_use_is_refused(
+def test_entries_planted_between_check_and_use_are_refused(
     dest: Path,
     thesis: Path,
     dataset: Manifest,
@@ -81,9 +81,7 @@ def test_what_is_planted_between_a_look_and_its_use_is_refused(
     assert staged.root.parents[1] == dest / "dlio-u0"
 
 
-def test_a_source_behind_links_is_as_private_as_what_they_lead_to(
-    dest: Path, dataset: Manifest, tmp_path: Path
-) -> None:
+def test_copies_of_linked_files_are_as_private_as_their_targets(dest: Path, dataset: Manifest, tmp_path: Path) -> None:
     dataset.root.chmod(0o700)
     (tmp_path / "links").mkdir()
     for path in dataset.root.iterdir():
@@ -92,7 +90,7 @@ def test_a_source_behind_links_is_as_private_as_what_they_lead_to(
     assert {stat.S_IMODE(path.stat().st_mode) for path in staged.glob("shard-*")} == {0o600}
 
 
-def test_a_pipe_in_place_of_a_shard_is_not_waited_for(dest: Path, dataset: Manifest) -> None:
+def test_a_pipe_instead_of_a_shard_is_refused(dest: Path, dataset: Manifest) -> None:
     (dataset.root / "shard-00003.bin").unlink()
     os.mkfifo(dataset.root / "shard-00003.bin")
     with pytest.raises(StorageError, match=r"shard-00003.bin has 0 bytes"):
@@ -126,9 +124,7 @@ def test_a_copy_open_to_all_with_anothers_marker_stops_nobody(dest: Path, datase
     assert (dest / "dlio" / dataset.content_id / ".dlio" / "copy.json").exists()
 
 
-def test_files_of_others_in_a_copy_are_left_and_stop_nobody(
-    dest: Path, dataset: Manifest, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_users_files_in_a_copy_are_left(dest: Path, dataset: Manifest, caplog: pytest.LogCaptureFixture) -> None:
     staged = dlio.stage(dataset, dest)
     staged.root.chmod(0o777)
     assert as_user(BOB, lambda: (staged.root / "planted").write_text("mine")) == 0
@@ -153,7 +149,7 @@ def test_a_copy_with_another_manifest_is_not_read(
     assert resolve(dataset.root) == poisoned
 
 
-def test_a_damaged_manifest_of_a_copy_is_left_out(
+def test_a_copy_with_a_damaged_manifest_is_ignored(
     dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DLIO_STAGED", str(dest))
@@ -162,7 +158,7 @@ def test_a_damaged_manifest_of_a_copy_is_left_out(
     assert "a staged copy is ignored" in caplog.text
 
 
-def test_the_folders_that_all_may_write_are_sticky_and_keep_the_group(dest: Path, dataset: Manifest) -> None:
+def test_folders_open_to_all_are_sticky_and_keep_the_group(dest: Path, dataset: Manifest) -> None:
     os.chown(dest, 0, BOB)
     dest.chmod(0o3777)
     dlio.stage(dataset, dest)

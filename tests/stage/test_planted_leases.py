@@ -56,7 +56,7 @@ def junk(folder: Path, copy: str) -> None:
 
 
 @pytest.mark.parametrize("owner", [0, ALICE])
-def test_what_is_no_lease_does_not_count(dest: Path, dataset: Manifest, owner: int) -> None:
+def test_files_that_are_not_leases_are_ignored(dest: Path, dataset: Manifest, owner: int) -> None:
     def stage() -> None:
         dlio.stage(dataset, dest)
         clean(dest, keep=True)
@@ -71,7 +71,7 @@ def test_what_is_no_lease_does_not_count(dest: Path, dataset: Manifest, owner: i
     assert not (dest / "dlio" / dataset.content_id).exists()
 
 
-def test_clean_says_once_that_there_are_files_that_are_no_leases(
+def test_clean_reports_once_files_that_are_not_leases(
     dest: Path, dataset: Manifest, caplog: pytest.LogCaptureFixture
 ) -> None:
     dlio.stage(dataset, dest)
@@ -82,7 +82,7 @@ def test_clean_says_once_that_there_are_files_that_are_no_leases(
     ]
 
 
-def test_a_lease_in_the_name_of_a_process_of_another_user_ends_after_a_week(dest: Path, dataset: Manifest) -> None:
+def test_a_lease_naming_another_users_process_ends_after_a_week(dest: Path, dataset: Manifest) -> None:
     """Else whoever names process 1 keeps the copy for ever."""
     staged = dlio.stage(dataset, dest)
     clean(dest, keep=True)
@@ -99,7 +99,7 @@ def test_a_lease_in_the_name_of_a_process_of_another_user_ends_after_a_week(dest
     assert (lease.holder.is_alive(), lease.holder.is_alive(BOB)) == (True, None)
 
 
-def test_leases_of_others_hide_nobodys(dest: Path, dataset: Manifest) -> None:
+def test_one_users_many_leases_hide_nobodys(dest: Path, dataset: Manifest) -> None:
     staged = dlio.stage(dataset, dest)
     valid = (dest / "dlio" / ".leases").iterdir().__next__().read_text()
 

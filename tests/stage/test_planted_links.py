@@ -88,7 +88,7 @@ def test_clean_follows_no_link(
     assert is_whole(thesis)
 
 
-def test_a_link_in_place_of_the_folder_of_a_user_is_not_followed(dest: Path, thesis: Path, dataset: Manifest) -> None:
+def test_a_link_instead_of_a_users_folder_is_not_followed(dest: Path, thesis: Path, dataset: Manifest) -> None:
     """Bob's DEST/dlio-u<bob> leads to where Alice stages."""
     assert as_user(ALICE, lambda: dlio.stage(dataset, thesis / "1")) == 0
     assert as_user(ALICE, lambda: clean(thesis / "1", keep=True)) == 0

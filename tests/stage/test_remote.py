@@ -94,7 +94,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
 
 
-def test_a_data_set_on_a_web_server_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+def test_a_web_servers_data_set_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
     staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
     assert staged == dataset
     assert damaged_files(staged.root, dataset) == []

@@ -29,7 +29,7 @@ from .damage import DAMAGES, assert_whole, flip
 pytestmark = pytest.mark.usefixtures("job_7")
 
 
-def test_a_folder_within_the_copy_that_has_become_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_copys_folder_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
     source = write_dataset(tmp_path / "source", [5000, 700], stem="deep/below/part")
     staged = dlio.stage(source, tmp_path / "local")
     (staged.root / "deep" / "below").rename(tmp_path / "elsewhere")
@@ -93,7 +93,7 @@ def hang_after_the_first_block(ready: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
-def test_an_end_in_the_middle_leaves_nothing_half_written(
+def test_an_interrupted_repair_leaves_no_partial_file(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_signal: signal.Signals
 ) -> None:
     staged, name, before = damaged_copy(dataset, tmp_path / "local")
@@ -114,7 +114,7 @@ def test_an_end_in_the_middle_leaves_nothing_half_written(
     assert_whole(staged, dataset)
 
 
-def test_of_two_repairs_one_is_refused_and_nobody_evicts_the_copy(
+def test_a_second_repair_is_refused_and_the_copy_not_evicted(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged, name, before = damaged_copy(dataset, tmp_path / "local")
@@ -131,7 +131,7 @@ def test_of_two_repairs_one_is_refused_and_nobody_evicts_the_copy(
     assert repair(folder_of(staged), dataset, [name], MountedFolder(dataset)).repaired == [name]
 
 
-def test_what_another_process_has_mended_meanwhile_is_not_brought_again(dataset: Manifest, tmp_path: Path) -> None:
+def test_files_repaired_by_another_process_are_not_copied_again(dataset: Manifest, tmp_path: Path) -> None:
     staged, name, _ = damaged_copy(dataset, tmp_path / "local")
     assert repair(folder_of(staged), dataset, [name], MountedFolder(dataset)).repaired == [name]
     number = (staged.root / name).stat().st_ino
@@ -139,7 +139,7 @@ def test_what_another_process_has_mended_meanwhile_is_not_brought_again(dataset:
     assert (staged.root / name).stat().st_ino == number
 
 
-def test_a_copy_that_is_being_staged_or_is_gone_is_left_alone(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_copy_that_is_busy_or_gone_is_not_repaired(dataset: Manifest, tmp_path: Path) -> None:
     staged, name, _ = damaged_copy(dataset, tmp_path / "local")
     folder = folder_of(staged)
     with claimed(folder.claims, lambda: False), pytest.raises(StorageError, match="being staged or repaired"):
@@ -150,7 +150,7 @@ def test_a_copy_that_is_being_staged_or_is_gone_is_left_alone(dataset: Manifest,
     assert not staged.root.exists()
 
 
-def test_a_full_disk_leaves_what_was_there(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
+def test_a_full_disk_keeps_the_damaged_file(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=24m")
     staged, name, before = damaged_copy(dataset, disk)
     done = repair(folder_of(staged), dataset, [name], MountedFolder(dataset))
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_what_was_there(dataset: Manifest, small_disk: Callab
     assert not folder_of(staged).unfinished.exists()
 
 
-def test_what_is_a_staged_copy(dataset: Manifest, tmp_path: Path) -> None:
+def test_only_a_staged_copys_folder_counts_as_one(dataset: Manifest, tmp_path: Path) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     (tmp_path / "link").symlink_to(staged.root)
     assert staged_copy(staged.root) == staged_copy(tmp_path / "link") == folder_of(staged)

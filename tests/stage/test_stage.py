@@ -14,7 +14,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
-from dlio.stage.decide import preview
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, bytes_read, node, write_dataset

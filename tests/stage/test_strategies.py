@@ -107,6 +107,6 @@ def test_auto_chooses_a_strategy_that_was_added_to_the_folder(
         ("json.decoder", "is no strategy: it lacks NEEDS, cost, copy_name, carry_out"),
     ],
 )
-def test_what_is_no_strategy_is_refused(dataset: Manifest, tmp_path: Path, name: str, problem: str) -> None:
+def test_other_modules_are_refused_as_strategies(dataset: Manifest, tmp_path: Path, name: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         dlio.stage(dataset, tmp_path / "local", strategy=name)

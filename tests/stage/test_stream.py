@@ -18,7 +18,7 @@ from dlio.stage.transfer.stream import Lacking, Sink
 from .conftest import MiB
 
 
-def test_files_with_holes_are_brought_to_the_disk_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_with_holes_are_synced_while_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is asked now and then, so that the last fsync is short however large the file is."""
     blocks = [bytes(MiB), b"x" * MiB, bytes(MiB), b"y" * (MiB // 2)]
     (tmp_path / "source").write_bytes(b"".join(blocks))

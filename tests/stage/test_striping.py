@@ -51,7 +51,7 @@ def layouts(staged: Manifest) -> list[Layout]:
     [(1 << 28, 1000, 56, 1), (1 << 28, 28, 56, 2), (1 << 28, 3, 56, 19), (10**8, 1, 56, 1), (5 * 10**9, 1, 56, 8),
      (5 * 10**10, 1, 56, 24), (10**12, 1, 56, 56), (10**12, 1, 100, 72), (5, 2, 56, 1), (0, 1, 4, 1), (10**9, 0, 4, 4)],
 )  # fmt: skip
-def test_policy(num_bytes: int, num_files: int, targets: int, count: int) -> None:
+def test_large_files_are_striped_over_more_targets(num_bytes: int, num_files: int, targets: int, count: int) -> None:
     assert stripe_count(num_bytes, num_files, targets) == count
 
 
@@ -177,7 +177,7 @@ def test_three_nodes_share_the_work(dataset: Manifest, tmp_path: Path) -> None:
     assert_staged(dlio.stage(dataset, tmp_path / "shared", strategy="stripe"), dataset)
 
 
-def test_a_node_that_is_lost_and_one_that_never_came_are_made_up_for(dataset: Manifest, tmp_path: Path) -> None:
+def test_other_nodes_copy_the_shares_of_lost_and_absent_nodes(dataset: Manifest, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
 
     def hang(_: int) -> None:

@@ -52,9 +52,7 @@ def verify(capsys: pytest.CaptureFixture[str]) -> Verify:
 @pytest.mark.filterwarnings("ignore:unclosed file")  # the damage done by `DAMAGES`
 @pytest.mark.parametrize("name", ["shard-000001.tfrecord", "shard-000002.samples.npz", "shard-000003.idx"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_damaged_is_brought_anew(
-    packed: Manifest, tmp_path: Path, verify: Verify, name: str, damage: str
-) -> None:
+def test_damaged_files_are_repaired(packed: Manifest, tmp_path: Path, verify: Verify, name: str, damage: str) -> None:
     staged = dlio.stage(packed, tmp_path / "local")
     DAMAGES[damage](staged.root / name)
     code, report, err = verify(staged.root, "--repair")
@@ -64,7 +62,7 @@ def test_what_is_damaged_is_brought_anew(
     assert verify(staged.root)[0] == 0
 
 
-def test_of_a_whole_copy_nothing_is_written_and_its_source_is_not_read(
+def test_repairing_an_intact_copy_writes_nothing_and_needs_no_source(
     packed: Manifest, tmp_path: Path, verify: Verify
 ) -> None:
     staged = dlio.stage(packed, tmp_path / "local")
@@ -78,7 +76,7 @@ def test_of_a_whole_copy_nothing_is_written_and_its_source_is_not_read(
 @pytest.mark.parametrize(
     ("old", "new"), [(b'"dog"', b'"cow"'), (b'"dlio":', b'"dlio";'), (b"shard-000002", b"shard-\xff0002")]
 )
-def test_a_damaged_manifest_is_named_and_brought_anew(
+def test_a_damaged_manifest_is_named_and_repaired(
     packed: Manifest, tmp_path: Path, verify: Verify, old: bytes, new: bytes
 ) -> None:
     """Even where it can still be read: its content id is the folder's name."""
@@ -94,9 +92,7 @@ def test_a_damaged_manifest_is_named_and_brought_anew(
     assert_whole(staged, packed)
 
 
-def test_what_is_damaged_in_the_source_too_is_named_and_the_rest_is_mended(
-    packed: Manifest, tmp_path: Path, verify: Verify
-) -> None:
+def test_damage_in_the_source_is_named_and_the_rest_repaired(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     staged = dlio.stage(packed, tmp_path / "local")
     for name in ("shard-000000.tfrecord", "shard-000001.tfrecord", "shard-000002.idx"):
         flip(staged.root / name)
@@ -114,9 +110,7 @@ def test_what_is_damaged_in_the_source_too_is_named_and_the_rest_is_mended(
     assert not list((staged.root / ".dlio").glob("aside*"))
 
 
-def test_a_source_that_is_gone_or_changed_is_refused_and_another_can_be_named(
-    packed: Manifest, tmp_path: Path, verify: Verify
-) -> None:
+def test_a_changed_source_is_refused_and_another_can_be_named(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     staged = dlio.stage(packed, tmp_path / "local")
     flip(staged.root / "shard-000001.tfrecord")
     moved = packed.root.rename(tmp_path / "moved")
@@ -135,7 +129,7 @@ def test_a_source_that_is_gone_or_changed_is_refused_and_another_can_be_named(
     assert_whole(staged, packed)
 
 
-def test_a_source_named_by_a_relative_path_is_found_from_elsewhere(
+def test_a_source_named_by_relative_path_is_found_elsewhere(
     packed: Manifest, tmp_path: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,9 +140,7 @@ def test_a_source_named_by_a_relative_path_is_found_from_elsewhere(
 
 
 @pytest.mark.parametrize("marker", ["{}", '{"source": "packed"}', "[" * 100_000, '{"source": 7}', "no json"])
-def test_a_copy_that_does_not_say_where_it_is_from(
-    packed: Manifest, tmp_path: Path, verify: Verify, marker: str
-) -> None:
+def test_a_copy_without_a_known_source_needs_one(packed: Manifest, tmp_path: Path, verify: Verify, marker: str) -> None:
     staged = dlio.stage(packed, tmp_path / "local")
     flip(staged.root / "shard-000001.tfrecord")
     folder_of(staged).marker.write_text(marker)
@@ -158,7 +150,7 @@ def test_a_copy_that_does_not_say_where_it_is_from(
     assert verify(staged.root, "--repair", "--from", packed.root)[0] == 0
 
 
-def test_only_a_complete_staged_copy_can_be_mended(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
+def test_only_complete_staged_copies_are_repaired(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     code, _, err = verify(packed.root, "--repair")
     assert code == 2
     assert "is no staged copy" in err
@@ -171,7 +163,7 @@ def test_only_a_complete_staged_copy_can_be_mended(packed: Manifest, tmp_path: P
     assert verify()[0] == 2
 
 
-def test_a_part_is_mended_and_no_more_than_the_part(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
+def test_only_the_files_of_a_part_are_repaired(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     staged = run(packed, tmp_path / "local", strategy="partition", topology=node(1, 2))[0]
     here = [file.name for shard in staged.shards_here for file in shard.files]
     flip(staged.root / here[0])
@@ -209,7 +201,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 MEND = "import sys\nfrom dlio import cli\nsys.exit(cli.main(['verify', *sys.argv[1:], '--repair']))"
 
 
-def test_a_url_is_a_source_and_what_it_lacks_is_named(packed: Manifest, tmp_path: Path) -> None:
+def test_a_copy_is_repaired_from_a_url_and_failures_named(packed: Manifest, tmp_path: Path) -> None:
     """In a process of its own, since fsspec keeps a thread."""
     pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
