@@ -11,7 +11,6 @@ from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, memory_left
 from dlio.locking.owner import node_id
 from dlio.stage.auto import already_there, choose, choose_shared
-from dlio.stage.cache.folder import check_dest
 from dlio.stage.cache.node_cache import room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.comm.connect import can_exchange, world
@@ -28,7 +27,8 @@ def check_job(job: Job, strategy: str) -> None:
     Raises:
         UsageError: it is refused, or no such strategy exists.
     """
-    check_dest(job.manifest, job.dest)
+    if job.dest.resolve().is_relative_to(job.manifest.root.resolve()):
+        raise UsageError(f"{job.dest} lies in the data set {job.manifest.root} itself: stage to a folder outside it")
     system, needs = filesystem_of(job.dest), needs_of(strategy)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(
@@ -44,16 +44,15 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) 
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.
     """
     whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
-    there = already_there(topology.num_nodes or 1)
     if whole and not can_exchange(topology):
-        return there
+        return already_there(topology.num_nodes or 1)
     volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology)
     if filesystem_of(dest).shared:
         return replace(choose_shared(volume, machine), why=f"{dest} is seen by all nodes, which copy it together")
     if machine.can_exchange:
         machine, whole = _agreed(machine, whole, topology)
     if whole:
-        return there
+        return already_there(topology.num_nodes or 1)
     decision = choose(volume, machine, epochs)
     if not machine.can_exchange and load(decision.strategy).NEEDS.parts:
         raise StorageError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
@@ -97,18 +96,6 @@ class Job:
     options: Options = NO_OPTIONS
     listeners: Listeners = NO_LISTENERS
 
-    @classmethod
-    def of(
-        cls,
-        source: Source,
-        dest: str | PathLike[str] | None,
-        topology: Topology | None,
-        options: Options,
-        listeners: Listeners,
-    ) -> Job:
-        """Returns a job with an absolute destination (the working folder for None), in the launcher's topology."""
-        return cls(source, Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
-
     @property
     def manifest(self) -> Manifest:
         """The data set at its source."""
@@ -136,6 +123,11 @@ class Outcome:
     manifest: Manifest
     source_bytes: int = 0
     copied_bytes: int = 0
+
+
+def whole_copy(job: Job) -> str:
+    """Returns the name of the copy of a whole data set."""
+    return job.manifest.content_id
 
 
 def all_files(manifest: Manifest) -> list[File]:

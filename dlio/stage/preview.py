@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from dlio.cluster.topology import Topology
@@ -60,8 +61,8 @@ def preview(
     Raises:
         DlioError: as `dlio.stage`.
     """
-    given = Job.of(source_of(dataset), dest, topology, options, listeners)
-    job = given if dest is not None else with_dest(given, strategy)
+    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    job = job if dest is not None else with_dest(job, strategy)
     check_job(job, strategy)
     machine = machine_of(job.manifest, job.dest, job.topology)
     if strategy == AUTO:

@@ -70,7 +70,7 @@ def run(
     needs = needs_of(strategy)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    job = Job.of(source_of(dataset), dest, topology, options, listeners)
+    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
         return _carry_out(job, strategy, started)
     full: list[Path] = []

@@ -202,16 +202,3 @@ def test_a_failing_node_is_an_error_for_all(dataset: Manifest, tmp_path: Path) -
 
     nodes = [Forked(lambda rank=rank: stage_on(rank)) for rank in range(3)]  # type: ignore[misc]
     assert [child.wait() for child in nodes] == [0, 0, 0]
-
-
-def test_beegfs_is_asked_by_its_own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dlio.stage.planning.striping import stripe_beegfs
-
-    with pytest.raises(StorageError, match="neither beegfs nor beegfs-ctl"):
-        stripe_beegfs(tmp_path, Layout(4))
-    tool = tmp_path / "beegfs-ctl"
-    tool.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    stripe_beegfs(tmp_path, Layout(4))
-    assert (tmp_path / "asked").read_text() == f"--setpattern --numtargets=4 --chunksize=4M {tmp_path}\n"

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking.claim_file import Claim
@@ -252,16 +252,6 @@ def marker_of(copy: OpenFolder) -> os.stat_result | None:
             return status if is_owners and control.owner == copy.owner else None
     except OSError:
         return None
-
-
-def check_dest(manifest: Manifest, dest: Path) -> None:
-    """Refuses a destination inside the data set itself.
-
-    Raises:
-        UsageError: `dest` is the data set's own folder, or lies below it.
-    """
-    if dest.resolve().is_relative_to(manifest.root.resolve()):
-        raise UsageError(f"{dest} lies in the data set {manifest.root} itself: stage to a folder outside it")
 
 
 def check_names(manifest: Manifest) -> None:

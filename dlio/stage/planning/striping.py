@@ -1,4 +1,4 @@
-"""Striping of files over storage targets: the policy, and the commands of Lustre and BeeGFS that set it.
+"""Striping of files over storage targets: the policy, and the commands of Lustre that set it.
 
 A Lustre layout is fixed when a file is created and survives a rename. So an unfinished file is made by `lfs setstripe`
 before its first byte. The policy:
@@ -144,21 +144,6 @@ def parse_lov(attribute: bytes) -> Layout:
         raise OSError("not a plain layout") from error
     pool = attribute[32:start].split(b"\0")[0].decode()
     return Layout(count, size, first, pool)
-
-
-def stripe_beegfs(folder: Path, layout: Layout) -> None:
-    """Sets the pattern of new files in a folder on BeeGFS, by the command of version 8 or 7.
-
-    Raises:
-        StorageError: the command is not installed, or refuses.
-    """
-    if shutil.which("beegfs"):
-        command = ["beegfs", "entry", "set", f"--num-targets={layout.count}", f"--chunk-size={layout.size >> 20}MiB"]
-    elif shutil.which("beegfs-ctl"):
-        command = ["beegfs-ctl", "--setpattern", f"--numtargets={layout.count}", f"--chunksize={layout.size >> 20}M"]
-    else:
-        raise StorageError(f"{folder} is on BeeGFS, and neither beegfs nor beegfs-ctl is installed to stripe its files")
-    _checked(_run([*command, str(folder)]), f"stripe {folder}")
 
 
 def _lfs(*arguments: str) -> subprocess.CompletedProcess[str]:

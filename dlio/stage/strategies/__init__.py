@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass, replace
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from dlio.errors import UsageError
-from dlio.stage.job import Job, Outcome
-from dlio.stage.planning.cost import Cost, Machine, Volume
+
+if TYPE_CHECKING:  # the command line's help is not to load these
+    from dlio.stage.job import Job, Outcome
+    from dlio.stage.planning.cost import Cost, Machine, Volume
 
 AUTO = "auto"  # stands for the strategy that `dlio.stage.auto` chooses
 

@@ -34,7 +34,7 @@ from dlio.stage.cache.node_cache import make_room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.comm.base import LostError, Ring
 from dlio.stage.comm.connect import world
-from dlio.stage.job import Job, NodeProgress, Outcome, all_files
+from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.placement import BLOCK_BYTES, assign
 from dlio.stage.strategies import Needs
@@ -44,6 +44,7 @@ from dlio.stage.transfer.fetch import fetch, residue_removed
 from dlio.stage.transfer.stream import Lacking
 
 NEEDS = Needs(exchange=True)
+copy_name = whole_copy
 _LOST = "lost in the middle of the broadcast"
 
 
@@ -54,11 +55,6 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     passing = num_bytes * (n - 1) / (n * machine.network)
     seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
-
-
-def copy_name(job: Job) -> str:
-    """Returns the name of the whole data set."""
-    return job.manifest.content_id
 
 
 def carry_out(job: Job) -> Outcome:

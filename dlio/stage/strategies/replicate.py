@@ -12,13 +12,14 @@ import zlib
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
-from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.placement import rotated
 from dlio.stage.strategies import Needs
 from dlio.stage.transfer.fetch import fetch
 
 NEEDS = Needs()
+copy_name = whole_copy
 
 
 def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
@@ -26,11 +27,6 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     n, num_bytes = machine.num_nodes, volume.num_bytes
     seconds = max(n * num_bytes / machine.source, num_bytes / machine.client, num_bytes / machine.local)
     return Cost(n, num_bytes, n * num_bytes, seconds, "each node reads all")
-
-
-def copy_name(job: Job) -> str:
-    """Returns the name of the whole data set."""
-    return job.manifest.content_id
 
 
 def carry_out(job: Job) -> Outcome:

@@ -10,7 +10,6 @@ from and written to the shared file system; more if the files leave some of its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,20 +20,18 @@ from dlio.locking.claim import claimed
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.ownership import check_safe, folder_for_us
-from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.placement import files_on, partitioned
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.copy import Tally
+from dlio.stage.transfer.copy import Create, Tally
 from dlio.stage.transfer.fetch import fill
 
 NEEDS = Needs(shared=True)
-_BEEGFS_TARGETS = 4  # its own default
+copy_name = whole_copy
 _log = logging.getLogger(__name__)
-
-Creator = Callable[[Path, File], None]
 
 
 def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
@@ -49,11 +46,6 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     written = num_bytes / min(machine.source * used / targets, nodes)
     why = f"{volume.num_files:,} files over {count} of {targets} targets each use {used} of them"
     return Cost(1, 0, num_bytes, read + written, why)
-
-
-def copy_name(job: Job) -> str:
-    """Returns the name of the whole data set."""
-    return job.manifest.content_id
 
 
 def layout(job: Job) -> str:
@@ -75,7 +67,7 @@ def carry_out(job: Job) -> Outcome:
         return Outcome(staged)
     open_up(whole.dest)
     laid_out = layouts(job)
-    create = _creator(job, laid_out)
+    create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1
     shares = partitioned(job.manifest, nodes).shards
     tally = Tally(job.listeners.report)
@@ -90,7 +82,7 @@ def carry_out(job: Job) -> Outcome:
     return Outcome(staged, tally.read, tally.written)
 
 
-def _copy_share(job: Job, folder: StagedFolder, wanted: list[File], tally: Tally, create: Creator | None) -> None:
+def _copy_share(job: Job, folder: StagedFolder, wanted: list[File], tally: Tally, create: Create | None) -> None:
     """Copies one share, or waits for the node that copies it."""
     with claimed(folder.claims, lambda: all(map(folder.has, wanted))) as claim:
         if claim is not None:
@@ -107,8 +99,9 @@ def layouts(job: Job) -> dict[str, Layout]:
     asked = options.stripe_count or options.stripe_size or options.pool or options.ost_per_rank
     if not striping.is_lustre(job.dest):
         system = filesystem_of(job.dest)
-        if asked and system.type != "beegfs":
+        if asked:
             raise StorageError(f"{job.dest} lies on {system}, where stripes cannot be chosen: ask for none")
+        _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
         return {}
     if striping.has_site_layout(job.dest) and not asked:
         _log.info("%s has a progressive layout of its site: files are left to it", job.dest)
@@ -127,18 +120,6 @@ def layouts(job: Job) -> dict[str, Layout]:
 
 def _count(file: File, num_files: int, num_targets: int) -> int:
     return striping.stripe_count(file.num_bytes, num_files, num_targets)
-
-
-def _creator(job: Job, laid_out: dict[str, Layout]) -> Creator | None:
-    """Returns a function that makes an unfinished file before its first byte, or None if a plain file will do."""
-    if laid_out:
-        return lambda path, file: striping.create(path, laid_out[file.name])
-    system = filesystem_of(job.dest)
-    if system.type != "beegfs":
-        _log.info("%s lies on %s, which has no stripes to choose: a plain copy", job.dest, system)
-        return None
-    layout = Layout(job.options.stripe_count or _BEEGFS_TARGETS, job.options.stripe_size or striping.STRIPE_BYTES)
-    return lambda path, file: striping.stripe_beegfs(path.parent, layout)
 
 
 def _check_layouts(root: Path, laid_out: dict[str, Layout]) -> None:

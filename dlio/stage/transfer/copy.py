@@ -61,6 +61,10 @@ class Tally:
             raise StoppedError
 
 
+#: Makes an unfinished file before its first byte.
+Create = Callable[[Path, File], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Copying:
     """The target of files that are copied.
@@ -69,13 +73,13 @@ class Copying:
         aside: the folder of unfinished files.
         final: the folder of finished files.
         access: returns who may read a finished file.
-        create: makes an unfinished file before its first byte; None for a plain file.
+        create: makes an unfinished file; None for a plain file.
     """
 
     aside: Path
     final: Path
     access: Callable[[File], Access]
-    create: Callable[[Path, File], None] | None = None
+    create: Create | None = None
 
 
 def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: Tally) -> None:

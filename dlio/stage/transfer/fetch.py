@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
@@ -21,7 +20,7 @@ from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome
-from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.copy import Copying, Create, Tally, copy_files
 
 _HEAD_START_SECONDS = 2.0
 
@@ -77,7 +76,7 @@ def fill(
     wanted: Sequence[File],
     claim: tuple[Claim, Claim | None],
     tally: Tally,
-    create: Callable[[Path, File], None] | None = None,
+    create: Create | None = None,
 ) -> None:
     """Copies the missing files of `wanted` into a claimed folder; the caller publishes the manifest.
 
@@ -87,7 +86,7 @@ def fill(
         wanted: the files, in the order in which they are copied.
         claim: this process's claim, and the one before it.
         tally: counts the bytes.
-        create: makes an unfinished file before its first byte; None for a plain file.
+        create: makes an unfinished file; None for a plain file.
 
     Raises:
         DigestError, StorageError: as `fetch`.
