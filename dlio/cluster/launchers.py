@@ -22,7 +22,7 @@ class Launcher:
         name: what `Topology.launcher` and DLIO_LAUNCHER call it.
         marks: variables that are all set in processes which this launcher started.
         unless: variables whose presence shows that the marks are another launcher's.
-        starts_ranks: it starts one process per rank by itself (MPI and its kin), so its world is of processes.
+        starts_ranks: it starts one process per rank by itself (MPI and its kin), so its world size counts processes.
     """
 
     name: str
@@ -78,7 +78,7 @@ LAUNCHERS = (
         "jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",),
         ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",),
     ),
-    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and tell more by their own.
+    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and others of their own.
     Launcher(
         "pals", ("PALS_RANKID",), ("PALS_RANKID",), ("PMI_SIZE",), ("PALS_LOCAL_RANKID",),
         ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
@@ -92,7 +92,7 @@ LAUNCHERS = (
         ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",),
         ("SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID",), ("SLURM_NODEID",), ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     ),
-    # Any other PMI launcher, such as MPICH's gforker. In a SLURM job that is no step, PMI_* come from another job.
+    # Any other PMI launcher, such as MPICH's gforker. In a SLURM job without a step, PMI_* come from another job.
     Launcher(
         "pmi", ("PMI_RANK", "PMI_SIZE"), ("PMI_RANK",), ("PMI_SIZE",), ("PMI_LOCAL_RANK",), ("PMI_LOCAL_SIZE",),
         unless=("SLURM_JOB_ID",),

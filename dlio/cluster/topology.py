@@ -111,19 +111,19 @@ def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
 _OPTIONAL = ("local_rank", "local_world_size", "node_rank", "num_nodes")
 
 
-def _completed(rank: int, world_size: int, told: dict[str, int | None]) -> dict[str, int | None]:
+def _completed(rank: int, world_size: int, given: dict[str, int | None]) -> dict[str, int | None]:
     """Returns the four optional numbers with those filled in that follow from the others, whatever the placement.
 
     One node follows from a node that holds every process; one process per node, from as many nodes as processes.
     Nothing else is derived: ranks may be placed by block or round robin, and nodes may differ in size.
     """
-    if told["num_nodes"] == 1 or told["local_world_size"] == world_size:
+    if given["num_nodes"] == 1 or given["local_world_size"] == world_size:
         derived = {"local_rank": rank, "local_world_size": world_size, "node_rank": 0, "num_nodes": 1}
-    elif told["num_nodes"] == world_size:
+    elif given["num_nodes"] == world_size:
         derived = {"local_rank": 0, "local_world_size": 1, "node_rank": rank}
     else:
         derived = {}
-    return {part: derived.get(part) if value is None else value for part, value in told.items()}
+    return {part: derived.get(part) if value is None else value for part, value in given.items()}
 
 
 def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int | None:
@@ -141,21 +141,21 @@ def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int 
     return None
 
 
-def _contradiction(told: Topology) -> str:
+def _contradiction(found: Topology) -> str:
     """Returns what is impossible about these numbers; empty if they are possible."""
-    local_size, num_nodes = told.local_world_size, told.num_nodes
-    if not 0 <= told.rank < told.world_size:
-        return f"rank {told.rank} is not below world size {told.world_size}"
-    if local_size is not None and not 1 <= local_size <= told.world_size:
-        return f"{local_size} processes on this node, but {told.world_size} in all"
-    if num_nodes is not None and not 1 <= num_nodes <= told.world_size:
-        return f"{num_nodes} nodes for {told.world_size} processes"
-    if told.local_rank is not None and not 0 <= told.local_rank < (local_size or told.world_size):
-        return f"local rank {told.local_rank} is not below {local_size or told.world_size}"
-    if told.node_rank is not None and not 0 <= told.node_rank < (num_nodes or told.world_size):
-        return f"node rank {told.node_rank} is not below {num_nodes or told.world_size}"
-    if local_size is not None and num_nodes is not None and local_size + num_nodes - 1 > told.world_size:
-        return f"{local_size} processes here and {num_nodes - 1} other nodes make more than {told.world_size} processes"
+    local_size, num_nodes = found.local_world_size, found.num_nodes
+    if not 0 <= found.rank < found.world_size:
+        return f"rank {found.rank} is not below world size {found.world_size}"
+    if local_size is not None and not 1 <= local_size <= found.world_size:
+        return f"{local_size} processes on this node, but {found.world_size} in all"
+    if num_nodes is not None and not 1 <= num_nodes <= found.world_size:
+        return f"{num_nodes} nodes for {found.world_size} processes"
+    if found.local_rank is not None and not 0 <= found.local_rank < (local_size or found.world_size):
+        return f"local rank {found.local_rank} is not below {local_size or found.world_size}"
+    if found.node_rank is not None and not 0 <= found.node_rank < (num_nodes or found.world_size):
+        return f"node rank {found.node_rank} is not below {num_nodes or found.world_size}"
+    if local_size is not None and num_nodes is not None and local_size + num_nodes - 1 > found.world_size:
+        return f"{local_size} processes here and {num_nodes - 1} other nodes exceed {found.world_size} processes"
     return ""
 
 
@@ -170,8 +170,8 @@ def _refuse_ambiguity(inner: Launcher, topology: Topology, outer: Launcher, vari
         world_size = _number(outer, "world_size", variables)
         ambiguous = world_size is not None and world_size > topology.world_size
     elif inner.starts_ranks and outer.name == "env":
-        told = (_number(outer, "rank", variables), _number(outer, "world_size", variables))
-        ambiguous = told != (topology.rank, topology.world_size)
+        outer_numbers = (_number(outer, "rank", variables), _number(outer, "world_size", variables))
+        ambiguous = outer_numbers != (topology.rank, topology.world_size)
     else:
         ambiguous = False
     if ambiguous:

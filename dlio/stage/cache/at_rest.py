@@ -120,7 +120,7 @@ class CopyAtRest:
         """Refuses a file whose path leads over a link or a file; folders that do not exist are accepted.
 
         Raises:
-            StorageError: it does.
+            StorageError: the path does.
         """
         with files.storage_errors("write below", self.path), suppress(FileNotFoundError):
             self._entered(name)[0].close()

@@ -118,7 +118,7 @@ def remove_unused(folder: StagedFolder) -> bool:
     """Removes a copy unless it is in use or another user's; returns whether it was removed.
 
     The folder is renamed first, and the leases are read again. If a job leased the copy between the two looks, it is
-    renamed back. A job that comes later does not find it, and stages anew.
+    renamed back. A job that comes later does not find it, and stages again.
     """
     if not _is_removable(folder) or is_in_use(folder):
         return False
@@ -129,7 +129,7 @@ def remove_unused(folder: StagedFolder) -> bool:
             if is_in_use(folder) and cache.look(folder.copy) is None:
                 cache.rename(LEAVING + name, folder.copy)
                 return False
-            forget_claims(cache, folder.copy)  # first, since who stages anew during the removal makes a new claim
+            forget_claims(cache, folder.copy)  # first: a job that stages again during the removal makes a new claim
             cache.rename(LEAVING + name, REMOVED + name)
     except OSError:  # another process removes it, or has renamed it back
         return False

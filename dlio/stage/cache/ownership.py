@@ -85,7 +85,7 @@ def check_safe(folder: StagedFolder) -> None:
     """Checks that a folder of `folder_for_us` has not been replaced by another user since.
 
     Raises:
-        StorageError: it has.
+        StorageError: it has been replaced, or can be.
     """
     if folder.user is not None and not is_safe(folder, folder.user):
         raise StorageError(f"another user has replaced {folder.path}: stage again")

@@ -1,4 +1,4 @@
-"""Strategies: ways to bring a data set to where it is read. Each is one module, found by its name.
+"""Strategies: ways to stage a data set. Each is one module, found by its name.
 
 To add a strategy, add a module to this folder, or name a module of your own package with its dots
 (`dlio stage --strategy mypackage.relay`). It fulfils `Strategy`. The choice of `auto` and `dlio plan` take into account

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, replace
 from functools import reduce
-from typing import Any
+from itertools import chain
 
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
@@ -152,7 +152,7 @@ def _take_part(job: Job, ring: Ring, ready: Lacking, tally: Tally) -> None:
         if job.listeners.watch:
             job.listeners.watch([NodeProgress(*node) for node in zip(hosts, totals, lefts, strict=True)])
 
-    lacking_here = replace(ready, access=_access(job, ring, streams))
+    lacking_here = replace(ready, access=_access(job, ring, streams, hosts))
     pipeline = BroadcastPipeline(job.source, ring, streams, lacking_here, tally, watch)
     watch(totals)
     try:
@@ -168,23 +168,22 @@ def _take_part(job: Job, ring: Ring, ready: Lacking, tally: Tally) -> None:
     _raise_first(problems, hosts)
 
 
-def _access(job: Job, ring: Ring, streams: list[list[File]]) -> dict[str, Access]:
+def _access(job: Job, ring: Ring, streams: list[list[File]], hosts: Sequence[str]) -> dict[str, Access]:
     """Returns who may read each file; each node looks at the files that it reads, so each file is looked at once.
 
     Raises:
         LostError: a node is lost.
         StorageError: a node failed; all nodes name it.
     """
+    mine, problem = [], ""
     try:
-        told: list[Any] = [astuple(job.access(file)) for file in streams[ring.rank]]
+        mine = [astuple(job.access(file)) for file in streams[ring.rank]]
     except StorageError as error:
-        told = [f"{socket.gethostname()}: {error}"]
-    found: dict[str, Access] = {}
-    for stream, accesses in zip(streams, ring.gather(told), strict=True):
-        if accesses and isinstance(accesses[0], str):
-            raise StorageError(f"staging failed on {accesses[0]}")
-        found |= {file.name: Access(*access) for file, access in zip(stream, accesses, strict=True)}
-    return found
+        problem = str(error)
+    problems, found = zip(*ring.gather((problem, mine)), strict=True)
+    _raise_first(problems, hosts)
+    pairs = zip(chain.from_iterable(streams), chain.from_iterable(found), strict=True)
+    return {file.name: Access(*access) for file, access in pairs}
 
 
 def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]:
