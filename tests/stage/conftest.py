@@ -19,11 +19,14 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
+from dlio.stage import strategies
 from dlio.stage.cache.folder import StagedFolder
 
 from .launched import Cluster
 
 MiB = 1 << 20
+for name in strategies.names():
+    strategies.load(name)  # once for all forked processes, of which other users may not read root's Python
 
 
 def write_dataset(

@@ -1,7 +1,7 @@
 """Starts the processes of a broadcast over gloo: `gloo_ranks.py SIZE PER_NODE ARGUMENTS...`.
 
 The arguments are those of broadcast_rank.py. The processes are forked from one that has imported torch and dlio
-already, and know MASTER_ADDR; with AGENT_STORE in the environment this one serves the store there, as torchrun's agent does.
+already, and know MASTER_ADDR. With AGENT_STORE in the environment this one serves the store there, as torchrun's agent.
 """
 
 from __future__ import annotations

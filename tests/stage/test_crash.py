@@ -23,7 +23,7 @@ from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write
 
 
 def test_killed_at_200_random_moments(tmp_path: Path) -> None:
-    source = write_dataset(tmp_path / "source", [200_000 + 1000 * number for number in range(24)])
+    source = write_dataset(tmp_path / "source", [60_000 + 1000 * number for number in range(12)])
     moments = random.Random(1)
     folder = tmp_path / "local" / "dlio" / source.content_id
     started = time.monotonic()

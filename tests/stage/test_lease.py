@@ -17,6 +17,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
+from dlio.stage.cache import lease as lease_module
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import job_name, leases, take
 from dlio.stage.cache.node_cache import copies, is_in_use
@@ -87,7 +88,8 @@ def test_many_ended_sessions_do_not_hide_a_jobs_lease(
         os.setsid()
         dlio.stage(dataset, tmp_path / "local")
 
-    for _ in range(120):
+    monkeypatch.setattr(lease_module, "_MAX_LEASES", 5)
+    for _ in range(12):
         assert Forked(session).wait() == 0
     assert clean(tmp_path / "local", job="8") == []
     assert_staged(staged, dataset)

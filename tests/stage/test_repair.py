@@ -171,7 +171,7 @@ def test_only_a_staged_copys_folder_counts_as_one(dataset: Manifest, tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
-def test_a_copy_in_another_users_folder_is_left_alone(self, dataset: Manifest, tmp_path: Path) -> None:
+def test_a_copy_in_another_users_folder_is_left_alone(dataset: Manifest, tmp_path: Path) -> None:
     staged, name, before = damaged_copy(dataset, tmp_path / "local")
     os.chown(tmp_path / "local" / "dlio", 2001, 2001)
     with pytest.raises(StorageError, match="can be replaced by another user"):

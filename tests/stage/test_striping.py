@@ -34,7 +34,7 @@ def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("the stand-in needs user attributes")
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "lfs").write_text(f'#!/bin/sh\nexec {sys.executable} "{Path(__file__).with_name("lfs")}" "$@"\n')
+    (tools / "lfs").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{Path(__file__).with_name("lfs")}" "$@"\n')
     (tools / "lfs").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("LFS_MOUNT", str(folder))

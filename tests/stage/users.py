@@ -8,16 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dlio.stage.strategies.replicate  # noqa: F401  loaded while its files can be read
-from dlio.stage import strategies
 
 from .conftest import Forked
 
 BOB, ALICE = 2001, 2002
 COPY = "0123456789abcdef" * 2
-
-
-for _name in strategies.names():
-    strategies.load(_name)  # while this process may read root's Python: other users may not
 
 
 def open_to_all(tmp_path: Path) -> Path:
