@@ -46,7 +46,7 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
         if found is not None:
             return found
     if is_url(dataset):
-        raise StorageError(f"this node has no copy of {shown(os.fspath(dataset))}: run dlio stage with it first")
+        raise StorageError(f"no copy of {shown(os.fspath(dataset))} is on this node: run dlio stage with it first")
     _check_name(wanted)
     return wanted
 
