@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
     from dlio.dataset.schema import Field, Sample, Schema
-    from dlio.stage.cache.node_cache import clean
+    from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
 
 __all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
@@ -30,7 +30,7 @@ _LAZY = {
     "Schema": "dlio.dataset.schema",
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
-    "clean": "dlio.stage.cache.node_cache",
+    "clean": "dlio.stage.cache.clean",
     "resolve": "dlio.stage.cache.resolve",
 }
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
     "dataset": BASE | {"formats"},
     "formats": BASE | {"dataset.schema"},
-    "locking": BASE,
+    "locking": BASE | {"cluster"},
     "cluster": BASE,
     "sources": {"pack"},
     "images": BASE | {"random_keys"},

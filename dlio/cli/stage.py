@@ -1,4 +1,4 @@
-"""The verbs that bring packed data sets to the nodes and clear them away: stage, plan, clean."""
+"""The verbs that stage packed data sets on the nodes and remove them: stage, plan, clean."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ from dlio.stage import strategies
 
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
+    from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
     from dlio.stage.run import Summary
-    from dlio.stage.transfer.source import Source
 
 
 def add_verbs(verbs: Any) -> None:
@@ -31,78 +32,75 @@ def add_verbs(verbs: Any) -> None:
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
     _dataset_or_url(bring)
-    where = "a folder on node-local storage (default: the first that has room); on Lustre for stripe"
+    where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    bring.add_argument("--strategy", default="auto", choices=["auto", *strategies.names()], help="who copies what")
-    bring.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
-    bring.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
-    bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="stripe: targets for each file")
-    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="stripe: bytes on a target in turn")
-    bring.add_argument("--pool", default="", help="stripe: the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="stripe: place file k on storage target k")
-    bring.add_argument("--allow-shared", action="store_true", help="take a DEST that other machines see too")
+    _choice_options(bring)
+    bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="storage targets for each file")
+    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="bytes on one target in turn")
+    bring.add_argument("--pool", default="", help="the pool of storage targets")
+    bring.add_argument("--ost-per-rank", action="store_true", help="put file k on storage target k")
+    bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
-    bring.add_argument("--dry-run", action="store_true", help="print the decision and why, and write nothing")
+    bring.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
         "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
-    sweep.add_argument("--keep", action="store_true", help="end the leases only, and leave the copies for the next job")
+    sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
 
 
 def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
 
 
+def _choice_options(verb: argparse.ArgumentParser) -> None:
+    known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
+    verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"which node copies what: {known}")
+    verb.add_argument("--copies", type=count, default=1, metavar="R", help="nodes that hold each shard, in parts")
+    verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: unknown)")
+
+
 def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
+    _choice_options(verb)
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
     verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
-    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="all nodes' bytes a second")
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="one node's, from the source")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="one node's, to another")
-    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="one node's, to its storage")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="stripe: storage targets (default: enough)")
-    verb.add_argument("--copies", type=count, default=1, metavar="R", help="partition: nodes that hold each shard")
-    verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: not known)")
+    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
+    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
+    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
+    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
+    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
-    """Brings the packed data set DATASET to DEST, on each node once; every process of a job may call it.
+    """Copies the packed data set DATASET to DEST, on each node once; every process of a job may call it.
 
-    A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
-    With --json one process of each node prints an object: its first, and any other that had to copy in its place.
+    A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
+    one process of each node prints an object: its first, and any other that had to copy in its place.
     """
     from dlio.cluster.topology import Topology
-    from dlio.stage.comm.base import start_together
+    from dlio.stage.comm.connect import start_together
+    from dlio.stage.job import Listeners
+    from dlio.stage.preview import preview
     from dlio.stage.run import run
-    from dlio.stage.transfer.source import source_of
 
-    topology = Topology.from_env()
+    topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
     watch = not args.quiet and not args.dry_run
-    if watch or args.strategy in ("auto", "broadcast"):
+    if watch or needs is None or needs.exchange:
         start_together(topology)
-    source = source_of(args.dataset)
-    chosen = args.dest or _chosen_dest(args, source.manifest, topology)
+    asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
+    chosen = partial(_say_dest, args)
     if args.dry_run:
-        return _preview(args, source, chosen, topology)
+        seen = preview(args.dataset, args.dest, listeners=Listeners(chosen), **asked)
+        return print_report(args, seen.to_json())
     quiet = args.quiet or topology.rank != 0
     with terminable(), _without_farewell(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
-        staged, summary = run(
-            source,
-            args.dest,
-            strategy=args.strategy,
-            topology=topology,
-            options=_options(args),
-            allow_shared=args.allow_shared,
-            report=shown.here,
-            expect=shown.expect,
-            watch=shown.everywhere if watch else None,
-        )
+        listeners = Listeners(chosen, shown.expect, shown.here, shown.everywhere if watch else None)
+        staged, summary = run(args.dataset, args.dest, listeners=listeners, **asked)
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
         return print_report(args, asdict(summary)) if leads else EXIT_DONE
@@ -111,9 +109,13 @@ def stage(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
+    say(args, f"staging to {dest}, on {system}")
+
+
 @contextmanager
 def _without_farewell() -> Iterator[None]:
-    """Within it an interrupt ends this process though others of an MPI job do not: MPI's farewell waits for them."""
+    """Ends this process on an interrupt even if other ranks of an MPI job go on; MPI_Finalize would wait for them."""
     try:
         yield
     except KeyboardInterrupt:
@@ -136,33 +138,34 @@ def _options(args: argparse.Namespace) -> Options:
     from dlio.stage.job import Options
 
     return Options(
-        args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode
-    )
+        args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
+        args.allow_shared,
+    )  # fmt: skip
 
 
 class _Shown:
-    """What the progress shows: the bytes of all nodes where they are told, else those of this node, and says so."""
+    """Shows the progress of all nodes once it is known; until then that of this node, labelled so."""
 
     def __init__(self, progress: Progress, topology: Topology) -> None:
         self._progress = progress
         self._total = self._done = 0
-        self._tells_all = False
+        self._knows_all = False
         if topology.num_nodes != 1:
             progress.note = "on this node"
 
     def expect(self, num_bytes: int) -> None:
-        """Takes the bytes that this node lacks."""
-        if not self._tells_all:
+        """Counts bytes that this node lacks."""
+        if not self._knows_all:
             self._begin(self._total + num_bytes)
 
     def here(self, num_bytes: int) -> None:
-        """Takes the bytes written on this node."""
-        if not self._tells_all:
+        """Counts bytes written on this node."""
+        if not self._knows_all:
             self._go_on(self._done + num_bytes)
 
     def everywhere(self, nodes: Sequence[NodeProgress]) -> None:
-        """Takes how far all nodes have come."""
-        self._tells_all = True
+        """Shows the progress of all nodes."""
+        self._knows_all = True
         total, left = sum(node.total_bytes for node in nodes), sum(node.left_bytes for node in nodes)
         slowest = max(nodes, key=lambda node: node.left_bytes)
         count = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
@@ -180,49 +183,23 @@ class _Shown:
         self._done = done
 
 
-def _chosen_dest(args: argparse.Namespace, manifest: Manifest, topology: Topology) -> Path:
-    """Returns the folder that is taken where the user names none, and says which."""
-    from dlio.stage.destination import choose_dest
-
-    dest, system = choose_dest(manifest, topology, strategy=args.strategy, copies=args.copies)
-    say(args, f"staging to {dest}, on {system}")
-    return dest
-
-
-def _preview(args: argparse.Namespace, source: Source, dest: Path, topology: Topology) -> int:
-    from dlio.stage.decide import preview
-
-    shown = preview(
-        source,
-        dest,
-        strategy=args.strategy,
-        options=_options(args),
-        topology=topology,
-        allow_shared=args.allow_shared,
-    )
-    return print_report(args, shown.to_json())
-
-
 def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a machine that need not be there; rates in bytes a second.
+    """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
 
     Rates that are not given are those of a middling cluster. The first line, or the key `chosen`, is what `auto` would
-    take there.
+    choose there.
     """
-    from dlio.stage.planning import cost
+    from dlio.stage.auto import choose
+    from dlio.stage.planning.cost import Machine, Volume
     from dlio.stage.transfer.source import source_of
 
-    manifest = source_of(args.dataset).manifest
+    volume = Volume.of(source_of(args.dataset).manifest)
     given = {name: getattr(args, f"{name}_rate") for name in ("source", "client", "network", "local")}
     rates = {name: rate for name, rate in given.items() if rate is not None}
-    machine = cost.Machine(args.nodes, args.local_free, **rates)
-    largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-    chosen = cost.choose(manifest.num_bytes, largest, machine, args.epochs)
-    ways = cost.all_ways(manifest.num_bytes, machine, args.copies)
-    if args.osts:
-        files = sum(len(shard.files) for shard in manifest.shards)
-        striped = cost.striped(manifest.num_bytes, files, machine, args.osts)
-        ways = [striped if way.strategy == "stripe" else way for way in ways]
+    machine = Machine(args.nodes, args.local_free, num_targets=args.osts, **rates)
+    chosen = choose(volume, machine, args.epochs)
+    names = dict.fromkeys([*strategies.names(), args.strategy])
+    ways = [strategies.cost_of(name, volume, machine, args.copies) for name in names if name != strategies.AUTO]
     if args.json:
         return print_report(args, {"chosen": asdict(chosen), "ways": [asdict(way) for way in ways]})
     say(args, f"auto takes {chosen.strategy}: {chosen.why}")
@@ -230,14 +207,14 @@ def plan(args: argparse.Namespace) -> int:
         say(
             args,
             f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
-            f"{format_size(way.source_bytes):>10} read from the source{f': {way.why}' if way.why else ''}",
+            f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
         )
     return EXIT_DONE
 
 
 def clean(args: argparse.Namespace) -> int:
-    """Ends this job's leases on staged data sets and removes those that no other job uses."""
-    from dlio.stage.cache.node_cache import clean as remove
+    """Ends this job's leases on staged data sets, and removes the data sets that no other job uses."""
+    from dlio.stage.cache.clean import clean as remove
 
     removed = remove(args.dest, job=args.job, keep=args.keep)
     if args.json:
@@ -250,11 +227,11 @@ def clean(args: argparse.Namespace) -> int:
 
 
 def _why_nothing(dest: Path | None) -> str:
-    """Returns why there was nothing to remove."""
+    """Returns why nothing was removed."""
     from dlio.stage.cache.node_cache import copies
 
     if dest is None:
-        return "removed nothing: no data set that nobody uses is staged in the folders of this node"
+        return "removed nothing: no unused data set is staged in the folders of this node"
     kept = len(copies(dest))
     if kept:
         return f"removed nothing: {kept} in {dest / 'dlio'} are in use, or another user's"

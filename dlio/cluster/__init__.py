@@ -1,1 +1,1 @@
-"""Where this process runs: its rank, node and launcher, and the CPU cores that it may use."""
+"""The job that this process belongs to: its rank, node, launcher and CPU cores, and the liveness of its peers."""

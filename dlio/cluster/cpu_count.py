@@ -1,4 +1,4 @@
-"""How many cores there are to use."""
+"""The number of usable CPU cores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def num_usable_cores() -> int:
-    """Returns how many cores this process may use: its affinity mask, bounded by the control group's quota."""
+    """Returns how many cores this process may use: those of its affinity mask, bounded by the control group's quota."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

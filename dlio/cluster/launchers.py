@@ -1,8 +1,8 @@
 """The launchers' variable names, as data; `LAUNCHERS` is ordered from the innermost kind to the outermost.
 
-Sources: the launchers' manuals, and processes started by the real ones where they could be had (tests/data/environments
-says which). Two names that look right and are not: Open MPI's OMPI_COMM_WORLD_NODE_RANK is a rank on the node, over all
-jobs, and SLURM_NTASKS of a batch shell counts tasks that are not started.
+Sources: the launchers' manuals, and processes started by the real launchers listed in tests/data/environments. Two
+names are misleading: Open MPI's OMPI_COMM_WORLD_NODE_RANK is a rank on the node, over all jobs, and SLURM_NTASKS of a
+batch shell counts tasks that are not started.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import chain
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Where one launcher writes each number; of several names for a number, the first that is set counts.
+    """The variables of one launcher; of several names for a number, the first that is set counts.
 
     Attributes:
         name: what `Topology.launcher` and DLIO_LAUNCHER call it.
-        marks: variables that are all set in the processes this launcher started.
-        unless: variables whose presence shows that the marks are somebody else's.
-        starts_ranks: it starts one process per rank by itself (MPI and its kin), so its world is of processes.
+        marks: variables that are all set in processes which this launcher started.
+        unless: variables whose presence shows that the marks are another launcher's.
+        starts_ranks: it starts one process per rank by itself (MPI and its kin), so its world size counts processes.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Launcher:
     unless: tuple[str, ...] = ()
 
     def marked(self, variables: Mapping[str, str]) -> bool:
-        """Returns whether this launcher shows in `variables`."""
+        """Returns whether `variables` show this launcher."""
         return all(map(variables.get, self.marks)) and not any(map(variables.get, self.unless))
 
     def names(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Launcher:
         return tuple(dict.fromkeys(chain(*parts, self.node_rank, self.num_nodes)))
 
 
-# A table: what a column means is the order of the fields above.
+# A table: its columns are the fields above, in order.
 # fmt: off
 LAUNCHERS = (
     # torchrun, accelerate, DeepSpeed (LOCAL_SIZE, CROSS_*) and Ray Train (NODE_RANK) share these names. PyTorchJob pods
@@ -78,7 +78,7 @@ LAUNCHERS = (
         "jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",),
         ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",),
     ),
-    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and tell more by their own.
+    # For Cray's MPI srun (mpi/cray_shasta) and Flux (cray-pals) set the same names, and others of their own.
     Launcher(
         "pals", ("PALS_RANKID",), ("PALS_RANKID",), ("PMI_SIZE",), ("PALS_LOCAL_RANKID",),
         ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), unless=("SLURM_STEP_ID", "FLUX_TASK_RANK"),
@@ -92,7 +92,7 @@ LAUNCHERS = (
         ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",),
         ("SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID",), ("SLURM_NODEID",), ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     ),
-    # Any other PMI launcher, such as MPICH's gforker. In a SLURM job that is no step, PMI_* come from another job.
+    # Any other PMI launcher, such as MPICH's gforker. In a SLURM job without a step, PMI_* come from another job.
     Launcher(
         "pmi", ("PMI_RANK", "PMI_SIZE"), ("PMI_RANK",), ("PMI_SIZE",), ("PMI_LOCAL_RANK",), ("PMI_LOCAL_SIZE",),
         unless=("SLURM_JOB_ID",),

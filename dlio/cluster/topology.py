@@ -1,14 +1,14 @@
-"""Topology: which process this is, of how many, on which node, as its launcher tells by environment variables.
+"""Topology: the rank, world size and node of this process, read from its launcher's environment variables.
 
 Launchers nest: torchrun under srun, mpirun within a batch script, a Flux job within a SLURM allocation. Children
-inherit every variable, so several launchers are often visible at once and only the innermost speaks about this
-process. Variables bear no depth, so `LAUNCHERS` is ordered by containment, from those that start Python processes to
-those that hand out machines: in practice torchrun runs under mpirun, mpirun under srun, srun in a batch job, a batch
-job in a pod, and not the other way round. The first launcher whose marks are all set wins. Two arrangements that this
-order would get wrong are visible in the numbers and refused (`_refuse_ambiguity`); `DLIO_LAUNCHER=<name>` decides them.
+inherit every variable, so several launchers are often visible at once, and only the innermost describes this process.
+Variables carry no depth. So `LAUNCHERS` is ordered by containment, from those that start Python processes to those that
+allocate machines: in practice torchrun runs under mpirun, mpirun under srun, srun in a batch job, a batch job in a pod,
+and not the other way round. The first launcher whose marks are all set wins. Two arrangements for which this order is
+wrong show in the numbers and are refused (`_refuse_ambiguity`); `DLIO_LAUNCHER=<name>` decides them.
 
 Not every allocation is a launch. The shell of `sbatch` or `salloc` has SLURM_PROCID=0 and SLURM_NTASKS of the whole
-job, but runs once: only a step (SLURM_STEP_ID) counts. Flux takes its task variables away from a batch script itself.
+job, but runs once. So only a step (SLURM_STEP_ID) counts. Flux itself removes its task variables from a batch script.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ OVERRIDE = "DLIO_LAUNCHER"
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One process's place in the job; plain numbers, so it pickles and compares.
+    """One process's rank and node in the job; plain numbers, so it pickles and compares.
 
     Attributes:
         rank: this process, 0 <= rank < world_size.
         world_size: processes in the job.
-        local_rank: this process among those of its node; None where the launcher does not tell.
-        local_world_size: processes on this node; None where the launcher does not tell.
-        node_rank: this node, 0 <= node_rank < num_nodes; None where the launcher does not tell. A torchrun agent
-            and a pod count as a node though a machine may hold several: `dlio.locking.owner.node_id()`
-            tells machines apart.
-        num_nodes: nodes in the job; None where the launcher does not tell.
-        launcher: the name in `LAUNCHERS` of who told, or "single".
+        local_rank: this process among those of its node; None if the launcher does not set it.
+        local_world_size: processes on this node; None if the launcher does not set it.
+        node_rank: this node, 0 <= node_rank < num_nodes; None if the launcher does not set it. A torchrun agent and
+            a pod count as a node, though a machine may hold several; `dlio.locking.owner.node_id` identifies machines.
+        num_nodes: nodes in the job; None if the launcher does not set it.
+        launcher: the name in `LAUNCHERS` of the launcher read, or "single".
     """
 
     rank: int
@@ -60,11 +59,11 @@ class Topology:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Topology:
-        """Returns the topology told by the innermost launcher in `environ` (default `os.environ`), else `single()`.
+        """Returns the topology set by the innermost launcher in `environ` (default `os.environ`), else `single()`.
 
         Raises:
-            LauncherError: variables are missing, no numbers, contradict each other, or leave open which launcher is the
-                innermost. The message names them with their values and what to do.
+            LauncherError: variables are missing, are not numbers, contradict each other, or do not show which launcher
+                is the innermost. The message names them with their values and what to do.
         """
         variables = expanded(os.environ if environ is None else environ)
         chosen = variables.get(OVERRIDE, "")
@@ -90,7 +89,7 @@ def _named(name: str) -> Launcher:
 
 
 def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
-    """Returns what `launcher`'s variables say, with what follows from it filled in."""
+    """Returns the topology from `launcher`'s variables, with what follows from them filled in."""
     rank = _number(launcher, "rank", variables)
     world_size = _number(launcher, "world_size", variables)
     if rank is None or world_size is None:
@@ -112,19 +111,19 @@ def _read(launcher: Launcher, variables: Mapping[str, str]) -> Topology:
 _OPTIONAL = ("local_rank", "local_world_size", "node_rank", "num_nodes")
 
 
-def _completed(rank: int, world_size: int, told: dict[str, int | None]) -> dict[str, int | None]:
+def _completed(rank: int, world_size: int, given: dict[str, int | None]) -> dict[str, int | None]:
     """Returns the four optional numbers with those filled in that follow from the others, whatever the placement.
 
     One node follows from a node that holds every process; one process per node, from as many nodes as processes.
     Nothing else is derived: ranks may be placed by block or round robin, and nodes may differ in size.
     """
-    if told["num_nodes"] == 1 or told["local_world_size"] == world_size:
+    if given["num_nodes"] == 1 or given["local_world_size"] == world_size:
         derived = {"local_rank": rank, "local_world_size": world_size, "node_rank": 0, "num_nodes": 1}
-    elif told["num_nodes"] == world_size:
+    elif given["num_nodes"] == world_size:
         derived = {"local_rank": 0, "local_world_size": 1, "node_rank": rank}
     else:
         derived = {}
-    return {part: derived.get(part) if value is None else value for part, value in told.items()}
+    return {part: derived.get(part) if value is None else value for part, value in given.items()}
 
 
 def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int | None:
@@ -142,37 +141,37 @@ def _number(launcher: Launcher, part: str, variables: Mapping[str, str]) -> int 
     return None
 
 
-def _contradiction(told: Topology) -> str:
-    """Returns what is impossible about these numbers; empty when nothing is."""
-    local_size, num_nodes = told.local_world_size, told.num_nodes
-    if not 0 <= told.rank < told.world_size:
-        return f"rank {told.rank} is not below world size {told.world_size}"
-    if local_size is not None and not 1 <= local_size <= told.world_size:
-        return f"{local_size} processes on this node, but {told.world_size} in all"
-    if num_nodes is not None and not 1 <= num_nodes <= told.world_size:
-        return f"{num_nodes} nodes for {told.world_size} processes"
-    if told.local_rank is not None and not 0 <= told.local_rank < (local_size or told.world_size):
-        return f"local rank {told.local_rank} is not below {local_size or told.world_size}"
-    if told.node_rank is not None and not 0 <= told.node_rank < (num_nodes or told.world_size):
-        return f"node rank {told.node_rank} is not below {num_nodes or told.world_size}"
-    if local_size is not None and num_nodes is not None and local_size + num_nodes - 1 > told.world_size:
-        return f"{local_size} processes here and {num_nodes - 1} other nodes make more than {told.world_size} processes"
+def _contradiction(found: Topology) -> str:
+    """Returns what is impossible about these numbers; empty if they are possible."""
+    local_size, num_nodes = found.local_world_size, found.num_nodes
+    if not 0 <= found.rank < found.world_size:
+        return f"rank {found.rank} is not below world size {found.world_size}"
+    if local_size is not None and not 1 <= local_size <= found.world_size:
+        return f"{local_size} processes on this node, but {found.world_size} in all"
+    if num_nodes is not None and not 1 <= num_nodes <= found.world_size:
+        return f"{num_nodes} nodes for {found.world_size} processes"
+    if found.local_rank is not None and not 0 <= found.local_rank < (local_size or found.world_size):
+        return f"local rank {found.local_rank} is not below {local_size or found.world_size}"
+    if found.node_rank is not None and not 0 <= found.node_rank < (num_nodes or found.world_size):
+        return f"node rank {found.node_rank} is not below {num_nodes or found.world_size}"
+    if local_size is not None and num_nodes is not None and local_size + num_nodes - 1 > found.world_size:
+        return f"{local_size} processes here and {num_nodes - 1} other nodes exceed {found.world_size} processes"
     return ""
 
 
 def _refuse_ambiguity(inner: Launcher, topology: Topology, outer: Launcher, variables: Mapping[str, str]) -> None:
-    """Raises where the numbers show that `outer` may be the inner one.
+    """Raises LauncherError if the numbers show that `outer` may be the inner launcher.
 
-    RANK and WORLD_SIZE bear no launcher's name: anybody exports them, and anything inherits them. So torchrun's world
+    RANK and WORLD_SIZE name no launcher: any script may export them, and any child inherits them. So torchrun's world
     must hold at least the tasks of the mpirun around it (one agent per task), and RANK and WORLD_SIZE exported by hand
-    must agree with a launcher that is also there.
+    must agree with a launcher that is also visible.
     """
     if inner.name == "torchrun" and outer.starts_ranks:
         world_size = _number(outer, "world_size", variables)
         ambiguous = world_size is not None and world_size > topology.world_size
     elif inner.starts_ranks and outer.name == "env":
-        told = (_number(outer, "rank", variables), _number(outer, "world_size", variables))
-        ambiguous = told != (topology.rank, topology.world_size)
+        outer_numbers = (_number(outer, "rank", variables), _number(outer, "world_size", variables))
+        ambiguous = outer_numbers != (topology.rank, topology.world_size)
     else:
         ambiguous = False
     if ambiguous:

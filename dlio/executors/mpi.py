@@ -23,7 +23,7 @@ from typing import Any
 
 from dlio.errors import DlioError, LauncherError, StorageError, missing_package
 from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
-from dlio.executors._pulse import Pulse
+from dlio.executors._heartbeat import Heartbeat
 
 _DEATH = "a rank of the MPI job has died: run the same command again, finished shards are kept"
 _ABORT_SECONDS = 60
@@ -80,7 +80,7 @@ def _drive(world: Any, ranks: Any) -> Iterator[Pool]:
     failure: BaseException | None = None
     executor = _RankExecutor()
     try:
-        with _pulse(world, range(1, world.size), lambda: executor.give_up(world)), ranks as executor.ranks:
+        with _heartbeat(world, range(1, world.size), lambda: executor.give_up(world)), ranks as executor.ranks:
             try:
                 yield Pool(executor, world.size - 1)
             except BaseException as error:
@@ -98,7 +98,7 @@ def _serve(world: Any, ranks: Any) -> None:
     """Runs tasks until rank 0 has left the context, and raises what it raised; leaves interrupts to rank 0."""
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with _pulse(world, [0], lambda: _abort(world, _DEATH)), ranks:
+        with _heartbeat(world, [0], lambda: _abort(world, _DEATH)), ranks:
             pass
         failure = world.bcast(None, root=0)
     finally:
@@ -107,13 +107,13 @@ def _serve(world: Any, ranks: Any) -> None:
         raise failure from ReportedElsewhereError("by rank 0")
 
 
-def _pulse(world: Any, peers: Sequence[int], silent: Callable[[], None]) -> AbstractContextManager[object]:
-    """Returns the pulse between rank 0 and the others; nothing where MPI lets in one thread at a time."""
+def _heartbeat(world: Any, peers: Sequence[int], silent: Callable[[], None]) -> AbstractContextManager[object]:
+    """Returns the heartbeat between rank 0 and the others; nothing if MPI takes calls from one thread only."""
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         return nullcontext()
-    return Pulse(world.Dup(), peers, silent)
+    return Heartbeat(world.Dup(), peers, silent)
 
 
 def _abort(world: Any, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Which process works on what: claims on a piece of work, their owners, and locks that survive a fork."""
+"""Claims of processes on a piece of work, their owners, and locks that survive a fork."""

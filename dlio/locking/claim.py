@@ -1,11 +1,11 @@
 """Claims: of all processes that want one piece of work done in one folder, one does it and the others wait.
 
-Claims are numbered files. Claim n + 1 is made, by link(2), only by a process that saw claim n's owner dead or done, and
-of several that try, the system lets one succeed. Nothing is ever taken away from a live owner, no lock is needed (flock
-may answer ENOSYS on shared file systems), and there is no moment between looking and taking.
+Claims are numbered files. Claim n + 1 is made, by link(2), only by a process that saw the owner of claim n dead or
+done. Of several that try, the system lets one succeed. So nothing is taken away from a live owner, no lock is needed
+(flock may answer ENOSYS on shared file systems), and no process can come between looking and taking.
 
-Where the owner's process can be looked at, a dead one is known at once. Elsewhere, on another node or in another
-container, its heartbeat tells: the claim's modification time, renewed every second.
+If the owner's process can be looked at, its death is known at once. On another node or in another container its
+heartbeat shows that it lives: the claim's modification time, renewed every second.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.cluster import liveness
 from dlio.errors import StorageError
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking import claim_file
 from dlio.locking.claim_file import Claim
 
-PRESUMED_DEAD_SECONDS = 30.0  # far above a beat: a writer may hang for long on a loaded shared file system
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.01, 0.2
 
@@ -33,14 +33,14 @@ def claimed(
 ) -> Iterator[tuple[Claim, Claim | None] | None]:
     """Yields this process's claim and the one it succeeds, or None once another process has done the work.
 
-    An impatient caller gets None as well where another process is doing the work.
+    If not `patient`, it also yields None while another process does the work.
 
-    The body does the work when it gets a claim; leaving it well removes the claims, so `is_done` must hold by then.
-    An exception passes on its message to those who wait; one that is no Exception (an interrupt) leaves the work to
-    the next of them.
+    The body does the work when it gets a claim. `is_done` must hold when the body ends, since the claims are removed
+    then. An Exception passes its message on to the processes that wait. Any other exception (an interrupt) leaves the
+    work to the next of them.
 
     Args:
-        folder: where the claims lie; made by this call, and shared by those who want the same work.
+        folder: the folder of the claims, shared by all who want the same work; made by this call.
         is_done: whether the work is done; called often, by processes that wait.
         patient: wait for another process that has a claim.
 
@@ -53,7 +53,7 @@ def claimed(
         yield None
         return
     mine, previous = succeeded
-    with claim_file.heart(below, mine.number):
+    with claim_file.heartbeat(below, mine.number):
         try:
             yield mine, previous
             claim_file.remove(below)
@@ -72,17 +72,17 @@ def _below(folder: Path | Below) -> Below:
 
 @contextmanager
 def alone(folder: Path | Below, work: str) -> Iterator[None]:
-    """Keeps other processes from the same work until the context is left; the folder of the claims is gone then.
+    """Keeps other processes from the same work until the context is left, which removes the folder of the claims.
+
+    On a file system without hard links it keeps nobody from anything.
 
     Args:
-        folder: where the claims lie; made by this call.
-        work: what is done, for the error: `dlio pack into /data/packed`.
-
-    On a file system without hard links nobody is kept from anything.
+        folder: the folder of the claims; made by this call.
+        work: a name of the work for the error message: `dlio pack into /data/packed`.
 
     Raises:
-        StorageError: another process is at it, which is said at once if it is on this machine, or after its next
-            heartbeat; or the folder cannot be written.
+        StorageError: another process does the work (known at once on this machine, else after its next heartbeat), or
+            the folder cannot be written.
     """
     below = _below(folder)
     try:
@@ -93,18 +93,18 @@ def alone(folder: Path | Below, work: str) -> Iterator[None]:
         yield
         return
     try:
-        with claim_file.heart(below, mine.number):
+        with claim_file.heartbeat(below, mine.number):
             yield
     finally:
         claim_file.remove(below)
-        with suppress(OSError), OpenFolder.at(below.root) as opened:  # somebody else has made a claim since
+        with suppress(OSError), OpenFolder.at(below.root) as opened:  # another process has made a claim since
             *around, last = below.names
             with opened.below(*(around or ["."])) as holding:
                 holding.rmdir(last)
 
 
 def _succeed(folder: Below, work: str) -> Claim:
-    """Returns the claim made after that of an owner who is done or dead."""
+    """Returns a claim made after the one of an owner who is done or dead."""
     while True:
         latest = claim_file.latest(folder)
         if latest is not None and _is_at_work(folder, latest):
@@ -116,10 +116,10 @@ def _succeed(folder: Below, work: str) -> Claim:
 
 
 def _is_at_work(folder: Below, claim: Claim) -> bool:
-    """Tells whether a claim is in force; where its owner cannot be seen, whether its heart beats, by waiting for it."""
+    """Returns whether a claim is in force; waits for a heartbeat if its owner cannot be looked at."""
     if claim.is_over or claim.owner.is_alive():
         return not claim.is_over
-    beat, deadline = claim_file.modified(folder, claim.number), time.monotonic() + PRESUMED_DEAD_SECONDS
+    beat, deadline = claim_file.modified(folder, claim.number), time.monotonic() + liveness.LOST_WRITER_SECONDS
     while time.monotonic() < deadline and (found := claim_file.modified(folder, claim.number)):
         if found != beat:
             return True
@@ -128,9 +128,10 @@ def _is_at_work(folder: Below, claim: Claim) -> bool:
 
 
 def is_in_progress(folder: OpenFolder) -> bool:
-    """Returns whether somebody holds a claim in the folder or in a folder right below it, and may be alive.
+    """Returns whether a process that may be alive holds a claim in the folder or in a folder directly below it.
 
-    The folder may be another user's: a claim counts by the time that the system noted, and a process if it is its.
+    The folder may be another user's. So a heartbeat counts by the time that the system noted, and a process counts
+    only if it belongs to the claim's owner.
 
     Raises:
         OSError: the folder cannot be read.
@@ -144,7 +145,7 @@ def _is_held(folder: OpenFolder) -> bool:
     if latest is None or status is None or latest.is_over:
         return False
     silent = time.time() - status.st_ctime
-    return latest.owner.is_alive(status.st_uid) is True or silent < PRESUMED_DEAD_SECONDS
+    return latest.owner.is_alive(status.st_uid) is True or silent < liveness.LOST_WRITER_SECONDS
 
 
 def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
@@ -155,9 +156,9 @@ def _shares(folder: OpenFolder) -> Iterator[OpenFolder]:
 
 
 def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -> tuple[Claim, Claim | None] | None:
-    """Returns the claim made and the one before it, or None when the work is done, or waiting is not wanted."""
+    """Returns the claim made and the one before it, or None if the work is done, or not `patient` and under way."""
     waited_for: set[str] = set()
-    beat, seen_at, pause = 0.0, time.monotonic(), _FIRST_POLL_SECONDS
+    signs, pause = liveness.Signs(), _FIRST_POLL_SECONDS
     while not is_done():
         latest = claim_file.latest(folder)
         if latest is not None and latest.state.startswith("failed") and latest.token in waited_for:
@@ -167,11 +168,8 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
             if not patient:
                 return None
             waited_for.add(latest.token)
-            last_beat = claim_file.modified(folder, latest.number)
-            has_beaten = last_beat != beat
-            if has_beaten:
-                beat, seen_at = last_beat, time.monotonic()
-            if has_beaten or latest.owner.is_alive() or time.monotonic() - seen_at < PRESUMED_DEAD_SECONDS:
+            silence = signs.note(latest.token, claim_file.modified(folder, latest.number))
+            if silence <= liveness.LOST_WRITER_SECONDS or latest.owner.is_alive():
                 time.sleep(pause)
                 pause = min(2 * pause, _LAST_POLL_SECONDS)
                 continue
@@ -186,16 +184,16 @@ def _wait_for_claim(folder: Below, is_done: Callable[[], bool], patient: bool) -
 
 
 def forget(folder: OpenFolder) -> None:
-    """Removes the claims in the folder, and in those right below it, of owners who are surely done or dead.
+    """Removes claims of owners who are surely done or dead, in the folder and in the folders directly below it.
 
-    Only what is the folder's owner's is removed, and no link is followed; the folder itself is left to the caller.
+    Only what belongs to the folder's owner is removed, and no link is followed. The folder itself is left.
 
     Raises:
-        OSError: the folder cannot be read, or a claim not be removed.
+        OSError: the folder cannot be read, or a claim cannot be removed.
     """
     for below in _shares(folder):
         _forget_in(below)
-        with suppress(OSError):  # somebody has made a claim since
+        with suppress(OSError):  # another process has made a claim since
             folder.rmdir(below.path.name)
     _forget_in(folder)
 

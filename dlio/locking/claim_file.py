@@ -1,20 +1,19 @@
-"""Claim files: numbered, made by link(2), renewed by a heart; what they mean is said in claim.py."""
+"""Claim files: numbered, made by link(2), renewed by a heartbeat; claim.py describes their meaning."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dlio.cluster import liveness
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking.owner import Owner
-
-BEAT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +21,10 @@ class Claim:
     """One numbered claim file as read.
 
     Attributes:
-        number: counts up; the highest is in force.
-        owner: who made it.
-        token: a name of its own, for the owner's unfinished files.
-        state: "held", "released" (another may go on), or why the owner failed.
+        number: counts up; the highest number is in force.
+        owner: the process that made it.
+        token: a unique name, for the owner's unfinished files.
+        state: "held", "released" (another process may go on), or why the owner failed.
         errno: the system's number of that failure, if it has one.
     """
 
@@ -37,12 +36,12 @@ class Claim:
 
     @property
     def is_over(self) -> bool:
-        """Whether the owner surely does nothing any more."""
+        """Whether the owner has surely stopped working."""
         return self.state != "held" or self.owner.is_alive() is False
 
 
 def latest(folder: Below) -> Claim | None:
-    """Returns the claim in force, or None where nobody has made one.
+    """Returns the claim in force, or None if there is no claim.
 
     Raises:
         StorageError: the folder cannot be read.
@@ -56,7 +55,7 @@ def latest(folder: Below) -> Claim | None:
 
 
 def latest_in(folder: OpenFolder) -> Claim | None:
-    """Returns the claim in force, or None where nobody has made one, or it was removed meanwhile.
+    """Returns the claim in force, or None if there is no claim, or it was removed meanwhile.
 
     Raises:
         OSError: the folder or the claim cannot be read.
@@ -78,14 +77,14 @@ def _parse(number: int, text: bytes) -> Claim:
     try:
         record = json.loads(text)
         return Claim(number, Owner.from_json(record["owner"]), _token(record), str(record["state"]), _errno(record))
-    except (ValueError, KeyError, TypeError, RecursionError):  # cut off by a crash, since when nobody lives
+    except (ValueError, KeyError, TypeError, RecursionError):  # cut off by a crash: its owner is dead
         return Claim(number, Owner("", "", 0, 0), "unknown", "released")
 
 
 def _token(record: Any) -> str:
     token = record["token"]
     if not isinstance(token, str) or not token.isalnum():
-        raise ValueError("a token names a folder, and has letters and digits only")
+        raise ValueError("a token names a folder and has letters and digits only")
     return token
 
 
@@ -95,7 +94,7 @@ def _errno(record: Any) -> int | None:
 
 
 def make(folder: Below, number: int) -> Claim | None:
-    """Returns this process's claim with that number, or None where another process made it first.
+    """Returns this process's claim with that number, or None if another process made it first.
 
     Raises:
         StorageError: the folder cannot be written.
@@ -105,7 +104,7 @@ def make(folder: Below, number: int) -> Claim | None:
         try:
             opened.write_new(f".{claim.token}", _text(claim))
             opened.link(f".{claim.token}", str(number))
-        except (FileExistsError, FileNotFoundError):  # made by another, or removed with the whole folder
+        except (FileExistsError, FileNotFoundError):  # made by another process, or the folder was removed
             return None
         finally:
             with suppress(FileNotFoundError):
@@ -119,7 +118,7 @@ def _text(claim: Claim) -> bytes:
 
 
 def rewrite(folder: Below, claim: Claim) -> None:
-    """Says in the claim how it ended; where even that fails, the owner's death says it."""
+    """Notes in the claim how it ended; if that fails, the owner's death shows it."""
     with suppress(OSError), folder.open() as opened:
         opened.write_new(f".{claim.token}", _text(claim))
         opened.rename(f".{claim.token}", str(claim.number))
@@ -129,32 +128,32 @@ def remove(folder: Below) -> None:
     """Removes the claims on work that is done.
 
     Raises:
-        StorageError: the folder cannot be read, or a claim not be removed.
+        StorageError: the folder cannot be read, or a claim cannot be removed.
     """
     with files.storage_errors("remove the claims in", folder.path), folder.open() as opened:
-        for name in opened.names():
-            if not opened.has_folder(name):
-                with suppress(FileNotFoundError):
-                    opened.unlink(name)
+        _unlink(opened, opened.names())
 
 
 def remove_in(folder: OpenFolder, up_to: int) -> None:
-    """Removes the claims of the folder's owner, those with higher numbers excepted.
+    """Removes the claims of the folder's owner with numbers up to `up_to`, and its unfinished ones.
 
     Raises:
-        OSError: the folder cannot be read, or a claim not be removed.
+        OSError: the folder cannot be read, or a claim cannot be removed.
     """
-    for name in folder.names():
-        status = folder.look(name)
-        is_ours = status is not None and status.st_uid == folder.owner and not folder.has_folder(name)
-        if is_ours and (name.startswith(".") or (_is_number(name) and int(name) <= up_to)):
+    due = [name for name in folder.names() if name.startswith(".") or (_is_number(name) and int(name) <= up_to)]
+    _unlink(folder, [name for name in due if (status := folder.look(name)) and status.st_uid == folder.owner])
+
+
+def _unlink(folder: OpenFolder, names: Iterable[str]) -> None:
+    for name in names:
+        if not folder.has_folder(name):
             with suppress(FileNotFoundError):
                 folder.unlink(name)
 
 
 @contextmanager
-def heart(folder: Below, number: int) -> Iterator[None]:
-    """Renews the modification time of a claim."""
+def heartbeat(folder: Below, number: int) -> Iterator[None]:
+    """Renews the modification time of a claim in a thread of its own, until the context is left."""
     stop = threading.Event()
     thread = threading.Thread(target=_beat, args=(folder, number, stop), name="dlio-claim", daemon=True)
     thread.start()
@@ -166,13 +165,13 @@ def heart(folder: Below, number: int) -> Iterator[None]:
 
 
 def _beat(folder: Below, number: int, stop: threading.Event) -> None:
-    with suppress(OSError), folder.open() as opened:  # a file system that fails: the work itself will say so
-        while not stop.wait(BEAT_SECONDS):
+    with suppress(OSError), folder.open() as opened:  # the file system fails: the work itself reports it
+        while not stop.wait(liveness.BEAT_SECONDS):
             opened.touch(str(number))
 
 
 def modified(folder: Below, number: int) -> float:
-    """Returns when a claim was renewed, in seconds since 1970; 0 where it is gone."""
+    """Returns when a claim was renewed, in seconds since 1970; 0 if it is gone."""
     try:
         with folder.open() as opened:
             status = opened.look(str(number))

@@ -1,4 +1,4 @@
-"""A lock that is free in a forked child, whichever thread of the parent held it: that thread did not come along."""
+"""A lock that is free in a forked child, since the parent's thread that may hold it does not exist there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import weakref
 
 
 class ForkLock:
-    """A lock for `with`. What it guards has to make sense in the middle of a body, too: that is where a fork may come.
+    """A lock for `with`; not picklable.
 
-    Not picklable.
+    A fork may come in the middle of a body. So what the lock guards must be consistent at every moment.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class ForkLock:
         _locks.add(self)
 
     def renew(self) -> None:
-        """Frees the lock, in a process that has no other thread."""
+        """Frees the lock; called in a process that has no other thread."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

@@ -1,7 +1,8 @@
-"""Who does a piece of work: a process, told apart from every other one, and whether it still runs.
+"""Liveness of processes on this machine: identifies the process that owns a piece of work, and finds out if it runs.
 
-An owner is a process id with its start time, on a node, in a process-id namespace. Linux gives ids anew, so the id
-alone does not tell; the start time, in /proc/PID/stat (see proc(5)), does.
+An owner is a process id with its start time, on a node, in a process-id namespace. Linux reuses ids, so the start time
+in /proc/PID/stat (see proc(5)) belongs to the identity. Claims, leases and unfinished output name their owners. Whether
+a process on another machine lives is the subject of `dlio.cluster.liveness`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that can be told from every other one: where it runs, its id, and when it started, in clock ticks."""
+    """The identity of a process: its node, process-id namespace, id, and start time in clock ticks."""
 
     node: str
     namespace: str
@@ -33,10 +34,10 @@ class Owner:
 
     @classmethod
     def from_json(cls, record: Any) -> Owner:
-        """Returns the owner that a file names, which may be another user's.
+        """Returns the owner in a JSON value, which another user may have written.
 
         Raises:
-            ValueError: it names none.
+            ValueError: it is not one.
         """
         if isinstance(record, dict) and set(record) == {"node", "namespace", "pid", "started"}:
             texts, numbers = (record["node"], record["namespace"]), (record["pid"], record["started"])
@@ -45,9 +46,9 @@ class Owner:
         raise ValueError("expected the node, the namespace, the pid and the start of a process")
 
     def is_alive(self, user: int | None = None) -> bool | None:
-        """Returns whether the process still runs; None where that cannot be known from here.
+        """Returns whether the process still runs; None if that cannot be known from here.
 
-        A process that runs, but not as `user`, is not known: another user may have named any.
+        Returns None as well for a process of another user than `user`, if that is given: a user may name any process.
         """
         if (self.node, self.namespace) != (node_id(), _namespace()):
             return None
@@ -60,7 +61,7 @@ class Owner:
 
 
 def node_id() -> str:
-    """Returns a name for this machine that all its processes share and no other machine has: `<host name>/<boot id>`.
+    """Returns a name that is the same for all processes of this machine and unique to it: `<host name>/<boot id>`.
 
     Raises:
         LauncherError: the kernel's boot id cannot be read.
@@ -78,7 +79,7 @@ def _namespace() -> str:
 
 
 def outermost(pid: int, user: int) -> int:
-    """Returns the process that started `pid`, directly or through others, all of them this user's; or `pid` itself."""
+    """Returns the farthest ancestor of `pid` that is reached through processes of this user only; or `pid` itself."""
     while (parent := _parent_of(pid)) and user_of(parent) == user:
         pid = parent
     return pid
@@ -92,7 +93,7 @@ def _parent_of(pid: int) -> int:
 
 
 def user_of(pid: int) -> int | None:
-    """Returns the user id of a process, None where it is gone or hidden."""
+    """Returns the user id of a process; None if it is gone or hidden."""
     try:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
@@ -100,7 +101,7 @@ def user_of(pid: int) -> int | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Returns whether /proc hides a process that is there: another user's, where it is mounted with hidepid."""
+    """Returns whether a process exists that /proc hides: another user's, if /proc is mounted with hidepid."""
     if Path(f"/proc/{pid}/stat").exists():
         return False
     try:
@@ -113,7 +114,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None where it is gone, about to go, or a zombie."""
+    """Returns when a process started, in clock ticks since boot; None if it is gone, exiting, or a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

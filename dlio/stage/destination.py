@@ -1,53 +1,69 @@
-"""Which of a node's folders takes a data set, where the user names none."""
+"""The choice of a node's folder for a data set, if the user names none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from dlio.cluster.topology import Topology
-from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
+from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.sizes import format_size
 from dlio.stage.cache.node_cache import copies as copies_at
 from dlio.stage.cache.ownership import own_dest
 from dlio.stage.decide import machine_of
-from dlio.stage.planning import cost
+from dlio.stage.job import Job
+from dlio.stage.planning.cost import Machine, Volume
+from dlio.stage.strategies import AUTO, cost_of, needs_of
 
 
-def choose_dest(
-    manifest: Manifest, topology: Topology, *, strategy: str = "auto", copies: int = 1, without: Sequence[Path] = ()
-) -> tuple[Path, FileSystem]:
-    """Returns the first of this node's local folders that has the data set, else has room, and its file system.
+def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
+    """Returns the job with the first of this node's local folders that has the data set, or else has room.
 
-    The order is that of `local_folders`; what unused copies take counts as room. Where the whole fits nowhere, `auto`
-    gets the roomiest folder, since parts may fit there. Folders `without` are left out: they proved full.
+    The order is that of `local_folders`. Unused copies count as room. If the whole fits nowhere, `auto` gets the
+    roomiest folder, since parts may fit there. The listener `chosen` is called with the folder.
+
+    Args:
+        job: its destination is ignored.
+        strategy: the name of a strategy.
+        without: folders that proved full.
 
     Raises:
-        UsageError: the strategy stripe, which needs a folder that all nodes see.
-        StorageError: this node has no local folder, or none with room; which there are, and how much is free.
+        UsageError: the strategy needs a folder that all nodes see; no such strategy exists.
+        StorageError: this node has no local folder, or none with room; the message lists them with their room.
     """
-    if strategy == "stripe":
-        raise UsageError("the strategy stripe needs DEST: name a folder on the shared file system")
+    needs = needs_of(strategy)
+    if needs and needs.shared:
+        raise UsageError(f"the strategy {strategy} needs DEST: name a folder on the shared file system")
     folders = [path for path in (folder.absolute() for _, folder in local_folders()) if path not in without]
-    for folder in folders:
-        found = [*copies_at(folder), *copies_at(own_dest(folder))]
-        if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in found):
-            return folder, filesystem_of(folder)
-    rooms = {folder: machine_of(manifest, folder, topology).free_bytes for folder in folders}
-    needed = _bytes_per_node(manifest, topology, strategy, copies)
+    dest = next((folder for folder in folders if _has_copy(job, folder)), None) or _roomy(job, strategy, folders)
+    if job.listeners.chosen:
+        job.listeners.chosen(dest, filesystem_of(dest))
+    return replace(job, dest=dest)
+
+
+def _has_copy(job: Job, folder: Path) -> bool:
+    found = [*copies_at(folder), *copies_at(own_dest(folder))]
+    return any(copy.copy.startswith(job.manifest.content_id) and copy.has_manifest() for copy in found)
+
+
+def _roomy(job: Job, strategy: str, folders: Sequence[Path]) -> Path:
+    """Returns the first folder with room; raises StorageError if none has."""
+    rooms = {folder: machine_of(job.manifest, folder, job.topology).free_bytes for folder in folders}
+    needed = _bytes_per_node(job, strategy)
     fitting = [folder for folder in folders if rooms[folder] >= needed]
-    if not fitting and strategy == "auto" and (topology.num_nodes or 1) > 1:
+    if not fitting and strategy == AUTO and (job.topology.num_nodes or 1) > 1:
         fitting = sorted(folders, key=rooms.__getitem__, reverse=True)
     if not fitting:
         shown = ", ".join(f"{folder} ({filesystem_of(folder)}): {format_size(rooms[folder])}" for folder in folders)
-        wanted = format_size(needed)
-        raise StorageError(f"no local folder has room for {wanted}: {shown or 'there is none'}; name a DEST")
-    return fitting[0], filesystem_of(fitting[0])
+        raise StorageError(
+            f"no local folder has room for {format_size(needed)}: {shown or 'this node has none'}; name a DEST"
+        )
+    return fitting[0]
 
 
-def _bytes_per_node(manifest: Manifest, topology: Topology, strategy: str, copies: int) -> int:
-    if strategy != "partition":
-        return manifest.num_bytes
-    return cost.partition(manifest.num_bytes, cost.Machine(topology.num_nodes or 1, 0), copies).bytes_per_node
+def _bytes_per_node(job: Job, strategy: str) -> int:
+    if strategy == AUTO:
+        return job.manifest.num_bytes
+    machine = Machine(job.topology.num_nodes or 1, 0)
+    return cost_of(strategy, Volume.of(job.manifest), machine, job.options.copies).bytes_per_node

@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it gives back."""
+"""What a strategy is given, and what it returns."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
+from dlio.io.filesystems import FileSystem
 from dlio.stage.cache.access import Access
 from dlio.stage.transfer.source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may ask of single strategies.
+    """What a user may ask for; a strategy looks at the options that it knows.
 
     Attributes:
-        copies: of each shard, over all nodes (partition).
-        epochs: how many are planned; 0 where that is not known (auto).
+        copies: nodes that hold each shard, if each node gets a part.
+        stripe_count: storage targets for each file; 0 for the policy of `planning.striping`.
+        stripe_size: bytes on one target before the next target's turn; 0 for the policy.
+        pool: the pool of storage targets; "" for all targets.
+        ost_per_rank: put file k on target k mod the number of targets; else the server chooses.
+        epochs: the number of epochs planned; 0 if unknown.
         mode: the permission bits of staged files; None for those of their source.
-        stripe_count: over how many storage targets each file goes; 0 for the policy of `striping` (stripe).
-        stripe_size: bytes on one target before the next one's turn; 0 for the policy (stripe).
-        pool: the pool of storage targets; "" for all (stripe).
-        ost_per_rank: place file k on target k mod the number of targets, instead of leaving it to the server (stripe).
+        allow_shared: accept a destination that other machines see too.
     """
 
     copies: int = 1
@@ -33,6 +35,7 @@ class Options:
     ost_per_rank: bool = False
     epochs: int = 0
     mode: int | None = None
+    allow_shared: bool = False
 
 
 NO_OPTIONS = Options()
@@ -40,7 +43,7 @@ NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """How far one of several nodes has come.
+    """The progress of one node.
 
     Attributes:
         host: its host name.
@@ -54,27 +57,44 @@ class NodeProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Listeners:
+    """Functions that are called while data are staged.
+
+    Attributes:
+        chosen: called with a destination that the user did not name, and its file system.
+        expect: called with the number of bytes that this node lacks, before they are copied.
+        report: called with the number of bytes written since the last call; from several threads, one at a time.
+        watch: called repeatedly with the progress of each node, if the nodes can exchange it. A strategy in which they
+            exchange data calls it on all nodes. Else it is called on rank 0 only, from a thread of its own, instead
+            of `expect` and `report`.
+    """
+
+    chosen: Callable[[Path, FileSystem], None] | None = None
+    expect: Callable[[int], None] | None = None
+    report: Callable[[int], None] | None = None
+    watch: Callable[[Sequence[NodeProgress]], None] | None = None
+
+
+NO_LISTENERS = Listeners()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One process's part in bringing a data set to `dest`.
+    """One process's part in staging a data set to `dest`.
 
     Attributes:
         source: where the data set is read.
-        dest: the folder named by the user.
-        topology: this process among those of the job.
-        options: what was asked of the strategy.
-        report: called with the number of bytes written since the last call, from several threads, one at a time.
-        expect: called with the number of bytes that this node lacks, before they are copied.
-        watch: called every now and then with how far each node has come, where the nodes can tell each other; in a
-            broadcast on all nodes, else on rank 0, from a thread of its own, instead of `expect` and `report`.
+        dest: the folder named by the user, or chosen for them.
+        topology: this process's rank and node in the job.
+        options: what the user asked for.
+        listeners: functions to call on the way.
     """
 
     source: Source
     dest: Path
     topology: Topology
     options: Options = NO_OPTIONS
-    report: Callable[[int], None] | None = None
-    expect: Callable[[int], None] | None = None
-    watch: Callable[[Sequence[NodeProgress]], None] | None = None
+    listeners: Listeners = NO_LISTENERS
 
     @property
     def manifest(self) -> Manifest:
@@ -82,7 +102,7 @@ class Job:
         return self.source.manifest
 
     def access(self, file: File | None) -> Access:
-        """Returns who may read a staged file, or the manifest and the folders where none is given.
+        """Returns who may read a staged file, or the manifest and the folders if `file` is None.
 
         Raises:
             StorageError: the source cannot be looked at.
@@ -103,6 +123,11 @@ class Outcome:
     manifest: Manifest
     source_bytes: int = 0
     copied_bytes: int = 0
+
+
+def whole_copy(job: Job) -> str:
+    """Returns the name of the copy of a whole data set."""
+    return job.manifest.content_id
 
 
 def all_files(manifest: Manifest) -> list[File]:

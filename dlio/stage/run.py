@@ -1,13 +1,11 @@
-"""One run of `stage`: look, carry out a strategy, sum up."""
+"""One run of `stage`: choose a folder and a strategy, carry it out, sum up."""
 
 from __future__ import annotations
 
 import errno
-import importlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -16,13 +14,13 @@ from pathlib import Path
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.stage import strategies
-from dlio.stage.cache.folder import check_dest
-from dlio.stage.comm.base import can_exchange
+from dlio.io.filesystems import filesystem_of
+from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
-from dlio.stage.decide import check_local, decide
-from dlio.stage.destination import choose_dest
-from dlio.stage.job import NO_OPTIONS, Job, NodeProgress, Options
+from dlio.stage.decide import check_job, decide
+from dlio.stage.destination import with_dest
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.strategies import AUTO, load, needs_of
 from dlio.stage.transfer.source import Source, source_of
 
 _log = logging.getLogger(__name__)
@@ -55,62 +53,53 @@ def run(
     dataset: str | PathLike[str] | Manifest | Source,
     dest: str | PathLike[str] | None,
     *,
-    strategy: str,
+    strategy: str = AUTO,
     topology: Topology | None = None,
     options: Options = NO_OPTIONS,
-    allow_shared: bool = False,
-    report: Callable[[int], None] | None = None,
-    expect: Callable[[int], None] | None = None,
-    watch: Callable[[Sequence[NodeProgress]], None] | None = None,
+    listeners: Listeners = NO_LISTENERS,
 ) -> tuple[Manifest, Summary]:
-    """Returns the staged manifest and the summary; `expect` and `watch` are as in `Job`, the rest as in `dlio.stage`.
+    """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`.
 
-    A local folder that was chosen here and fills up meanwhile is given back, and the next one with room is taken,
-    unless all nodes copy together.
+    If a local folder that was chosen here fills up meanwhile, its room is given back and the next folder with room is
+    taken, unless all nodes exchange data.
 
     Raises:
-        DlioError: as `dlio.stage` says.
+        DlioError: as `dlio.stage`.
     """
     started = time.monotonic()
-    if strategy not in ("auto", *strategies.names()):
-        raise UsageError(f"there is no strategy {strategy!r}: choose one of auto, {', '.join(strategies.names())}")
+    needs = needs_of(strategy)
     if options.mode is not None and options.mode & ~0o044 != 0o600:
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
-    source = source_of(dataset)
-    manifest = source.manifest
-    topology = topology or Topology.from_env()
-    job = Job(source, Path(dest or "").absolute(), topology, options, report, expect, watch)
+    job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
-        return _carry_out(job, strategy, allow_shared, started)
+        return _carry_out(job, strategy, started)
     full: list[Path] = []
     while True:
-        dest, system = choose_dest(manifest, topology, strategy=strategy, copies=options.copies, without=full)
-        _log.log(logging.WARNING if full else logging.INFO, "staging to %s, on %s", dest, system)
+        job = with_dest(job, strategy, full)
+        _log.log(logging.WARNING if full else logging.INFO, "staging to %s, on %s", job.dest, filesystem_of(job.dest))
         try:
-            return _carry_out(replace(job, dest=dest), strategy, allow_shared, started)
+            return _carry_out(job, strategy, started)
         except StorageError as error:
-            together = strategy == "broadcast" or (strategy == "auto" and can_exchange(topology))
+            together = needs.exchange if needs else can_exchange(job.topology)
             if together or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _log.warning("%s", error)
-            full.append(dest)
+            full.append(job.dest)
 
 
-def _carry_out(job: Job, strategy: str, allow_shared: bool, started: float) -> tuple[Manifest, Summary]:
-    """Returns what `run` does, for the folder `job.dest`."""
-    manifest, dest, topology, options = job.manifest, job.dest, job.topology, job.options
-    check_dest(manifest, dest)
-    check_local(dest, strategy, allow_shared)
-    if strategy == "auto":
-        decision = decide(manifest, dest, topology, options.epochs)
-        strategy, job = decision.strategy, replace(job, options=replace(options, copies=decision.copies))
+def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summary]:
+    """Returns the same as `run`, for the folder `job.dest`."""
+    check_job(job, strategy)
+    if strategy == AUTO:
+        decision = decide(job.manifest, job.dest, job.topology, job.options.epochs)
+        strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
-    carry_out = importlib.import_module(f"{strategies.__name__}.{strategy}").carry_out
-    with seen_by_rank_0(job) if strategy != "broadcast" else nullcontext(job) as seen:
-        outcome = carry_out(seen)
+    chosen = load(strategy)
+    with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
+        outcome = chosen.carry_out(seen)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),
-        content_id=manifest.content_id,
+        content_id=job.manifest.content_id,
         strategy=strategy,
         node=socket.gethostname(),
         source_bytes=outcome.source_bytes,

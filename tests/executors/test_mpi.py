@@ -183,8 +183,8 @@ class TestSrun:
         """Srun itself would let the others wait for ever; MPICH's rank 0 may crash when its peer's socket closes."""
         arguments = ["packs", "mpi", "", "", str(tmp_path)]
         start = (
-            "import runpy, sys; from dlio.executors import _pulse as pulse; "
-            "pulse.BEAT_SECONDS, pulse.SILENCE_SECONDS = 0.2, 15; "
+            "import runpy, sys; from dlio.cluster import liveness; "
+            "liveness.BEAT_SECONDS, liveness.LOST_WORKER_SECONDS = 0.05, 15; "
             f"sys.argv[1:] = {arguments}; runpy.run_path({str(JOB)!r}, run_name='__main__')"
         )
         code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n4", sys.executable, "-c", start)

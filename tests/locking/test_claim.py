@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dlio.cluster import liveness
 from dlio.errors import StorageError
-from dlio.locking import claim as claim_module
 from dlio.locking.claim import alone, claimed
 from tests.stage.conftest import Forked, wait_for
 
@@ -80,7 +80,7 @@ def expect_failure(folder: Path, waiting: Path) -> None:
         pass
 
 
-def test_a_failure_reaches_those_who_wait_and_not_those_who_come_later(tmp_path: Path) -> None:
+def test_a_failure_reaches_waiting_processes_but_no_later_ones(tmp_path: Path) -> None:
     folder = tmp_path / "claims"
     owner = Forked(lambda: fail(folder, tmp_path / "ready", tmp_path / "go"))
     wait_for(tmp_path / "ready")
@@ -101,10 +101,8 @@ def foreign_claim(folder: Path) -> Path:
     return folder / "1"
 
 
-def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+def test_an_owner_elsewhere_without_heartbeat_is_presumed_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
     foreign_claim(tmp_path / "claims")
     work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
     assert (tmp_path / "log").exists()
@@ -113,7 +111,7 @@ def test_an_owner_elsewhere_is_presumed_dead_when_its_heart_stops(
 def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.0)
     path, beats = foreign_claim(tmp_path / "claims"), count(1)
 
     def beat_before_each_look() -> bool:
@@ -126,7 +124,7 @@ def test_an_owner_elsewhere_is_waited_for_while_its_heart_beats(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": {}}'])
-def test_a_claim_cut_off_by_a_crash_of_the_machine_is_nobodys(tmp_path: Path, text: str) -> None:
+def test_a_claim_cut_off_by_a_crash_has_no_owner(tmp_path: Path, text: str) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "3").write_text(text)
     work_once(tmp_path / "claims", tmp_path / "done", tmp_path / "log")
@@ -146,7 +144,7 @@ def beat_until(end: Path, path: Path) -> None:
 
 
 class TestAlone:
-    def test_a_second_is_told_who_is_at_work_and_the_folder_is_gone_afterwards(self, tmp_path: Path) -> None:
+    def test_a_second_process_learns_who_works_and_no_folder_stays(self, tmp_path: Path) -> None:
         folder = tmp_path / "claims"
         with alone(folder, "feast"):
             with pytest.raises(StorageError, match=rf"another feast is under way, by process {os.getpid()} on "):  # noqa: SIM117
@@ -170,7 +168,7 @@ class TestAlone:
             pass
         (tmp_path / "end").touch()
         assert other.wait() == 0
-        monkeypatch.setattr(claim_module, "PRESUMED_DEAD_SECONDS", 0.3)
+        monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
         with alone(tmp_path / "claims", "feast"):
             pass
         assert not (tmp_path / "claims").exists()

@@ -15,7 +15,7 @@ import pytest
 from dlio.locking.owner import Owner, node_id
 
 
-def test_a_process_id_that_was_given_anew_is_not_the_owner() -> None:
+def test_a_reused_process_id_is_not_the_owner() -> None:
     me = Owner.current()
     assert me.is_alive() is True
     assert Owner(me.node, me.namespace, me.pid, me.started - 1).is_alive() is False
@@ -43,7 +43,7 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead() -> None:
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_node_id_is_the_same_in_every_process_of_this_machine() -> None:
+def test_all_processes_of_a_machine_have_one_node_id() -> None:
     code = "from dlio.locking.owner import node_id; print(node_id())"
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     assert other == node_id()

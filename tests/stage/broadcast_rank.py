@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError
 from dlio.stage.comm import base, progress_channel
-from dlio.stage.job import NodeProgress
+from dlio.stage.comm.connect import start_together
+from dlio.stage.job import Listeners, NodeProgress
 from dlio.stage.run import run
 
 dataset, dest, log, *fault = sys.argv[1:]
@@ -37,9 +39,9 @@ def leave(name: str, text: str) -> None:
 
 leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
-progress_channel.FIRST_SECONDS, progress_channel.BEAT_SECONDS = 0.1, 0.05
-base.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
-base.ARRIVAL_SECONDS = base.LOST_SECONDS
+progress_channel.FIRST_SECONDS, progress_channel.SEND_SECONDS = 0.1, 0.05
+liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
+base.ARRIVAL_SECONDS = liveness.LOST_SECONDS
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync
@@ -80,9 +82,10 @@ try:
     topology = Topology.from_env()
     if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
-    base.start_together(topology)
+    start_together(topology)
     strategy = os.environ.get("STRATEGY", "broadcast")
-    _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
+    listeners = Listeners(report=report, watch=watch)
+    _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, listeners=listeners)
     found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}
 except DlioError as error:
     found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}

@@ -19,11 +19,14 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
+from dlio.stage import strategies
 from dlio.stage.cache.folder import StagedFolder
 
 from .launched import Cluster
 
 MiB = 1 << 20
+for name in strategies.names():
+    strategies.load(name)  # once for all forked processes, of which other users may not read root's Python
 
 
 def write_dataset(
@@ -176,3 +179,25 @@ def any_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Cluster:
     if request.param == "gloo":
         pytest.importorskip("torch")
     return Cluster(tmp_path, request.param)
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    """A folder as open as /tmp."""
+    from .users import open_to_all
+
+    return open_to_all(tmp_path)
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    """Years of work, in a folder of Alice's that all may read."""
+    from .users import ALICE
+
+    folder = tmp_path / "home"
+    (folder / "1").mkdir(parents=True)
+    for path in (folder / "thesis.tex", folder / "1" / "chapter", folder / "2"):
+        path.write_text("years of work")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, ALICE, ALICE)
+    return folder

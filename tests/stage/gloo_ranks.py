@@ -1,7 +1,7 @@
 """Starts the processes of a broadcast over gloo: `gloo_ranks.py SIZE PER_NODE ARGUMENTS...`.
 
-The arguments are those of broadcast_rank.py. The processes are forked from one that has imported torch already, and
-know MASTER_ADDR; with AGENT_STORE in the environment this one serves the store there, as torchrun's agent does.
+The arguments are those of broadcast_rank.py. The processes are forked from one that has imported torch and dlio
+already, and know MASTER_ADDR. With AGENT_STORE in the environment this one serves the store there, as torchrun's agent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from pathlib import Path
 
 import torch.distributed
 
+import dlio.stage.run  # noqa: F401  once for all processes
+from dlio.stage import strategies
+
 CLONE_NEWUTS = 0x04000000  # a host name of its own
 
+for strategy in strategies.names():
+    strategies.load(strategy)
 size, per_node = map(int, sys.argv[1:3])
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

@@ -61,7 +61,7 @@ def _reachable(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_a_copy_is_as_open_as_its_source_whatever_the_umask(
+def test_the_umask_does_not_change_a_copys_access(
     dataset: Manifest, tmp_path: Path, folder: int, files: int, staged_folder: int, staged_files: int, umask: int
 ) -> None:
     private(dataset, folder=folder, files=files)
@@ -82,7 +82,7 @@ def test_a_folder_around_the_source_counts(dataset: Manifest, tmp_path: Path) ->
     assert modes(dlio.stage(source, tmp_path / "tmp").root)["files"] == 0o600
 
 
-def test_a_link_to_the_source_does_not_hide_the_folders_around_it(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_link_to_the_source_does_not_hide_its_folders(dataset: Manifest, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     shutil.move(dataset.root, home / "source")
@@ -98,9 +98,7 @@ def test_one_private_file_of_an_open_data_set_stays_private(dataset: Manifest, t
 
 
 @as_root
-def test_the_group_of_the_source_may_read_the_copy_where_root_or_a_member_stages(
-    dataset: Manifest, tmp_path: Path
-) -> None:
+def test_the_group_may_read_copies_that_root_or_members_stage(dataset: Manifest, tmp_path: Path) -> None:
     private(dataset, folder=0o750, files=0o640)
     for path in (dataset.root, *dataset.root.iterdir()):
         os.chown(path, ALICE, TEAM)
@@ -128,7 +126,7 @@ def test_a_private_copy_of_root_does_not_stop_another_user(dataset: Manifest, tm
     assert as_user(BOB, stage) == 0
 
 
-def test_the_user_may_open_a_copy_and_one_that_is_there(dataset: Manifest, tmp_path: Path) -> None:
+def test_the_user_may_open_new_and_existing_copies_to_others(dataset: Manifest, tmp_path: Path) -> None:
     private(dataset, folder=0o700, files=0o600)
     command = ["stage", str(dataset.root), str(tmp_path / "tmp"), "--quiet"]
     staged = tmp_path / "tmp" / "dlio" / dataset.content_id

@@ -58,7 +58,7 @@ def test_many_small_files(tmp_path: Path, cluster: Cluster) -> None:
         assert_staged(cluster.staged(source, node), source)
 
 
-def test_a_second_broadcast_reads_nothing_and_a_new_node_gets_all(dataset: Manifest, cluster: Cluster) -> None:
+def test_a_second_broadcast_reads_only_for_new_nodes(dataset: Manifest, cluster: Cluster) -> None:
     cluster.run(dataset.root, 2)
     again = cluster.run(dataset.root, 2)
     assert all(report["source_bytes"] == report["copied_bytes"] == 0 for report in again.values())
@@ -139,7 +139,7 @@ def test_a_disk_that_fills_up_meanwhile_stops_all(
     assert not list(disk.glob("dlio/[!.]*"))
 
 
-def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
+def test_others_name_a_lost_node_and_a_rerun_goes_on(
     tmp_path: Path, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped rather than killed: like a node without power it says nothing, not even that it is gone."""
@@ -167,7 +167,7 @@ def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
 
 
 @pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("last", 1), ("last", 0)])
-def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
+def test_others_name_a_node_that_falls_silent_during_a_sync(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
     """Before the first block and after the last one; node 0 takes the store with it."""
@@ -194,7 +194,7 @@ def test_a_process_that_never_comes_is_named(
     cluster.start(dataset.root, 3, fault="absent").communicate()
     errors = [report["error"] for report in cluster.reports().values()]
     assert len(errors) == 2
-    assert all("places [1] in the ring are lost" in error for error in errors), errors
+    assert all("ranks [1] of the ring are lost" in error for error in errors), errors
     assert any("did not come within 2 s; start dlio stage in every process" in error for error in errors), errors
 
 

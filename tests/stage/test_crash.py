@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.locking.claim import PRESUMED_DEAD_SECONDS
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write_dataset
 
 
 def test_killed_at_200_random_moments(tmp_path: Path) -> None:
-    source = write_dataset(tmp_path / "source", [200_000 + 1000 * number for number in range(24)])
+    source = write_dataset(tmp_path / "source", [60_000 + 1000 * number for number in range(12)])
     moments = random.Random(1)
     folder = tmp_path / "local" / "dlio" / source.content_id
     started = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_waiting_process_goes_on_where_the_killed_one_was(tmp_path: Path) -> N
     killed_at = time.monotonic()
     owner.kill()
     assert heir.wait() == 0
-    assert time.monotonic() - killed_at < PRESUMED_DEAD_SECONDS, "the owner's death was seen, not presumed"
+    assert time.monotonic() - killed_at < LOST_WRITER_SECONDS, "the owner's death was seen, not presumed"
 
 
 def test_an_interrupt_leaves_a_resumable_copy(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_killed_in_a_chosen_system_call(tmp_path: Path, kill: str) -> None:
         ("copy_file_range:error=EIO", ""),
     ],
 )
-def test_a_failing_system_call_is_an_error_and_leaves_nothing_wrong(tmp_path: Path, rule: str, said: str) -> None:
+def test_a_failing_system_call_leaves_nothing_wrong(tmp_path: Path, rule: str, said: str) -> None:
     source = write_dataset(tmp_path / "source", [MiB, 2 * MiB, 10])
     done = traced(source, tmp_path / "local", rule)
     assert (done.returncode != 0) == bool(said)

@@ -13,8 +13,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import room
-from dlio.stage.decide import decide, preview
+from dlio.stage.decide import decide, machine_of
 from dlio.stage.job import Options
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import MiB, assert_staged, node, write_dataset
@@ -29,15 +30,13 @@ def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -
     assert decide(dataset, tmp_path / "local", node(0, 1)).why == "it is already there"
 
 
-def test_what_fits_only_in_parts_is_said_where_nodes_cannot_agree(
-    dataset: Manifest, small_disk: Callable[[str], Path]
-) -> None:
+def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=19m")
     with pytest.raises(StorageError, match=r"do not fit into the .* take the strategy partition with 1 copies"):
         dlio.stage(dataset, disk, topology=node(0, 3))
 
 
-def test_what_fits_nowhere(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
+def test_too_large_data_are_refused_with_figures(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=5m")
     with pytest.raises(StorageError, match=r"do not fit: 3 nodes with room for 5,"):
         dlio.stage(dataset, disk, topology=node(0, 3))
@@ -45,9 +44,10 @@ def test_what_fits_nowhere(dataset: Manifest, small_disk: Callable[[str], Path])
         dlio.stage(dataset, disk, topology=node(0, 1))
 
 
-def test_memory_counts_half(dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+def test_half_of_the_memory_counts_as_room(
+    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]
+) -> None:
     from dlio.io.filesystems import memory_left
-    from dlio.stage.decide import machine_of
 
     disk = small_disk("size=1000g")
     assert machine_of(dataset, disk, node(0, 2)).free_bytes <= 0.51 * memory_left()
@@ -60,13 +60,13 @@ def test_a_shared_folder_is_filled_by_all_nodes(
     assert decide(dataset, shared, node(0, 4)).strategy == "stripe"
 
 
-def test_room_counts_what_may_go(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+def test_room_includes_what_may_be_evicted(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
     first, second = (write_dataset(tmp_path / f"source{seed}", [8 * MiB], seed=seed) for seed in range(2))
     disk = small_disk("size=60m")
     dlio.stage(first, disk, topology=node(0, 1))
     assert room(StagedFolder(disk, first.content_id)) > 59 * MiB
     assert room(StagedFolder(disk, second.content_id)) < 53 * MiB  # the first is leased by this session
-    from dlio.stage.cache.node_cache import clean
+    from dlio.stage.cache.clean import clean
 
     clean(disk, keep=True)
     assert room(StagedFolder(disk, second.content_id)) > 59 * MiB

@@ -10,11 +10,12 @@ import pytest
 
 import dlio
 from dlio import cli
-from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
-from dlio.stage.destination import choose_dest
+from dlio.stage.destination import with_dest
+from dlio.stage.job import Job
+from dlio.stage.transfer.source import source_of
 
 from .conftest import Forked, MiB, assert_staged, node, write_dataset
 
@@ -54,7 +55,7 @@ def test_the_command_says_which_folder_it_takes(
     assert lines[-1] == str(disks[1] / "dlio" / dataset.content_id)
 
 
-def test_a_folder_that_fills_up_meanwhile_is_given_back_and_the_next_is_taken(
+def test_after_a_folder_fills_up_the_next_one_is_taken(
     small_disk: Callable[[str], Path], disks: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = small_disk("size=30m")
@@ -84,7 +85,7 @@ def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_p
     source = write_dataset(tmp_path / "source", [30 * MiB, 30 * MiB, 30 * MiB])
     with pytest.raises(StorageError, match=rf"no local folder has room .*{disks[0]} .*{disks[1]} .*name a DEST"):
         dlio.stage(source)
-    assert choose_dest(source, node(0, 3))[0] == disks[1]
-    assert choose_dest(source, node(0, 3), strategy="partition")[0] == disks[1]
+    job = Job(source_of(source), tmp_path, node(0, 3))
+    assert with_dest(job, "auto").dest == with_dest(job, "partition").dest == disks[1]
     with pytest.raises(UsageError, match="stripe needs DEST"):
-        choose_dest(source, Topology.single(), strategy="stripe")
+        with_dest(job, "stripe")

@@ -158,7 +158,7 @@ class TestTime:
             dlio.stage(server.url, tmp_path / "local")
         assert len(server.asked) == 2
 
-    def test_a_shard_that_stalls_is_named_and_its_download_goes_on_later(
+    def test_a_stalled_shard_is_named_and_later_resumed(
         self, server: Server, dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         whole, name = server.answer, dataset.shards[4].files[0].name
@@ -169,7 +169,7 @@ class TestTime:
         server.answer = whole
         assert damaged_files(dlio.stage(server.url, tmp_path / "local").root, dataset) == []
 
-    def test_a_server_that_sends_now_and_then_a_byte_is_given_up(
+    def test_a_server_that_trickles_bytes_is_given_up(
         self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(answers, "TOTAL_SECONDS", 0.3)
@@ -217,7 +217,7 @@ class TestSize:
         with pytest.raises(UsageError, match="DLIO_MAX_MANIFEST: 'much' is no size"):
             limits.manifest_bytes()
 
-    def test_no_more_is_taken_of_a_shard_than_was_asked_for(self, server: Server, tmp_path: Path) -> None:
+    def test_no_more_of_a_shard_is_read_than_asked(self, server: Server, tmp_path: Path) -> None:
         whole = server.answer
 
         def answer(request: Request) -> None:
@@ -298,7 +298,7 @@ class TestPasswords:
         assert dlio.stage(server.url.replace("//", f"//user:{SECRET}@{SECRET}@"), tmp_path)  # clear enough
         assert SECRET not in "".join(capfd.readouterr())
 
-    def test_the_query_of_a_redirection_is_not_told_and_the_password_not_sent_there(
+    def test_a_redirection_gets_no_password_and_its_query_stays_secret(
         self, server: Server, url: str, serve: Callable[[], Server], tmp_path: Path
     ) -> None:
         other = serve()
@@ -377,7 +377,7 @@ def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def test_no_more_is_taken_of_a_bucket_than_was_asked_for(server: Server, bucket: str, tmp_path: Path) -> None:
+def test_no_more_of_a_bucket_is_read_than_asked(server: Server, bucket: str, tmp_path: Path) -> None:
     def answer(request: Request) -> None:
         if request.path == f"/photos/{NAME}":
             return request.send_file(NAME)

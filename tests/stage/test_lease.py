@@ -17,8 +17,10 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
+from dlio.stage.cache import lease as lease_module
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import job_name, leases, take
-from dlio.stage.cache.node_cache import clean, copies, is_in_use
+from dlio.stage.cache.node_cache import copies, is_in_use
 
 from .conftest import Forked, assert_staged, folder_of
 from .users import ALICE, as_user, open_to_all
@@ -76,7 +78,7 @@ def test_outside_a_scheduler_the_lease_ends_with_the_session(
     assert len(clean(tmp_path / "local")) == 1
 
 
-def test_many_ended_sessions_do_not_hide_the_lease_of_a_job(
+def test_many_ended_sessions_do_not_hide_a_jobs_lease(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
@@ -86,14 +88,15 @@ def test_many_ended_sessions_do_not_hide_the_lease_of_a_job(
         os.setsid()
         dlio.stage(dataset, tmp_path / "local")
 
-    for _ in range(120):
+    monkeypatch.setattr(lease_module, "_MAX_LEASES", 5)
+    for _ in range(12):
         assert Forked(session).wait() == 0
     assert clean(tmp_path / "local", job="8") == []
     assert_staged(staged, dataset)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_after_su_the_lease_ends_with_the_first_process_of_the_user(
+def test_after_su_the_lease_ends_with_the_users_first_process(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLURM_JOB_ID")
@@ -121,13 +124,13 @@ def test_a_lease_from_before_the_last_boot_is_over(dataset: Manifest, tmp_path: 
     assert not is_in_use(folder_of(staged))
 
 
-def test_a_lease_that_nobody_can_look_up_is_over_after_a_week(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_lease_of_an_unknown_holder_ends_after_a_week(dataset: Manifest, tmp_path: Path) -> None:
     (lease,) = leases(folder_of(dlio.stage(dataset, tmp_path / "local")))
     assert not replace(lease, renewed=time.time() - 6 * 86400).is_over()
     assert replace(lease, renewed=time.time() - 8 * 86400).is_over()
 
 
-def test_a_link_in_place_of_a_folder_of_leases_opens_no_other_folder(dataset: Manifest, tmp_path: Path) -> None:
+def test_a_link_instead_of_the_leases_folder_is_not_followed(dataset: Manifest, tmp_path: Path) -> None:
     private = tmp_path / "home"
     private.mkdir(mode=0o700)
     (tmp_path / "local" / "dlio").mkdir(parents=True)
@@ -155,7 +158,7 @@ def test_a_lease_that_cannot_be_taken_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
-def test_job_names(name: str) -> None:
+def test_job_names_come_from_the_schedulers_variables(name: str) -> None:
     assert job_name({name: "12/3.pbs"}) == "12_3.pbs"
     assert job_name({}) == ""
 

@@ -50,7 +50,7 @@ def test_pieces_of_any_size_become_one_file(folder: Path, sizes: list[int], zero
     assert new.path.read_bytes() == b"".join(pieces)
 
 
-def test_a_full_disk_says_so_and_an_abandoned_file_gives_its_room_back(small_disk: Callable[[str], Path]) -> None:
+def test_a_full_disk_is_reported_and_abandoning_frees_its_room(small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=10m")
     new = NewFile(disk / "file", BUFFER)
     piece = memoryview(random.Random(0).randbytes(4 * MiB))

@@ -88,7 +88,7 @@ def test_what_stage_returned_survives_a_power_loss(disk: Disk, dataset: Manifest
     assert dlio.stage(dataset, disk.mounted).root == staged.root
 
 
-def test_power_lost_between_a_file_s_folder_and_its_first_byte(disk: Disk, dataset: Manifest) -> None:
+def test_power_lost_before_a_files_first_byte(disk: Disk, dataset: Manifest) -> None:
     """What a file system answers to a mere look at a name is an error like any other."""
 
     def create_and_cut(path: Path, _: File) -> None:

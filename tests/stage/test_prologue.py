@@ -84,7 +84,7 @@ def test_slurm_prolog_and_epilog(dataset: Manifest, site: Path, tmp_path: Path) 
     assert not list((tmp_path / "local").iterdir())
 
 
-def test_a_prolog_returns_at_once_and_an_epilog_stops_its_stager(dataset: Manifest, site: Path, tmp_path: Path) -> None:
+def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest, site: Path, tmp_path: Path) -> None:
     (site / "slow").write_text('#!/bin/bash\n[ "$1" = stage ] || exit 0\necho $$ >"${0%/*}/pid"\nsleep 1000 & wait\n')
     (site / "slow").chmod(0o755)
     (site / "dlio.conf").write_text(f"DLIO={site / 'slow'}\n")

@@ -18,6 +18,7 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.loaders.dataset import load_manifest
+from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
 
@@ -93,7 +94,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
 
 
-def test_a_data_set_on_a_web_server_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
+def test_a_web_servers_data_set_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
     staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
     assert staged == dataset
     assert damaged_files(staged.root, dataset) == []
@@ -134,7 +135,7 @@ def test_a_download_that_was_cut_off_goes_on(web: WebServer, dataset: Manifest, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(web.url, tmp_path / "local", strategy="replicate", report=interrupt)
+        run(web.url, tmp_path / "local", strategy="replicate", listeners=Listeners(report=interrupt))
     staged, summary = run(web.url, tmp_path / "local", strategy="replicate")
     assert damaged_files(staged.root, dataset) == []
     assert summary.source_bytes <= dataset.num_bytes - 4 * MiB

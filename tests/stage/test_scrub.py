@@ -26,7 +26,7 @@ from dlio.stage.run import run
 
 from .conftest import Forked, assert_staged, damaged_files, folder_of, node, write_dataset
 from .test_repair import flip
-from .test_trust import as_user, open_to_all
+from .users import as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 
@@ -88,9 +88,7 @@ def test_links_below_dest_are_not_followed(dataset: Manifest, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder"])
-def test_a_manifest_that_is_no_file_is_damage_and_waited_for_by_nobody(
-    dataset: Manifest, tmp_path: Path, kind: str
-) -> None:
+def test_a_manifest_that_is_a_pipe_counts_as_damage(dataset: Manifest, tmp_path: Path, kind: str) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     path = staged.root / NAME
     path.unlink()
@@ -110,7 +108,7 @@ def test_a_manifest_that_is_no_file_is_damage_and_waited_for_by_nobody(
         assert_staged(staged, dataset)
 
 
-def test_what_is_not_complete_is_left_alone_and_what_is_busy_is_said(dataset: Manifest, tmp_path: Path) -> None:
+def test_incomplete_copies_are_skipped_and_busy_ones_reported(dataset: Manifest, tmp_path: Path) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     flip(staged.root / "shard-00004.bin")
     with claimed(folder_of(staged).claims, lambda: False):
@@ -121,7 +119,7 @@ def test_what_is_not_complete_is_left_alone_and_what_is_busy_is_said(dataset: Ma
     assert list(scrub(tmp_path / "local", mend=True)) == []
 
 
-def test_a_source_that_is_gone_is_told_once_and_the_next_copy_is_mended(tmp_path: Path) -> None:
+def test_a_missing_source_is_reported_and_the_next_copy_repaired(tmp_path: Path) -> None:
     sources = three(tmp_path)[:2]
     for source in sources:
         flip(dlio.stage(source, tmp_path / "local").root / "shard-00000.bin")
@@ -139,9 +137,7 @@ def test_parts_are_copies_too(dataset: Manifest, tmp_path: Path) -> None:
     assert damaged_files(staged.root, dataset) == []
 
 
-def test_where_the_page_cache_cannot_be_passed_by_it_is_used(
-    dataset: Manifest, small_disk: Callable[[str], Path]
-) -> None:
+def test_without_o_direct_the_page_cache_is_used(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=50m")
     staged = dlio.stage(dataset, disk)
     assert states(disk) == {dataset.content_id: ([], [], [])}
@@ -253,7 +249,7 @@ def test_a_hostile_copy_gets_nothing_of_roots(dataset: Manifest, tmp_path: Path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
-def test_what_is_done_as_the_owner_has_no_more_than_the_owner_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_as_the_owner_has_only_the_owners_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
 
     def rights() -> list[object]:

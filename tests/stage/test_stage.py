@@ -14,7 +14,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
-from dlio.stage.decide import preview
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, bytes_read, node, write_dataset
@@ -281,6 +281,6 @@ def test_clean_says_when_there_is_nothing_to_remove(
 
 
 def test_the_packages_modules_are_imported_as_its_docstring_says() -> None:
-    code = "import dlio; from dlio.stage.cache import node_cache; assert node_cache.clean is dlio.clean"
+    code = "import dlio; from dlio.stage.cache import clean; assert clean.clean is dlio.clean"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert "from dlio.stage.cache import\nnode_cache" in (sys.modules["dlio.stage"].__doc__ or "")

@@ -13,12 +13,12 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.transfer import new_file
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.new_file import page_buffer
-from dlio.stage.transfer.stream import Place, Sink
+from dlio.stage.transfer.stream import Lacking, Sink
 
 from .conftest import MiB
 
 
-def test_files_with_holes_are_brought_to_the_disk_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_with_holes_are_synced_while_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is asked now and then, so that the last fsync is short however large the file is."""
     blocks = [bytes(MiB), b"x" * MiB, bytes(MiB), b"y" * (MiB // 2)]
     (tmp_path / "source").write_bytes(b"".join(blocks))
@@ -28,9 +28,8 @@ def test_files_with_holes_are_brought_to_the_disk_on_the_way(tmp_path: Path, mon
     synced: list[int] = []
     monkeypatch.setattr(new_file, "_SYNC_BYTES", MiB)
     monkeypatch.setattr(new_file.os, "fdatasync", synced.append)
-    sink = Sink(
-        [file], Place(folder, frozenset([file]), tmp_path / "aside", {file.name: PRIVATE}), Tally(), page_buffer()
-    )
+    lacking = Lacking(folder, frozenset([file]), tmp_path / "aside", {file.name: PRIVATE})
+    sink = Sink([file], lacking, Tally(), page_buffer())
     for block in blocks:
         sink.write(memoryview(block))
     assert len(synced) == 3

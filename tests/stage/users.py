@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import dlio.stage.strategies.replicate  # noqa: F401  loaded while its files can
 from .conftest import Forked
 
 BOB, ALICE = 2001, 2002
+COPY = "0123456789abcdef" * 2
 
 
 def open_to_all(tmp_path: Path) -> Path:
@@ -34,3 +36,19 @@ def as_user(uid: int, function: Callable[[], object]) -> int:
         function()
 
     return Forked(child).wait()
+
+
+def is_whole(thesis: Path) -> bool:
+    return sorted(path.name for path in thesis.rglob("*")) == ["1", "2", "chapter", "thesis.tex"]
+
+
+def marked(folder: Path) -> Path:
+    """Makes a folder that bears dlio's marker."""
+    (folder / ".dlio").mkdir(parents=True)
+    (folder / ".dlio" / "copy.json").write_text(json.dumps({"copy": folder.name, "source": "/data"}))
+    return folder
+
+
+def given_to_bob(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, BOB, BOB)

@@ -34,7 +34,7 @@ from pathlib import Path
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.io.files import digest_file
-from dlio.stage.planning.placement import place
+from dlio.stage.planning.placement import assign
 from dlio.stage.run import run
 
 HERE = Path(__file__).parent
@@ -244,7 +244,7 @@ def forked(source: Manifest, dest: Path, log: Path) -> int:
 def planning() -> Iterator[tuple[str, float]]:
     sizes = [(number * 7919) % 100_000_000 for number in range(10**6)]
     started = time.process_time()
-    place(sizes, 10**4)
+    assign(sizes, 10**4)
     yield "placement of 10^6 shards on 10^4 nodes, core s (less than 2)", time.process_time() - started
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.io.files import digest_file
+from dlio.stage.cache.base_folder import LEASES, OWN
 from dlio.stage.cache.folder import CONTROL
-from dlio.stage.cache.ground import LEASES, OWN
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 

@@ -1,1 +1,1 @@
-"""Staged copies on a node: where they lie, who uses, owns and may remove them, and how they are repaired."""
+"""Staged copies on a node: their folders, users, owners, removal and repair."""

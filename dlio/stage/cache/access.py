@@ -1,4 +1,4 @@
-"""How open a staged copy is to other users: never more than its source, the folders on the way to it included."""
+"""Who may read a staged copy: never more users than may read its source, given the folders around it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Access:
     Attributes:
         mode: the permission bits of the file; its folders can be entered by those who may read it.
         group: the id of the group that the bits of the group are for; None for the group that new files get.
-        listing: of those who may read it, who may list its folder, as permission bits for reading.
+        listing: permission bits for reading: which of these users may also list its folder.
     """
 
     mode: int
@@ -27,7 +27,7 @@ class Access:
     listing: int = 0o044
 
     def give_file(self, path: Path) -> None:
-        """Sets the mode and group of a file of this user's; without the group, its bits are left out.
+        """Sets the mode and group of a file of this user; drops the group's bits if the group cannot be set.
 
         Raises:
             OSError: the system refused.
@@ -35,7 +35,7 @@ class Access:
         self._give(path, self.mode)
 
     def give_folder(self, path: Path) -> None:
-        """Sets the mode and group of a folder of this user's, so that those who may read the file may enter it.
+        """Sets the mode and group of a folder of this user, so that those who may read the file may enter it.
 
         Raises:
             OSError: the system refused.
@@ -48,7 +48,7 @@ class Access:
         if mode & 0o070 and status.st_gid != group:
             try:
                 os.chown(path, -1, group, follow_symlinks=False)
-            except PermissionError:  # this user is not in the group; all may read who may read as others
+            except PermissionError:  # this user is not in the group: it may read only if all may
                 mode &= ~0o070 | (mode & 0o007) << 3
         if stat.S_IMODE(status.st_mode) != mode:
             path.chmod(mode)
@@ -58,10 +58,10 @@ PRIVATE = Access(0o600)
 
 
 class Surroundings:
-    """Tells who may read the files of one data set, by their modes and those of the folders around them.
+    """Finds out who may read the files of one data set, by their modes and those of the folders around them.
 
-    The folders are looked at once. Access control lists are not understood: where there is one, all others count as
-    shut out. May be used by several threads.
+    The folders are looked at once. A file or folder with an access control list counts as closed to other users, since
+    lists are not interpreted. May be used by several threads.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Surroundings:
 
         Args:
             path: of the file or folder.
-            status: what the system says of it, if that is known.
+            status: its status, if known.
 
         Raises:
             OSError: it cannot be looked at.
@@ -92,7 +92,7 @@ class Surroundings:
         return Access(0o600 | bits, status.st_gid)
 
     def _around(self, name: str) -> Sequence[os.stat_result]:
-        """Returns what the system says of a folder and those around it; one with a list counts as shut."""
+        """Returns the status of a folder and of those around it; one with a list counts as closed."""
         if name not in self._folders:
             folder = Path(name or ".").resolve()
             self._folders[name] = [_without_list(each) for each in (folder, *folder.parents)]
@@ -105,19 +105,19 @@ def _without_list(folder: Path) -> os.stat_result:
 
 
 def _lets_in(folder: os.stat_result, group: int) -> bool:
-    """Returns whether a member of that one group may go through a folder."""
+    """Returns whether a member of that group only may enter a folder."""
     return bool(folder.st_mode & (stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH))
 
 
 def _has_acl(path: str) -> bool:
     try:
         return bool(os.getxattr(path, _ACL))
-    except OSError:  # there is none, or the file system knows none
+    except OSError:  # it has none, or the file system does not support them
         return False
 
 
 def without_lists(folder: Path) -> None:
-    """Removes the access control lists that a new folder has inherited, and would hand on to what is made in it."""
+    """Removes the access control lists that a new folder has inherited and would pass on to its entries."""
     for name in (_ACL, "system.posix_acl_default"):
-        with suppress(OSError):  # there is none, or the file system knows none
+        with suppress(OSError):  # it has none, or the file system does not support them
             os.removexattr(folder, name)

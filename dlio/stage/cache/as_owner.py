@@ -1,7 +1,7 @@
-"""Work on a copy with the rights of its owner, and no others: what root does to a user's copy.
+"""Runs root's work on a user's copy with the rights of that user only.
 
-A copy's folders, its manifest, and the source that it names are the word of its owner. A process that has become that
-user can do no more with them than the user can: links lead nowhere new, and no secret of root's is sent anywhere.
+The owner of a copy controls its folders, its manifest, and the source that it names. A process that has become that
+user can do no more with them than the user can: links give no new access, and no secret of root's is sent anywhere.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 def as_owner(owner: int, work: Callable[[], Any], patience_seconds: float = PATIENCE_SECONDS) -> Any:
-    """Returns what `work`, called by the user `owner`, returns: a JSON value; to be called before threads are started.
+    """Returns what `work` returns when the user `owner` calls it: a JSON value; to be called before threads start.
 
-    Root calls it in a process that becomes that user, without root's environment, and ends it if it reads nothing for
-    so long: its user may have stopped it, or let it read what never answers. All others call it here.
+    Root runs it in a child process that becomes that user, without root's environment. The child is killed if it reads
+    nothing for `patience_seconds`, since its user may have stopped it, or made it read from something that never
+    answers. Other users run it in this process.
 
     Raises:
-        DlioError: `work` raised it; from another process, a StorageError of the same text.
-        StorageError: the caller is neither the owner nor root, or the process died.
+        DlioError: `work` raised it; from a child process, a StorageError of the same text.
+        StorageError: the caller is neither the owner nor root, or the child process died.
     """
     if os.geteuid() == owner:
         return work()
@@ -49,7 +50,7 @@ def as_owner(owner: int, work: Callable[[], Any], patience_seconds: float = PATI
 
 
 def _in_a_child(owner: int, work: Callable[[], Any], patience_seconds: float) -> dict[str, Any]:
-    importlib.import_module("dlio.io.sizes")  # loaded while root's Python can be read, as are the digests
+    importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
     reader, writer = os.pipe()
@@ -64,7 +65,7 @@ def _in_a_child(owner: int, work: Callable[[], Any], patience_seconds: float) ->
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             text = _read_while_it_goes_on(pipe, child, patience_seconds)
     except BaseException:
-        os.kill(child, signal.SIGKILL)  # its unfinished files are taken up by the next run
+        os.kill(child, signal.SIGKILL)  # the next run takes over its unfinished files
         raise
     finally:
         status = os.waitpid(child, 0)[1]
@@ -81,7 +82,7 @@ def _in_a_child(owner: int, work: Callable[[], Any], patience_seconds: float) ->
 
 
 def _read_while_it_goes_on(pipe: FileIO, child: int, patience_seconds: float) -> bytes | None:
-    """Returns all that a child sends, or None once it has been ended since it did nothing for so long."""
+    """Returns all that a child sends, or None if it was killed since it did nothing for `patience_seconds`."""
     parts: list[bytes] = []
     progress, deadline = "", time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
@@ -96,7 +97,7 @@ def _read_while_it_goes_on(pipe: FileIO, child: int, patience_seconds: float) ->
 
 
 def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
-    """Does the work in the child and sends its result; does not return."""
+    """Runs the work in the child and sends its result; does not return."""
     code = 1
     try:
         _become(owner)
@@ -125,7 +126,7 @@ def _become(user: int) -> None:
         entry = pwd.getpwuid(user)
         name, group, home = entry.pw_name, entry.pw_gid, entry.pw_dir
         os.initgroups(name, group)
-    except KeyError:  # no account here any more
+    except KeyError:  # the account no longer exists
         group, home = _NOBODY, "/"
         os.setgroups([])
     os.setresgid(group, group, group)

@@ -1,7 +1,7 @@
-"""Looking at a staged copy as it lies on the disk: no link is followed, nothing is waited for, no time is touched.
+"""Reads a staged copy from the disk: follows no link, waits for no pipe, and changes no access time.
 
-Files are read past the page cache where the file system can: what is cached may be whole where the disk is not, and the
-cache belongs to the training.
+Files are read past the page cache if the file system can. Cached data may be intact where the disk's are not, and the
+cache is needed by the training.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dlio.stage.planning.placement import BLOCK_BYTES
 
 
 class Pace:
-    """Keeps reading below a rate in bytes a second; None is no limit. Used by one thread."""
+    """Limits reading to a rate in bytes per second; None for no limit. Used by one thread."""
 
     def __init__(self, max_rate: int | None = None) -> None:
         self._max_rate = max_rate
         self._free_at = time.monotonic()
 
     def wait(self, num_bytes: int) -> None:
-        """Waits until so many bytes may be read; what was not read in time is not made up for."""
+        """Waits until `num_bytes` may be read; unused time is not made up for."""
         if self._max_rate is None:
             return
         now = time.monotonic()
@@ -44,14 +44,14 @@ NO_LIMIT = Pace()
 
 
 class CopyAtRest:
-    """The folder of a staged copy, held open, so that all looks are at one and the same; used by one thread.
+    """The folder of a staged copy, held open, so that all reads are from the same folder; used by one thread.
 
     Attributes:
         path: the folder.
-        owner: its user; a file of anybody else's is damage.
+        owner: the user id of its owner; a file of another user counts as damaged.
 
     Raises:
-        StorageError: it is gone, or no folder.
+        StorageError: it is gone, or not a folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,14 +67,14 @@ class CopyAtRest:
         self._folder.close()
 
     def is_there(self) -> bool:
-        """Returns whether the folder still has its name: nobody has removed it, or put another in its place."""
+        """Returns whether the folder still has its name: it has not been removed or replaced."""
         try:
             return os.path.samestat(self.path.lstat(), self._folder.status)
         except OSError:
             return False
 
     def damage(self, file: File, pace: Pace = NO_LIMIT) -> str | None:
-        """Returns what is wrong with a file, or None where it is what the manifest says."""
+        """Returns what is wrong with a file, or None if it is what the manifest says."""
         algorithm = file.digest.partition(":")[0]
         try:
             digest = files.new_hash(algorithm)
@@ -94,7 +94,7 @@ class CopyAtRest:
         """Returns the content of a small file.
 
         Raises:
-            StorageError: it cannot be read, is no regular file of the owner's, or has more than `most_bytes`.
+            StorageError: it cannot be read, is not a regular file of the owner's, or has more than `most_bytes`.
         """
         path = self.path / name
         with (
@@ -117,20 +117,20 @@ class CopyAtRest:
         return from_bytes(self.read(NAME, limits.manifest_bytes()), self.path / NAME)
 
     def check_folders(self, name: str) -> None:
-        """Refuses a file that would lie behind a link, or in no folder; folders that are not there are no problem.
+        """Refuses a file whose path leads over a link or a file; folders that do not exist are accepted.
 
         Raises:
-            StorageError: that is so.
+            StorageError: the path does.
         """
         with files.storage_errors("write below", self.path), suppress(FileNotFoundError):
             self._entered(name)[0].close()
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
-        """Yields the descriptor of a regular file of the owner's.
+        """Yields the descriptor of a regular file of the owner.
 
         Raises:
-            OSError: it cannot be opened, or lies behind a link.
+            OSError: it cannot be opened, or its path leads over a link.
             StorageError: it is another kind of file, or another user's.
         """
         around, last = self._entered(name)
@@ -152,10 +152,10 @@ class CopyAtRest:
 
 
 def _blocks(descriptor: int, num_bytes: int, pace: Pace) -> Iterator[memoryview]:
-    """Yields a file's first `num_bytes`, or less where it has become shorter; a block is valid until the next."""
+    """Yields a file's first `num_bytes`, or fewer if it has become shorter; a block is valid until the next."""
     with suppress(OSError):  # a file system without O_DIRECT
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME | os.O_DIRECT)
-    with mmap.mmap(-1, BLOCK_BYTES) as pages, memoryview(pages) as buffer:  # O_DIRECT wants whole pages
+    with mmap.mmap(-1, BLOCK_BYTES) as pages, memoryview(pages) as buffer:  # O_DIRECT needs whole pages
         position = 0
         while position < num_bytes:
             pace.wait(min(BLOCK_BYTES, num_bytes - position))
@@ -168,7 +168,7 @@ def _blocks(descriptor: int, num_bytes: int, pace: Pace) -> Iterator[memoryview]
 
 
 def _read(descriptor: int, buffer: memoryview, position: int) -> int:
-    """Reads into `buffer`, through the page cache from where on the file system will not do otherwise."""
+    """Reads into `buffer`; uses the page cache from the offset on at which the file system refuses O_DIRECT."""
     try:
         return os.preadv(descriptor, [buffer], position)
     except OSError as error:

@@ -1,17 +1,18 @@
 """The folder of a staged copy, and what lies in it.
 
-    DEST/dlio/                        as open to other users as DEST is, and sticky where others may write
-    DEST/dlio/.claims/<copy>/         who is copying (dlio/locking/claim.py)
-    DEST/dlio/.leases/<copy>@<token>  which jobs use it (lease.py)
-    DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and may be removed by it
-    DEST/dlio/<copy>/.dlio/aside/     files not whole yet, in a folder for each owner's token
-    DEST/dlio/<copy>/...              the data set's files, each verified before it got its name, as open as its source
-    DEST/dlio/<copy>/manifest.jsonl   comes last: all files are there
+    DEST/dlio/                        as open to other users as DEST is; sticky if others may write
+    DEST/dlio/.claims/<copy>/         the processes that copy (dlio/locking/claim.py)
+    DEST/dlio/.leases/<copy>@<token>  the jobs that use it (lease.py)
+    DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and dlio may remove it
+    DEST/dlio/<copy>/.dlio/aside/     unfinished files, in a folder for each owner's token
+    DEST/dlio/<copy>/...              the data set's files, each named once it is verified, as open as its source
+    DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
 
-`<copy>` is the data set's content id, followed by the part it holds where that is not the whole. Where another user's
-folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST (trust.py).
+`<copy>` is the data set's content id; the copy of a part adds `.<node>of<nodes>x<copies>`. If another user's folder,
+copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST (ownership.py).
 
-Others may write in DEST, DEST/dlio and the folders of claims and leases: what lies there is reached by `open_cache`.
+Others may write to DEST, DEST/dlio and the folders of claims and leases. So entries of these are opened by
+`open_cache`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
-from dlio.stage.cache.ground import CACHE, CLAIMS, is_own, open_cache
+from dlio.stage.cache.base_folder import CACHE, CLAIMS, is_closed, is_own, open_cache
 
 CONTROL = ".dlio"
 ASIDE = "aside"
@@ -46,8 +47,8 @@ class StagedFolder:
     Attributes:
         dest: the folder that the user named.
         copy: the name of the copy.
-        share: the name of the part that one node of several brings into the same folder; "" where one brings all.
-        user: the user id whose copy it is to be, where that has been found out; None where any owner's is looked at.
+        share: the name of the part that one of several nodes copies into the same folder; "" if one copies all.
+        user: the id of the user who is to own the copy; None if any owner will do.
     """
 
     dest: Path
@@ -69,12 +70,12 @@ class StagedFolder:
 
     @property
     def marker(self) -> Path:
-        """The file that says that the folder is dlio's."""
+        """The file that marks the folder as dlio's."""
         return self.path / CONTROL / MARKER
 
     @property
     def unfinished(self) -> Path:
-        """The folder of all files that are not whole yet."""
+        """The folder of all unfinished files."""
         return self.path / CONTROL / ASIDE / self.share
 
     def aside(self, claim: Claim) -> Path:
@@ -82,16 +83,16 @@ class StagedFolder:
         return self.unfinished / claim.token
 
     def has(self, file: File) -> bool:
-        """Returns whether a file is there under its final name, which it only gets once it is whole and verified."""
+        """Returns whether a file exists under its final name, which it gets only once it is verified."""
         try:
             return os.stat(self.path / file.name).st_size == file.num_bytes  # noqa: PTH116  half the time of Path.stat
         except FileNotFoundError:
             return False
 
     def holds(self, wanted: Sequence[File]) -> bool:
-        """Returns whether the copy is complete: the manifest, and each of the files `wanted`, by its name.
+        """Returns whether the copy is complete: it has the manifest and the names of all files `wanted`.
 
-        Folders are listed and files not looked at one by one, so that a million files take a second.
+        Folders are listed, so that a million files take a second.
 
         Raises:
             StorageError: the folder cannot be read.
@@ -107,7 +108,7 @@ class StagedFolder:
         return False
 
     def _marked_as(self) -> object:
-        """Returns the name in the marker, None where there is no marker, or none that was written whole."""
+        """Returns the name in the marker; None if the marker does not exist or is not complete."""
         try:
             with OpenFolder.at(self.path / CONTROL) as control:
                 return json.loads(control.read(MARKER)[0])["copy"]
@@ -115,7 +116,7 @@ class StagedFolder:
             return None
 
     def has_manifest(self) -> bool:
-        """Returns whether the manifest is there, which comes last, and this user may read it.
+        """Returns whether the manifest, which is published last, exists and this user may read it.
 
         Raises:
             StorageError: the folder cannot be read.
@@ -125,21 +126,21 @@ class StagedFolder:
         return False
 
     def touch(self) -> None:
-        """Notes that the copy is used now; another user's copy keeps its time."""
+        """Marks the copy as used now; has no effect on another user's copy."""
         with suppress(OSError):
             os.utime(self.marker)
 
     def begin(self, source: str, mine: Claim, previous: Claim | None) -> Path:
-        """Returns the folder for unfinished files, with those that the owner before left, if that one is surely over.
+        """Returns the folder for unfinished files, with those of the previous owner if that one is surely over.
 
-        An owner that only seems dead may wake up and go on writing: its files are given up, not taken over.
+        An owner that only seems dead may wake up and go on writing. So its files are not taken over.
 
         Raises:
-            StorageError: the folder cannot be made, or holds files without being dlio's.
+            StorageError: the folder cannot be made, or holds files that are not dlio's.
         """
         aside = self.aside(mine)
         with files.storage_errors("create", self.path):
-            self._make_ours(self.path, 0o700)  # its users may enter it when it is whole
+            self._make_ours(self.path, 0o700)  # its users may enter it when it is complete
             without_lists(self.path)
             marked = self._marked_as()
             if not self.marker.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
@@ -160,15 +161,13 @@ class StagedFolder:
         return aside
 
     def _make_ours(self, path: Path, mode: int) -> None:
-        """Makes a folder, then makes sure that it is this user's alone: from then on nobody else can replace it."""
+        """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
         path.mkdir(mode=mode, exist_ok=True)
-        status = path.lstat()
-        owner = os.geteuid() if self.user is None else self.user
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o022:
+        if not is_closed(path.lstat(), {os.geteuid() if self.user is None else self.user}, shut=True):
             raise StorageError(f"{path} is another user's, or open to others' changes: stage again")
 
     def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
-        """Makes sure that the files' names are on the disk, then publishes the manifest.
+        """Syncs the files' names to the disk, then publishes the manifest.
 
         Args:
             manifest: of the copy.
@@ -189,7 +188,7 @@ class StagedFolder:
         files.publish(last, self.path / NAME)
 
     def access(self) -> Access:
-        """Returns who may read a copy that is there, as its marker and folder tell.
+        """Returns who may read an existing copy, by the modes of its marker and folder.
 
         Raises:
             StorageError: it cannot be looked at.
@@ -199,7 +198,7 @@ class StagedFolder:
             return Access(0o600 | marker.st_mode & 0o044, marker.st_gid, self.path.lstat().st_mode & 0o044)
 
     def give(self, names: Sequence[str], access: Access) -> None:
-        """Gives others the access to a copy that is there; another user's copy stays as it is.
+        """Gives others access to an existing copy; has no effect on another user's copy.
 
         Raises:
             StorageError: the file system refused.
@@ -219,12 +218,12 @@ class StagedFolder:
         return sorted({self.path / parent for name in names for parent in Path(name).parents} | {self.path})
 
     def remove(self) -> None:
-        """Removes the copy; the manifest first, so that nobody takes what is left for whole, and the marker last.
+        """Removes the copy: the manifest first, so that the rest is not taken for complete, and the marker last.
 
-        What is not the copy's owner's is left, and no link is followed.
+        Files of other users are left, and no link is followed.
 
         Raises:
-            StorageError: the folder is not dlio's, or cannot be removed, or holds another user's files.
+            StorageError: the folder is not dlio's, cannot be removed, or holds another user's files.
         """
         with files.storage_errors("remove", self.path), suppress(FileNotFoundError), open_cache(self.dest) as cache:
             if cache.look(self.copy) is None:
@@ -245,7 +244,7 @@ class StagedFolder:
 
 
 def marker_of(copy: OpenFolder) -> os.stat_result | None:
-    """Returns what the system says of a copy's marker; None where its owner has put none there."""
+    """Returns the status of a copy's marker; None if its owner has made none."""
     try:
         with copy.below(CONTROL) as control:
             status = control.look(MARKER)
@@ -253,16 +252,6 @@ def marker_of(copy: OpenFolder) -> os.stat_result | None:
             return status if is_owners and control.owner == copy.owner else None
     except OSError:
         return None
-
-
-def check_dest(manifest: Manifest, dest: Path) -> None:
-    """Refuses a destination inside the data set that is to be copied.
-
-    Raises:
-        UsageError: `dest` is the data set's own folder, or lies below it.
-    """
-    if dest.resolve().is_relative_to(manifest.root.resolve()):
-        raise UsageError(f"{dest} lies in the data set {manifest.root} itself: stage to a folder outside it")
 
 
 def check_names(manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Working only while nobody else wants the processor or the disk."""
+"""Lowest priority: runs only while no other process wants the processor or the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_PROCESS, _IDLE = 1, 3 << 13  # IOPRIO_WHO_PROCESS; IOPRIO_CLASS_IDLE, see io
 
 
 def step_back() -> None:
-    """Gives this process, and those that it starts, the lowest priority for good, as far as the system offers it."""
+    """Gives this process and its children the lowest priority for good, as far as the system allows."""
     os.nice(_NICEST)
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:

@@ -1,11 +1,10 @@
-"""Leases: which jobs use a staged copy, so that nobody removes it under them.
+"""Leases: the jobs that use a staged copy, so that nobody removes it meanwhile.
 
     DEST/dlio/.leases/<copy>@<token>
 
-A lease is a small file of the user who took it, in a folder that all may write to: what others left there counts only
-if it is a lease, and for as long as theirs may. It ends when the epilogue drops it (`dlio clean`), when the machine has
-been booted since, or a week after it was last renewed. Outside a scheduler the holder is the session, and the lease
-ends with the session's first process: a shell, or a detached program itself.
+A lease is a small file of the user who took it, in a folder that all may write to. It ends when the epilogue drops it
+(`dlio clean`), when the machine is booted anew, or a week after it was last renewed. Outside a scheduler the holder is
+the session, and the lease ends with the session's first process: a shell, or a detached program itself.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from dataclasses import asdict, dataclass
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner, outermost, start_time, user_of
+from dlio.stage.cache.base_folder import ABSENT, LEASES, may_change, open_cache
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ground import ABSENT, LEASES, open_cache
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "PJM_JOBID")
-# A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
+# For a holder that cannot be looked at, such as a job or a process in another container; longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
-_UNFINISHED_SECONDS = 3600  # after which a lease that was never given its name is a dead process's
-_MAX_LEASES = 1000  # of one user on one copy, the latest; whoever makes more has only himself to blame
+_UNFINISHED_SECONDS = 3600  # a lease that has no final name by then was left by a dead process
+_MAX_LEASES = 1000  # the latest of one user on one copy; older ones are ignored
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Lease:
         job: the scheduler's job, or "" for a session.
         holder: the process that took it; for a session its first process.
         user: the user id of the file's owner.
-        renewed: when it was last taken, in seconds since 1970, by the system's note, which no user can set.
+        renewed: when it was last renewed, in seconds since 1970: the file's change time, which no user can set.
         name: the file's name.
     """
 
@@ -54,7 +53,7 @@ class Lease:
     name: str = ""
 
     def is_over(self) -> bool:
-        """Returns whether the holder surely uses the copy no more."""
+        """Returns whether the holder surely no longer uses the copy."""
         host, _, boot = self.holder.node.partition("/")
         here, _, booted = Owner.current().node.partition("/")
         if host == here and boot != booted:
@@ -70,10 +69,10 @@ def job_name(environ: Mapping[str, str] | None = None) -> str:
 
 
 def take(folder: StagedFolder) -> None:
-    """Leases a copy for this job, or renews the lease; to be called before looking whether the copy is there.
+    """Leases a copy for this job, or renews the lease; to be called before looking whether the copy exists.
 
-    Where the cache is another user's and not open to writing, the copy is used without a lease, and a warning logged,
-    unless the job has one that root or the copy's owner took, such as its Prolog.
+    If this user may not write to the cache, the copy is used without a lease and a warning is logged, unless root or
+    the copy's owner holds a lease for the job, such as its Prolog.
     """
     job = job_name()
     holder = Owner.current() if job else _session()
@@ -105,7 +104,7 @@ def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:
-    """Removes this user's ended leases, which would hide those in force once they are more than `_MAX_LEASES`."""
+    """Removes this user's ended leases; more than `_MAX_LEASES` of them would hide those in force."""
     for lease in _read_all(opened, prefix):
         if lease and lease.user == os.geteuid() and lease.is_over():
             with suppress(FileNotFoundError):  # by another process of this user, meanwhile
@@ -120,10 +119,10 @@ def _owner_of(folder: StagedFolder) -> int:
 
 
 def _session() -> Owner:
-    """Returns the first process of this session, or of this user in it, or this process where that one is gone."""
+    """Returns the first process of this session, or of this user in it; this process if that one has ended."""
     current, user = Owner.current(), os.geteuid()
     leader = os.getsid(0)
-    if user_of(leader) != user:  # as after `su`: it would count as nobody's (Lease.is_over)
+    if user_of(leader) != user:  # as after `su`: Lease.is_over could not look it up
         leader = outermost(current.pid, user)
     started = start_time(leader)
     return Owner(current.node, current.namespace, leader, started) if started else current
@@ -133,26 +132,26 @@ def leases(folder: StagedFolder) -> list[Lease]:
     """Returns the leases on a copy that are in force.
 
     Raises:
-        OSError: the folder of the leases cannot be read, so that there may be some.
+        OSError: the folder of the leases cannot be read, so leases may be in force.
     """
     try:
         with open_cache(folder.dest) as cache, cache.below(LEASES) as opened:
             return [lease for lease in _read_all(opened, f"{folder.copy}@") if lease and not lease.is_over()]
     except OSError as error:
-        if error.errno in ABSENT:  # none was ever taken, or no folder of dlio's is there
+        if error.errno in ABSENT:  # none was ever taken, or dlio has no folder here
             return []
         raise
 
 
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
-    """Yields what files whose names begin so hold, None for one that is no lease.
+    """Yields the leases whose names begin with `prefix`, None for each file that is not a lease.
 
-    Of each user the latest few are read, however many there are.
+    At most the latest `_MAX_LEASES` files of each user are read.
     """
     users: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for name in opened.names():
         if name.startswith(prefix) and name[0] != ".":
-            with suppress(OSError):  # a mount of another user's that shuts everybody out
+            with suppress(OSError):  # another user's mount that nobody else may enter
                 if status := opened.look(name):
                     users[status.st_uid].append((status.st_ctime, name))
     for found in users.values():
@@ -174,7 +173,7 @@ def _read(opened: OpenFolder, name: str) -> Lease | None:
 
 
 def drop(folder: StagedFolder, job: str) -> None:
-    """Ends the leases of a job, or of this session where `job` is empty, on a copy; those of other users stay.
+    """Ends the leases of a job, or of this session if `job` is empty, on a copy; leases of other users stay.
 
     Raises:
         StorageError: a lease cannot be removed.
@@ -184,7 +183,7 @@ def drop(folder: StagedFolder, job: str) -> None:
         found = leases(folder)
     for lease in found:
         if lease.job == job and (job or lease.holder == session):
-            if os.geteuid() in (0, lease.user):
+            if may_change(lease.user):
                 _remove(folder, lease)
             else:
                 _log.warning("the lease of job %r on %s is another user's, and stays", job, folder.path)
@@ -201,14 +200,14 @@ def _remove(folder: StagedFolder, lease: Lease) -> None:
 
 
 def sweep(cache: OpenFolder) -> None:
-    """Removes ended leases of this user, or anybody's for root, from an open cache; says what else lies there."""
+    """Removes the ended leases that this user may remove, and logs a warning about other files."""
     with suppress(OSError), cache.below(LEASES) as opened:
         found = list(_read_all(opened, ""))
         for lease in found:
-            if lease and lease.is_over() and os.geteuid() in (0, lease.user):
+            if lease and lease.is_over() and may_change(lease.user):
                 opened.unlink(lease.name)
         if None in found:
-            _log.warning("%s holds files that are no leases: they do not count, and stay", opened.path)
+            _log.warning("%s holds files that are not leases: they are ignored, and stay", opened.path)
         for name in opened.names():
             status = opened.look(name) if name.startswith(".") else None
             if status and status.st_uid == os.geteuid() and time.time() - status.st_ctime > _UNFINISHED_SECONDS:

@@ -1,16 +1,15 @@
-"""Whose copies are relied on: one's own, and root's once they are complete.
+"""Use only copies owned by this user, or complete copies owned by root.
 
-What another user made is not, since its owner can change it after any check, nor what lies in another user's folder,
-which its owner can replace. Where such a folder, copy or claim is in the way, DEST/dlio-u<uid> takes the place of DEST.
+Another user can change a copy of theirs after any check, and can replace what lies in a folder of theirs. If such a
+folder, copy or claim is in the way, DEST/dlio-u<uid> is used instead of DEST.
 
-So each folder from DEST/dlio to the copy must be this user's or root's, no link, and sticky where others may write;
-then nobody else can put anything in its place, and it may be used by its path.
+So each folder from DEST/dlio to the copy must belong to this user or root, must not be a link, and must be sticky if
+others may write to it. Then nobody else can replace it, and it may be used by its path.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,17 +19,17 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.open_folder import check_ground, is_loose
+from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.cache.ground import CACHE, CLAIMS, LEASES, OWN, is_own
 
 
 def own_dest(dest: Path, user: int | None = None) -> Path:
-    """Returns the folder that a user, by default this one, has in place of DEST where that is not to be relied on."""
+    """Returns the folder that a user, by default this one, has instead of a DEST that is not safe."""
     return dest / f"{OWN}{os.geteuid() if user is None else user}"
 
 
 def is_safe(folder: StagedFolder, user: int) -> bool:
-    """Returns whether none but root and the user can put another copy in the place of this one, or change it.
+    """Returns whether only root and the user can replace or change this copy.
 
     Raises:
         StorageError: it cannot be looked at.
@@ -43,7 +42,7 @@ def is_safe(folder: StagedFolder, user: int) -> bool:
 
 
 def is_replaceable(dest: Path) -> bool:
-    """Returns whether anybody can put another folder in the place of DEST/dlio.
+    """Returns whether anybody can replace DEST/dlio.
 
     Raises:
         StorageError: DEST cannot be looked at.
@@ -59,8 +58,8 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     """Returns the folder in which this user has the copy, or is to make it; or root's, if it holds the files `wanted`.
 
     Raises:
-        StorageError: anybody may replace what lies in DEST; the folders of both names are other users', or can be
-            changed by them; or they cannot be looked at.
+        StorageError: anybody may replace what lies in DEST; other users own or can change both possible folders; or
+            the folders cannot be looked at.
     """
 
     def serves(folder: StagedFolder, user: int) -> bool:
@@ -83,33 +82,28 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
 
 
 def check_safe(folder: StagedFolder) -> None:
-    """Makes sure that what was found or made in a folder of `folder_for_us` was this user's or root's all the time.
+    """Checks that a folder of `folder_for_us` has not been replaced by another user since.
 
     Raises:
-        StorageError: another user has put something in its place meanwhile.
+        StorageError: it has been replaced, or can be.
     """
     if folder.user is not None and not is_safe(folder, folder.user):
-        raise StorageError(f"another user has put something in the place of {folder.path}: stage again")
+        raise StorageError(f"another user has replaced {folder.path}: stage again")
 
 
 def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:
-    """Returns whether a path is a folder of one of the users that others cannot empty, or change if it is to be `shut`.
-
-    A path where nothing is yet is.
-    """
+    """Returns `is_closed` of a path; True if it does not exist yet."""
     with files.storage_errors("look at", path):
         try:
-            status = path.lstat()
+            return is_closed(path.lstat(), users, shut=shut)
         except FileNotFoundError:
             return True
         except NotADirectoryError:
             return False
-    is_open = status.st_mode & 0o022 and (shut or not status.st_mode & stat.S_ISVTX)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid in users and not is_open
 
 
 def _uid_on(folder: Path) -> int:
-    """Returns the user that owns what this process makes in `folder`: on a squashed NFS not the one it runs as."""
+    """Returns the owner of files that this process makes in `folder`; an NFS with squashed ids changes it."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             return os.fstat(probe.fileno()).st_uid

@@ -1,7 +1,7 @@
-"""Mending a staged copy: files that are missing or damaged come anew from the source, as `stage` brings them.
+"""Repair of a staged copy: missing and damaged files are copied again from the source.
 
-Each is copied aside, proved by its digest, and renamed over the damaged one; a reader that has that open keeps it. The
-copy is claimed meanwhile, so that nobody removes it, stages into it, or mends it too.
+Each is copied aside, verified by its digest, and renamed over the damaged file; readers that have the old file open
+keep it. The copy is claimed meanwhile, so no other process removes it, stages into it, or repairs it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.at_rest import CopyAtRest
+from dlio.stage.cache.base_folder import CACHE, copy_named
 from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
-from dlio.stage.cache.ground import CACHE, copy_named
 from dlio.stage.cache.ownership import is_safe
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.transfer.copy import Copying, Tally, copy_files
@@ -35,11 +35,11 @@ _MOST_MARKER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What came of a repair.
+    """The result of a repair.
 
     Attributes:
-        repaired: the names of the files that were brought anew and are whole now.
-        not_repaired: the names of those that are still damaged, each with the reason.
+        repaired: the names of the files that were damaged and are whole now.
+        not_repaired: why other files are still damaged, by the file's name.
     """
 
     repaired: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Repair:
 
 
 def staged_copy(path: Path) -> StagedFolder | None:
-    """Returns the staged copy whose folder is `path`, or None where that is another kind of folder."""
+    """Returns the staged copy in the folder `path`, or None if that is another kind of folder."""
     real = Path(os.path.realpath(path))
     folder = StagedFolder(real.parent.parent, real.name)
     is_copy = real.parent.name == CACHE and copy_named(real.name) and folder.marker.is_file()
@@ -55,27 +55,27 @@ def staged_copy(path: Path) -> StagedFolder | None:
 
 
 def manifest_at_rest(folder: StagedFolder) -> Manifest:
-    """Returns the manifest of a copy, which is the one that the copy is named after.
+    """Returns the manifest of a copy, which agrees with the copy's name.
 
     Raises:
-        ManifestError: it is missing or damaged, or another data set's.
+        ManifestError: it is missing or damaged, or belongs to another data set.
         StorageError: it cannot be read.
     """
     with CopyAtRest(folder.path) as copy:
         manifest = copy.manifest()
     name = copy_named(folder.copy)
     if name is None or manifest.content_id != name["content_id"]:
-        raise ManifestError(f"{manifest.root / NAME} has the content id {manifest.content_id}, not its folder's name")
+        raise ManifestError(f"{manifest.root / NAME} has the content id {manifest.content_id}, not its folder's")
     if manifest.node != _node(name):
-        raise ManifestError(f"{manifest.root / NAME} is of the node {manifest.node}, not of its folder's name")
+        raise ManifestError(f"{manifest.root / NAME} is for the node {manifest.node}, not its folder's")
     return manifest
 
 
 def manifest_of(folder: StagedFolder, source: str | None = None) -> tuple[Manifest, str]:
-    """Returns a copy's manifest and ""; where it is damaged, the one that the copy ought to have, and what is wrong.
+    """Returns a copy's manifest and ""; if it is damaged, the manifest that it should have, and what is wrong.
 
     Raises:
-        DlioError: it is damaged, and the source cannot be read; as `origin_of` says.
+        DlioError: it is damaged, and the source cannot be read; see `origin_of`.
     """
     try:
         return manifest_at_rest(folder), ""
@@ -88,10 +88,10 @@ def _node(name: re.Match[str]) -> int | None:
 
 
 def origin_of(folder: StagedFolder, source: str | None = None) -> Source:
-    """Returns where a copy's files are found: `source`, or what the copy says that it was staged from.
+    """Returns the source of a copy's files: `source`, or the one that the copy's marker names.
 
     Raises:
-        UsageError: what is there is another data set, or the copy does not say where it is from.
+        UsageError: the source is another data set, or the marker names none.
         ManifestError, StorageError, MissingPackageError: the source cannot be read.
     """
     named = source or _named_origin(folder)
@@ -113,21 +113,21 @@ def _named_origin(folder: StagedFolder) -> str:
     """Returns the source that the copy's marker names.
 
     Raises:
-        UsageError: it names none that can be found from here.
+        UsageError: it names none, or a relative path.
     """
     advice = "name the source with --from"
     try:
         with CopyAtRest(folder.path) as copy:
             named = json.loads(copy.read(f"{CONTROL}/{MARKER}", _MOST_MARKER_BYTES))["source"]
     except (StorageError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder.marker} does not tell what {folder.path} was staged from: {advice}") from error
+        raise UsageError(f"{folder.marker} does not name the source of {folder.path}: {advice}") from error
     if not isinstance(named, str) or not (is_url(named) or Path(named).is_absolute()):
-        raise UsageError(f"{folder.path} was staged from {named!r}, which is no absolute path or URL: {advice}")
+        raise UsageError(f"{folder.path} was staged from {named!r}, not an absolute path or URL: {advice}")
     return named
 
 
 def _difference(folder: StagedFolder, found: Manifest) -> str:
-    """Returns in what a data set differs from the one that was staged, as far as the copy's manifest tells."""
+    """Returns how a data set differs from the staged one, according to the copy's manifest."""
     ids = f"its content id is {found.content_id}"
     try:
         own = manifest_at_rest(folder)
@@ -136,7 +136,7 @@ def _difference(folder: StagedFolder, found: Manifest) -> str:
     facts = {"format": "format", "class_names": "class names", "num_samples": "number of samples", "schema": "schema"}
     other = [words for name, words in facts.items() if getattr(own, name) != getattr(found, name)]
     changed = len(set(_files(own)) ^ set(_files(found)))
-    return ", ".join([ids, *(f"the {words} differs" for words in other), f"{changed} files are in one of the two only"])
+    return ", ".join([ids, *(f"the {words} differs" for words in other), f"{changed} files are in only one of them"])
 
 
 def _files(manifest: Manifest) -> list[File]:
@@ -144,10 +144,10 @@ def _files(manifest: Manifest) -> list[File]:
 
 
 def _as_staged(origin: Source, folder: StagedFolder) -> Manifest:
-    """Returns the manifest that a copy from this source has, which is a part's where the folder is named so.
+    """Returns the manifest that a copy of this source has; that of a part if the folder's name is a part's.
 
     Raises:
-        UsageError: the folder's name is of no part that there can be.
+        UsageError: the folder's name is of an impossible part.
     """
     manifest, name = replace(origin.manifest, root=folder.path), copy_named(folder.copy)
     if name is None or name["node"] is None:
@@ -156,26 +156,26 @@ def _as_staged(origin: Source, folder: StagedFolder) -> Manifest:
 
 
 def files_here(manifest: Manifest) -> list[File]:
-    """Returns the files that lie in a copy."""
+    """Returns the files that a copy holds."""
     return [file for shard in manifest.shards_here for file in shard.files]
 
 
 def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], origin: Source) -> Repair:
-    """Brings those of the files `suspects` anew that are damaged, and publishes the manifest; returns what came of it.
+    """Copies those of the files `suspects` again that are damaged, and publishes the manifest.
 
     Args:
-        folder: the copy, of this user.
-        manifest: the copy's manifest, as it is or as it ought to be (`manifest_of`).
-        suspects: names of files of the copy, the manifest's own among them. All are looked at once more, since another
-            process may have been quicker.
+        folder: a copy of this user's.
+        manifest: the copy's manifest, as it is or as it should be (`manifest_of`).
+        suspects: names of files of the copy; the manifest may be among them. All are checked again, since another
+            process may have repaired them.
         origin: the source, as `origin_of` returns it.
 
     Raises:
-        StorageError: another process fills or mends the copy; it is gone; others could put another in its place; the
+        StorageError: another process fills or repairs the copy; the copy is gone; other users could replace it; the
             file system refused.
     """
     if not is_safe(folder, os.geteuid()):
-        raise StorageError(f"{folder.path} can be replaced by another user and is left alone: stage to another folder")
+        raise StorageError(f"{folder.path} can be replaced by another user: stage to another folder")
     folder = replace(folder, user=os.geteuid())
     with claimed(folder.claims, lambda: False, patient=False) as claim:
         if claim is None:
@@ -187,14 +187,14 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
             damaged = [file for file in wanted if copy.damage(file)]
             aside = folder.begin(str(origin), *claim)
             target = Copying(aside, folder.path, partial(_access, folder, origin))
-            failed = {file.name: why for file in damaged if (why := _bring(origin, copy, target, file))}
+            failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, target, file))}
             repaired = [file.name for file in damaged if file.name not in failed]
             folder.finish(manifest, repaired, folder.access())
     return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
 
 
 def _access(folder: StagedFolder, origin: Source, file: File) -> Access:
-    """Returns who may read a file that is brought anew: those who might before; if it was gone, as its source says."""
+    """Returns who may read a repaired file: as before, or as at its source if it was missing."""
     try:
         status = (folder.path / file.name).lstat()
     except FileNotFoundError:
@@ -202,8 +202,8 @@ def _access(folder: StagedFolder, origin: Source, file: File) -> Access:
     return Access(0o600 | status.st_mode & 0o044, status.st_gid)
 
 
-def _bring(origin: Source, copy: CopyAtRest, target: Copying, file: File) -> str | None:
-    """Brings one file anew; returns why it is still damaged, or None."""
+def _copy_again(origin: Source, copy: CopyAtRest, target: Copying, file: File) -> str | None:
+    """Copies one file again; returns why it is still damaged, or None."""
     try:
         copy.check_folders(file.name)
         check_room(copy.path, file.num_bytes, 1)

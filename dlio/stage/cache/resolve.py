@@ -1,4 +1,4 @@
-"""Finding the staged copy of a data set on this node: by its content, and only one that is to be relied on."""
+"""Finds the staged copy of a data set on this node by its content id; only safe copies count."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.io.filesystems import local_folders
+from dlio.stage.cache.base_folder import copy_named, open_cache
 from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
-from dlio.stage.cache.ground import copy_named, open_cache
 from dlio.stage.cache.lease import take
+from dlio.stage.cache.locations import known_folders
 from dlio.stage.cache.ownership import is_replaceable, is_safe, own_dest
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
-
-STAGED_VARIABLE = "DLIO_STAGED"
 
 _log = logging.getLogger(__name__)
 
 
 def resolve(dataset: str | os.PathLike[str]) -> Path:
-    """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` where there is none.
+    """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` if it has no copy.
 
-    `dataset` is the folder or URL that was given to `stage`.
+    The copies are searched in the folders in DLIO_STAGED (separated by ":"), then in the node's local folders. Only
+    copies of this user or root count; to read another user's copy, give its folder as the data set.
 
-    Looked through are the folders in DLIO_STAGED (separated by ":"), then the node's local folders. Only copies of this
-    user or root count: whoever wants to read another user's gives its folder as the data set.
+    Args:
+        dataset: the folder or URL that was given to `stage`.
 
     Raises:
-        ManifestError: there is no data set at `dataset`.
-        StorageError: it cannot be read, or `dataset` is a URL and no copy is here.
-        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
+        ManifestError: `dataset` holds no data set.
+        StorageError: it cannot be read, or `dataset` is a URL and this node has no copy.
+        UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
     return staged(dataset).root
 
@@ -53,10 +52,10 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
 
 
 def _candidates(content_id: str) -> Iterator[StagedFolder]:
-    """Yields the copies of a data set on this node that none but this user or root can change, the whole ones first."""
-    for named in places():
+    """Yields the copies of a data set on this node that only this user or root can change."""
+    for named in known_folders():
         if is_replaceable(named):
-            _log.warning("%s is left out: anybody could replace what is staged there (chmod +t makes it safe)", named)
+            _log.warning("%s is ignored: anybody could replace what is staged there (chmod +t makes it safe)", named)
             continue
         for dest in dict.fromkeys((named, own_dest(named), own_dest(named, 0))):
             try:
@@ -71,27 +70,21 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
 
 
 def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:
-    """Returns a copy's manifest if it is the data set that is wanted; says so if it is another."""
+    """Returns a copy's manifest if it is the data set that is wanted; else logs why not."""
     try:
         found = Manifest.load(folder.path)
     except (ManifestError, StorageError) as error:
-        _log.warning("a staged copy is left out: %s", error)
+        _log.warning("a staged copy is ignored: %s", error)
         return None
     if found == wanted or found.content_id == wanted.content_id:
         return found
-    _log.warning("%s is left out: it holds another data set, %s: dlio clean removes it", folder.path, found.content_id)
+    _log.warning("%s is ignored: it holds another data set, %s: dlio clean removes it", folder.path, found.content_id)
     return None
 
 
 def _check_name(manifest: Manifest) -> None:
-    """Raises ManifestError where a staged copy that was named itself holds another data set than its name says."""
+    """Raises ManifestError if `dataset` is a staged copy that holds another data set than its name says."""
     name = manifest.root.absolute().name
     is_staged = copy_named(name) and (manifest.root / CONTROL / MARKER).exists()
     if is_staged and not name.startswith(manifest.content_id):
         raise ManifestError(f"{manifest.root} holds another data set, {manifest.content_id}: stage it again")
-
-
-def places() -> list[Path]:
-    """Returns the folders that may hold staged copies: those in DLIO_STAGED, then the node's local folders."""
-    named = [Path(name).absolute() for name in os.environ.get(STAGED_VARIABLE, "").split(os.pathsep) if name]
-    return [*named, *(folder.absolute() for _, folder in local_folders())]

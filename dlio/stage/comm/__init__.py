@@ -1,1 +1,1 @@
-"""How the processes of a job talk while they stage: by MPI, or by torch's store and gloo."""
+"""How the processes of a job communicate while they stage: over MPI, or over torch's store and gloo."""

@@ -1,7 +1,7 @@
-"""Who lives of the processes of a communicator: each has a thread that answers when another one asks.
+"""Liveness over MPI: each process of a communicator has a thread that answers when another process asks.
 
-A process that syncs a file for minutes answers as well; one that is stopped, or whose node is without power, does not.
-Whoever finds others lost tells the rest, so that all name the same.
+A process that syncs a file for minutes answers too. One that is stopped, or whose node has lost power, does not.
+A process that finds others lost tells the rest, so that all report the same ranks.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dlio.stage.comm import base
 
 _WORD_TAG = 2
 _LOOK_SECONDS = 0.25  # each look has MPI look at all that is under way
-_ASK, _HERE = b"?", b"!"  # any other word is a list of places
+_ASK, _HERE = b"?", b"!"  # any other word is a list of ranks
 
 
-class MpiHeart:
+class MpiHeartbeat:
     """This process's part; its methods are for the thread that made it.
 
     Attributes:
-        lost: the places of the processes found lost, by this one or another.
+        lost: the ranks of the processes found lost, by this one or another.
     """
 
     def __init__(self, communicator: Any) -> None:
@@ -35,20 +35,20 @@ class MpiHeart:
         self._here: set[int] = set()
         self._sent: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._answer, name="dlio-heart", daemon=True)
+        self._thread = threading.Thread(target=self._answer, name="dlio-heartbeat", daemon=True)
         self._thread.start()
 
     def find_lost(self) -> list[int]:
-        """Returns the places of those that do not answer a roll call, and tells the others."""
+        """Returns the ranks of the processes that do not answer a roll call, and tells the others."""
         self._here = set()
-        for place in self._others:
-            self._say(_ASK, place)
+        for rank in self._others:
+            self._say(_ASK, rank)
         started = time.monotonic()
         while self._here < self._others and not self.lost and time.monotonic() - started < base.ROLL_CALL_SECONDS:
             time.sleep(_LOOK_SECONDS)
         self.lost = self.lost or sorted(self._others - self._here)
-        for place in self._here if self.lost else ():
-            self._say(json.dumps(self.lost).encode(), place)
+        for rank in self._here if self.lost else ():
+            self._say(json.dumps(self.lost).encode(), rank)
         return self.lost
 
     def stop(self) -> None:
@@ -56,9 +56,9 @@ class MpiHeart:
         self._over.set()
         self._thread.join()
 
-    def _say(self, word: bytes, place: int) -> None:
+    def _say(self, word: bytes, rank: int) -> None:
         with suppress(self._mpi.Exception):  # a dead process does not answer, and so is found
-            self._sent.append((self._communicator.Isend(word, place, _WORD_TAG), word))
+            self._sent.append((self._communicator.Isend(word, rank, _WORD_TAG), word))
 
     def _answer(self) -> None:
         status = self._mpi.Status()
@@ -69,10 +69,10 @@ class MpiHeart:
                     self._communicator.Recv(word, status.Get_source(), _WORD_TAG)
                     self._take(bytes(word), status.Get_source())
 
-    def _take(self, word: bytes, place: int) -> None:
+    def _take(self, word: bytes, rank: int) -> None:
         if word == _ASK:
-            self._say(_HERE, place)
+            self._say(_HERE, rank)
         elif word == _HERE:
-            self._here.add(place)
+            self._here.add(rank)
         else:
             self.lost = json.loads(word)

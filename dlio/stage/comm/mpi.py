@@ -1,7 +1,7 @@
 """A ring over MPI, by mpi4py.
 
-Waiting polls, with a short sleep between: MPI's own waiting burns a core, which the copy needs, and never ends when the
-other side is dead.
+Waiting polls with short sleeps. MPI's own waiting would use a whole core, which the copy needs, and would never end if
+the other side is dead.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import Any
 
+from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage.comm import base
-from dlio.stage.comm.heartbeat import MpiHeart
+from dlio.stage.comm.heartbeat import MpiHeartbeat
 
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG = 1
 
 
 class MpiRing:
-    """The processes of a communicator; `dlio.stage.comm.base.Ring` says what its methods do."""
+    """The processes of a communicator; the methods are those of `dlio.stage.comm.base.Ring`."""
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
-        self._heart = MpiHeart(communicator)
+        self._heartbeat = MpiHeartbeat(communicator)
         self._rings: list[MpiRing] = []
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all; as `Ring` says."""
+        """Returns the values of all processes; see `Ring`."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
         self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], base.GATHER_SECONDS)
@@ -47,7 +48,7 @@ class MpiRing:
         return [json.loads(heard[start:end]) for start, end in pairwise(ends)]
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
-        """Returns the ring of some; as `Ring` says."""
+        """Returns the ring of some ranks; see `Ring`."""
         from mpi4py import MPI
 
         inside = self.rank in ranks
@@ -56,18 +57,18 @@ class MpiRing:
         return self._rings[-1] if inside else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
-        """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
+        """Passes one block on; see `Ring`. After an error the process ends without MPI_Finalize."""
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         ends = self._communicator
         self._wait(
-            lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], base.LOST_SECONDS
+            lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], liveness.LOST_SECONDS
         )
 
     def _wait(self, begin: Callable[[], list[Any]], seconds: float) -> None:
-        """Waits until all requests that `begin` makes are done.
+        """Starts requests by `begin` and waits until all are done.
 
         Raises:
-            LostError: a process is gone, or they are not done after so many seconds though all others live.
+            LostError: a process is gone, or the requests are not done after `seconds` though all others live.
         """
         from mpi4py import MPI
 
@@ -75,29 +76,29 @@ class MpiRing:
         looked = started
         try:
             requests = begin()
-            while not MPI.Request.Testall(requests) and not self._heart.lost:
+            while not MPI.Request.Testall(requests) and not self._heartbeat.lost:
                 now = time.monotonic()
-                if now - looked >= base.LOST_SECONDS:
-                    if self._heart.find_lost() or now - started >= seconds:
+                if now - looked >= liveness.LOST_SECONDS:
+                    if self._heartbeat.find_lost() or now - started >= seconds:
                         raise TimeoutError(f"no word for {now - started:.0f} s")
                     looked = now
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
-            if self._heart.lost:
+            if self._heartbeat.lost:
                 raise TimeoutError("as another node found")
         except (TimeoutError, MPI.Exception) as error:
             self.leave()
-            raise base.LostError(self._heart.lost or self._heart.find_lost(), str(error)) from error
+            raise base.LostError(self._heartbeat.lost or self._heartbeat.find_lost(), str(error)) from error
 
     def leave(self, exit_code: int = StorageError.exit_code) -> None:
-        """Makes this process end without MPI's farewell, which would wait for the lost, and with that exit code."""
+        """Makes this process end without MPI_Finalize, which would wait for lost processes, with that exit code."""
         leave(exit_code)
 
     def close(self) -> None:
-        """Ends the threads of this ring and of those made of it."""
+        """Ends the threads of this ring and of the rings made from it."""
         for inner in self._rings:
             inner.close()
-        self._heart.stop()
+        self._heartbeat.stop()
 
 
 @contextmanager
@@ -111,7 +112,7 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py is missing, or the library of MPI
-        raise missing_package("mpi4py", "mpi", "the strategy broadcast") from error
+        raise missing_package("mpi4py", "mpi", "passing data between nodes") from error
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (topology.rank, topology.world_size):
         raise LauncherError(
@@ -127,7 +128,7 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
 
 
 def leave(exit_code: int) -> None:
-    """Makes this process end without MPI's farewell, as `MpiRing.leave`; for one that may have no ring."""
+    """Makes this process end without MPI_Finalize and with that exit code; no ring is needed."""
     atexit.register(_leave, exit_code)
 
 

@@ -1,8 +1,8 @@
-"""How far all nodes have come while each copies for itself: words that every process leaves for rank 0.
+"""Progress of all nodes while each copies for itself: every process sends messages to rank 0.
 
-Words go one way, over the MPI that mpiexec started or in the store that torchrun's agent serves, so no node waits for
-another. Only rank 0 waits at its end, until the others have ended or fallen silent. Where there is neither, or a copy
-is done at once, rank 0 tells of its own node alone: nothing is started, and nobody listens, for the sake of progress.
+Messages go one way, over MPI that mpiexec started or in the store that torchrun's agent serves, so no node waits for
+another. Only rank 0 waits at its end, until the others have ended or fallen silent. Without MPI and store, or for a
+copy that ends at once, rank 0 reports its own node only: nothing is started for the sake of progress.
 """
 
 from __future__ import annotations
@@ -18,136 +18,133 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from dlio.stage.comm import base
-from dlio.stage.comm.mpi_progress import MpiBoard, the_board
+from dlio.cluster import liveness
+from dlio.stage.comm.connect import has_agent_store
+from dlio.stage.comm.gloo import job_store
+from dlio.stage.comm.mpi_progress import MpiChannel, made_channel
+from dlio.stage.comm.torch_store import answer_of
 from dlio.stage.job import Job, NodeProgress
 
-FIRST_SECONDS = 3.0  # a copy that is done by then needs no word, nor torch, which takes a second of a core to import
-BEAT_SECONDS = 1.0
+FIRST_SECONDS = 3.0  # a shorter copy needs no message, nor torch, whose import takes a second
+SEND_SECONDS = 1.0
 _LAST_SECONDS = 0.1  # between two looks at what others still do
-_FAREWELL_SECONDS = 1.0  # for the last word, where the store does not answer
+_FAREWELL_SECONDS = 1.0  # for the last message, if the store does not answer
 
 _log = logging.getLogger(__name__)
 
 
-class Board(Protocol):
-    """Where words are left; used by one thread. All methods raise whatever the transport does."""
+class Channel(Protocol):
+    """The way of messages to rank 0; used by one thread. Methods raise whatever the transport raises."""
 
-    def tell(self, word: str) -> None:
-        """Leaves this process's word in place of its last one; waits for nobody."""
+    def send(self, message: str) -> None:
+        """Replaces this process's last message; waits for nobody."""
 
-    def told(self) -> dict[int, str]:
-        """Returns, on rank 0, the last word of each process that has left one."""
+    def latest(self) -> dict[int, str]:
+        """Returns, on rank 0, the last message of each process that has sent one, by rank."""
 
 
-class StoreBoard:
-    """Words as keys of torch's store; `Board` says what its methods do."""
+class StoreChannel:
+    """Messages as keys of torch's store; the methods are those of `Channel`."""
 
     def __init__(self, job: Job) -> None:
-        from dlio.stage.comm.gloo import job_store
-
         self._rank, self._size = str(job.topology.rank), job.topology.world_size
         self._store: Any = job_store(job.topology, f"progress/{job.manifest.content_id}")
 
-    def tell(self, word: str) -> None:
-        """Leaves a word; as `Board` says."""
-        self._call("set", self._rank, word)
+    def send(self, message: str) -> None:
+        """Sends a message; see `Channel`."""
+        self._call("set", self._rank, message)
 
-    def told(self) -> dict[int, str]:
-        """Returns the words; as `Board` says."""
+    def latest(self) -> dict[int, str]:
+        """Returns the messages; see `Channel`."""
         ranks = [rank for rank in range(self._size) if self._call("check", [str(rank)])]
-        words = self._call("multi_get", [str(rank) for rank in ranks]) if ranks else []
-        return {rank: word.decode() for rank, word in zip(ranks, words, strict=True)}
+        messages = self._call("multi_get", [str(rank) for rank in ranks]) if ranks else []
+        return {rank: message.decode() for rank, message in zip(ranks, messages, strict=True)}
 
-    def _call(self, method: str, argument: Any, *more: Any) -> Any:
-        from dlio.stage.comm.torch_store import answer_of
-
-        return answer_of(partial(getattr(self._store, method), argument, *more), base.LOST_SECONDS)
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return answer_of(partial(getattr(self._store, method), *arguments), liveness.LOST_SECONDS)
 
 
 @contextmanager
 def seen_by_rank_0(job: Job) -> Iterator[Job]:
-    """Yields the job with its progress told to rank 0, whose `watch` is called with that of all nodes.
+    """Yields the job with its progress sent to rank 0, whose `watch` is called with the progress of all nodes.
 
-    A job that nobody watches stays as it is.
+    Without `watch`, or in a job of one process, the job stays as it is.
     """
-    if job.watch is None or job.topology.world_size == 1:
+    if job.listeners.watch is None or job.topology.world_size == 1:
         yield job
         return
-    teller = _Teller(job)
+    reporter = _Reporter(job)
     try:
-        yield replace(job, report=teller.report, expect=teller.expect)
-        teller.end(patient=job.topology.rank == 0)
+        yield replace(job, listeners=replace(job.listeners, report=reporter.report, expect=reporter.expect))
+        reporter.end(patient=job.topology.rank == 0)
     finally:
-        teller.end(patient=False)
+        reporter.end(patient=False)
 
 
-class _Teller:
-    """Tells how far this process has come, in a thread of its own."""
+class _Reporter:
+    """Sends this process's progress in a thread of its own."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job, self._listeners = job, job.listeners
         self._total = self._done = 0
         self._over, self._ended = threading.Event(), threading.Event()  # a join that a signal ends cannot be repeated
         self._patient = False
-        self._heard: dict[int, tuple[str, float]] = {}
+        self._signs = liveness.Signs()
         self._lock = threading.Lock()
-        self._board: Board | None = the_board()
-        self._is_up = False
-        threading.Thread(target=self._run, name="dlio-board", daemon=True).start()
+        self._channel: Channel | None = made_channel()
+        self._is_open = False
+        threading.Thread(target=self._run, name="dlio-progress", daemon=True).start()
 
     def expect(self, num_bytes: int) -> None:
-        """Takes bytes that this node lacks."""
+        """Counts bytes that this node lacks."""
         with self._lock:
             self._total += num_bytes
-            if self._job.expect and not self._is_up:
-                self._job.expect(num_bytes)
+            if self._listeners.expect and not self._is_open:
+                self._listeners.expect(num_bytes)
 
     def report(self, num_bytes: int) -> None:
-        """Takes bytes written here."""
+        """Counts bytes written here."""
         with self._lock:
             self._done += num_bytes
-            if self._job.report and not self._is_up:
-                self._job.report(num_bytes)
+            if self._listeners.report and not self._is_open:
+                self._listeners.report(num_bytes)
 
     def end(self, *, patient: bool) -> None:
-        """Ends the telling; where it is patient, once the others have ended, too."""
+        """Ends the thread; if `patient`, once the others have ended too."""
         self._patient = patient
         self._over.set()
-        if self._board:
-            self._ended.wait(None if patient or isinstance(self._board, MpiBoard) else _FAREWELL_SECONDS)
+        if self._channel:
+            self._ended.wait(None if patient or isinstance(self._channel, MpiChannel) else _FAREWELL_SECONDS)
 
     def _run(self) -> None:
         try:
-            if self._over.wait(FIRST_SECONDS) or not (board := self._found()):
+            if self._over.wait(FIRST_SECONDS) or not (channel := self._opened()):
                 return
             with self._lock:
-                self._is_up = True
+                self._is_open = True
             while True:
-                over = self._over.wait(BEAT_SECONDS)
-                board.tell(json.dumps([socket.gethostname(), self._total, self._done, over]))
-                others = self._watch(board) if self._job.topology.rank == 0 else False
+                over = self._over.wait(SEND_SECONDS)
+                channel.send(json.dumps([socket.gethostname(), self._total, self._done, over]))
+                others = self._watch(channel) if self._job.topology.rank == 0 else False
                 if over and not (others and self._patient):
                     return
                 time.sleep(_LAST_SECONDS if over else 0)
-        except Exception as error:  # whatever it is, the data come without it
-            _log.info("the progress of all nodes is told no more: %s", error)
+        except Exception as error:  # whatever it is, staging does not need it
+            _log.info("the progress of all nodes is no longer reported: %s", error)
         finally:
             self._ended.set()
 
-    def _found(self) -> Board | None:
-        if self._board is None and base.has_agent_store(self._job.topology):
-            self._board = StoreBoard(self._job)
-        return self._board
+    def _opened(self) -> Channel | None:
+        if self._channel is None and has_agent_store(self._job.topology):
+            self._channel = StoreChannel(self._job)
+        return self._channel
 
-    def _watch(self, board: Board) -> bool:
-        """Shows how far all have come; returns whether others are still at it, as far as they are heard."""
-        now = time.monotonic()
-        for rank, word in board.told().items():
-            if self._heard.get(rank, ("", now))[0] != word:
-                self._heard[rank] = (word, now)
-        words = [(json.loads(word), since) for word, since in self._heard.values()]
-        nodes = [NodeProgress(host, total, max(0, total - done)) for (host, total, done, _), _ in words if total]
-        if nodes and self._job.watch:
-            self._job.watch(nodes)
-        return any(not over and now - since < base.LOST_SECONDS for (*_, over), since in words)
+    def _watch(self, channel: Channel) -> bool:
+        """Reports the progress of all nodes; returns whether others that are not silent still work."""
+        messages = channel.latest()
+        silence = {rank: self._signs.note(rank, message) for rank, message in messages.items()}
+        found = {rank: json.loads(message) for rank, message in messages.items()}
+        nodes = [NodeProgress(host, total, max(0, total - done)) for host, total, done, _ in found.values() if total]
+        if nodes and self._listeners.watch:
+            self._listeners.watch(nodes)
+        return any(not over and silence[rank] < liveness.LOST_SECONDS for rank, (*_, over) in found.items())

@@ -1,35 +1,36 @@
-"""torch's key-value store, in which every process has a heartbeat, and whose calls end though its node is lost.
+"""torch's key-value store with heartbeats, and with calls that end even if the store's node is lost.
 
     beat/<rank>   counts up every second, also while the process syncs a file for minutes
-    left/<rank>   the process needs the store no more; the one that serves it stays for the others a moment
+    left/<rank>   the process no longer needs the store; the process that serves it waits for the others a moment
 
-torch's own calls wait for ever for a node without power, which closes no connection.
+torch's own calls wait for ever for a node that has lost power, since it closes no connection.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from dlio.cluster import liveness
 from dlio.stage.comm import base
 
-BEAT_SECONDS = 1.0
-_FAREWELL_SECONDS = 5.0  # with ring.LOST_SECONDS well below the 30 s within which a lost node is named
+_FAREWELL_SECONDS = 5.0  # with LOST_SECONDS well below the 30 s within which a lost node is named
 _POLL_SECONDS = 0.02
 
 T = TypeVar("T")
 
 
 def answer_of(call: Callable[[], T], seconds: float) -> T:
-    """Returns what `call` returns, in a thread of its own, which is left behind where it takes longer.
+    """Returns what `call` returns; it runs in a thread of its own, which is abandoned if it takes longer.
 
     Raises:
-        TimeoutError: no answer in that time; and whatever `call` raises.
+        TimeoutError: no answer within `seconds`.
+        Exception: whatever `call` raises.
     """
     answer: Future[T] = Future()
 
@@ -44,22 +45,22 @@ def answer_of(call: Callable[[], T], seconds: float) -> T:
 
 
 class LiveStore:
-    """A store that `size` processes share, of which this one is number `rank`.
+    """A store that `size` processes share; this process has the rank `rank`.
 
     Attributes:
-        lost: the processes that were found to be lost; nobody waits for them.
+        lost: the ranks found lost; nobody waits for them.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.store = store
         self.rank, self.size = rank, size
         self.lost: set[int] = set()
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._signs = liveness.Signs()
         self._gone: base.LostError | None = None
         self._over = threading.Event()
         self.call("add", f"beat/{rank}", 1)
-        self._heart = threading.Thread(target=self._beat, name="dlio-beat", daemon=True)
-        self._heart.start()
+        self._heartbeat = threading.Thread(target=self._beat, name="dlio-heartbeat", daemon=True)
+        self._heartbeat.start()
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Returns what a method of the store returns.
@@ -70,40 +71,33 @@ class LiveStore:
         if self._gone is not None:
             raise self._gone
         try:
-            return answer_of(partial(getattr(self.store, method), *arguments), base.LOST_SECONDS)
+            return answer_of(partial(getattr(self.store, method), *arguments), liveness.LOST_SECONDS)
         except TimeoutError as error:
-            self._gone = base.LostError([0], f"the store on its node has been silent for {base.LOST_SECONDS:.0f} s")
+            self._gone = base.LostError([0], f"the store on its node has been silent for {liveness.LOST_SECONDS:.0f} s")
             raise self._gone from error
-        except RuntimeError as error:  # all errors of torch's stores are
+        except RuntimeError as error:  # the type of all errors of torch's stores
             self._gone = base.LostError([0], f"the store on its node does not answer: {error}")
             raise self._gone from error
 
     def beat(self, rank: int) -> int:
-        """Returns how often the heart of a process has beaten.
+        """Returns a process's count of beats; 0 before it has come.
 
         Raises:
-            LostError: as `call` says.
+            LostError: as `call`.
         """
         return int(self.call("add", f"beat/{rank}", 0))
 
-    def silent(self, ranks: Iterable[int]) -> list[int]:
-        """Returns which processes have had no heartbeat for `LOST_SECONDS` while this one asked; one must have come.
+    def is_silent(self, rank: int) -> bool:
+        """Returns whether a process that had come has had no heartbeat for `LOST_SECONDS`, as seen by these calls.
 
         Raises:
-            LostError: as `call` says.
+            LostError: as `call`.
         """
-        found = []
-        for rank in ranks:
-            beat, now = self.beat(rank), time.monotonic()
-            last, since = self._seen.get(rank, (0, now))
-            if beat != last:
-                self._seen[rank] = (beat, now)
-            elif beat and now - since > base.LOST_SECONDS:
-                found.append(rank)
-        return found
+        beat = self.beat(rank)
+        return self._signs.note(rank, beat) > liveness.LOST_SECONDS and beat > 0
 
     def leave(self, serves: bool) -> None:
-        """Ends this process's part; the one that `serves` the store stays until the others have left, for a moment."""
+        """Ends this process's part; the process that `serves` the store waits a moment until the others have left."""
         self._over.set()
         with suppress(base.LostError):
             self.call("set", f"left/{self.rank}", "")
@@ -111,9 +105,9 @@ class LiveStore:
             awaited = [f"left/{rank}" for rank in range(self.size) if rank not in self.lost] if serves else []
             while awaited and not self.call("check", awaited) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-        self._heart.join(BEAT_SECONDS)
+        self._heartbeat.join(liveness.BEAT_SECONDS)
 
     def _beat(self) -> None:
-        with suppress(RuntimeError):  # the store is gone, as every call will say
-            while not self._over.wait(BEAT_SECONDS):
+        with suppress(RuntimeError):  # the store is gone: every other call says so
+            while not self._over.wait(liveness.BEAT_SECONDS):
                 self.store.add(f"beat/{self.rank}", 1)

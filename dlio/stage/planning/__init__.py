@@ -1,1 +1,1 @@
-"""Pure plans of staging: which node holds which shard, what each strategy costs, how files are striped."""
+"""Pure plans of staging: the nodes of each shard, the cost model, the stripes of files."""

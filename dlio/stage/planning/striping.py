@@ -1,11 +1,11 @@
-"""How files are striped over storage targets: the policy, and the commands of Lustre and BeeGFS that set it.
+"""Striping of files over storage targets: the policy, and the commands of Lustre that set it.
 
-A Lustre layout is fixed when a file is created and stays with it through a rename. So the unfinished file is made by
-`lfs setstripe` before its first byte. The policy:
+A Lustre layout is fixed when a file is created and survives a rename. So an unfinished file is made by `lfs setstripe`
+before its first byte. The policy:
 
     one file          up to 1 / 10 / 100 GB, and above: over 1 / 8 / 24 / 72 targets (NERSC's figures)
-    few files         fewer than targets: each over targets/files of them, so that all are in use
-    many files        each on one target, which balances best and costs the least metadata
+    few files         fewer than targets: each over targets/files of them, so that all targets are used
+    many files        each on one target, which balances best and needs the least metadata
 
 Stripes are 4 MiB. The server chooses the targets, unless files are to be placed one by one.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from dlio.errors import StorageError, UsageError
 
 GB = 10**9
-STRIPE_UNIT = 64 << 10  # Lustre takes no other multiples
+STRIPE_UNIT = 64 << 10  # Lustre takes only multiples of it
 STRIPE_BYTES = 4 << 20
 _COMMAND_SECONDS = 120  # a server that fails over answers again within about that
 _ONE_FILE = ((GB, 1), (10 * GB, 8), (100 * GB, 24), (1 << 63, 72))
@@ -33,13 +33,13 @@ _ONE_FILE = ((GB, 1), (10 * GB, 8), (100 * GB, 24), (1 << 63, 72))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one file is striped.
+    """The stripes of one file.
 
     Attributes:
         count: the number of targets.
-        size: bytes on one target before the next one's turn.
-        first: the first target's index; None where the server chooses.
-        pool: the pool of targets; "" for all.
+        size: bytes on one target before the next target's turn.
+        first: the first target's index; None if the server chooses.
+        pool: the pool of targets; "" for all targets.
     """
 
     count: int
@@ -55,7 +55,7 @@ class Layout:
 
 
 def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
-    """Returns over how many targets to stripe each of `num_files` files of `num_bytes`."""
+    """Returns the number of targets over which to stripe each of `num_files` files of `num_bytes`."""
     if num_files == 1:
         wanted = next(count for limit, count in _ONE_FILE if num_bytes <= limit)
     else:
@@ -64,7 +64,7 @@ def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
 
 
 def described(layouts: Iterable[Layout]) -> str:
-    """Returns in one line how many files have which layout; "" for none."""
+    """Returns in one line the number of files of each layout; "" for no files."""
     return "; ".join(
         f"{number:,} files over {layout.count} targets"
         + ("" if layout.first is None else f" from target {layout.first} on")
@@ -75,12 +75,12 @@ def described(layouts: Iterable[Layout]) -> str:
 
 
 def is_lustre(folder: Path) -> bool:
-    """Returns whether `lfs` is installed and takes a folder for one on Lustre."""
+    """Returns whether `lfs` is installed and says that a folder is on Lustre."""
     return shutil.which("lfs") is not None and _lfs("getstripe", "-d", str(folder)).returncode == 0
 
 
 def has_site_layout(folder: Path) -> bool:
-    """Returns whether a folder on Lustre has a composite (progressive) default layout: a rule of the site's own."""
+    """Returns whether a folder on Lustre has a composite (progressive) default layout, which the site has set."""
     return "lcm_layout_gen" in _lfs("getstripe", "-d", str(folder)).stdout
 
 
@@ -113,7 +113,7 @@ def layout_of(path: Path) -> Layout:
     """Returns the layout of a plain striped file, from its attribute `lustre.lov` or else from `lfs getstripe`.
 
     Raises:
-        StorageError: it is on no Lustre, or has a composite layout.
+        StorageError: it is not on Lustre, or has a composite layout.
     """
     try:
         return parse_lov(os.getxattr(path, "lustre.lov"))
@@ -144,21 +144,6 @@ def parse_lov(attribute: bytes) -> Layout:
         raise OSError("not a plain layout") from error
     pool = attribute[32:start].split(b"\0")[0].decode()
     return Layout(count, size, first, pool)
-
-
-def stripe_beegfs(folder: Path, layout: Layout) -> None:
-    """Sets the pattern of new files in a folder on BeeGFS, by the command of version 8 or 7.
-
-    Raises:
-        StorageError: there is no such command, or it refuses.
-    """
-    if shutil.which("beegfs"):
-        command = ["beegfs", "entry", "set", f"--num-targets={layout.count}", f"--chunk-size={layout.size >> 20}MiB"]
-    elif shutil.which("beegfs-ctl"):
-        command = ["beegfs-ctl", "--setpattern", f"--numtargets={layout.count}", f"--chunksize={layout.size >> 20}M"]
-    else:
-        raise StorageError(f"{folder} is on BeeGFS, and neither beegfs nor beegfs-ctl is there to stripe its files")
-    _checked(_run([*command, str(folder)]), f"stripe {folder}")
 
 
 def _lfs(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,14 +1,123 @@
-"""Ways to bring a data set to where it is read; each is a module of this folder, found by its name.
+"""Strategies: ways to stage a data set. Each is one module, found by its name.
 
-A strategy has one function, `carry_out(job: Job) -> Outcome`. Every process of a job calls it. It copies, or waits for
-the process that does, and returns when this node has what the strategy gives it.
+To add a strategy, add a module to this folder, or name a module of your own package with its dots
+(`dlio stage --strategy mypackage.relay`). It fulfils `Strategy`. The choice of `auto` and `dlio plan` take into account
+each strategy in this folder.
 """
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from dlio.errors import UsageError
+
+if TYPE_CHECKING:  # the command line's help is not to load these
+    from dlio.stage.job import Job, Outcome
+    from dlio.stage.planning.cost import Cost, Machine, Volume
+
+AUTO = "auto"  # stands for the strategy that `dlio.stage.auto` chooses
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a strategy needs, and what it gives each node.
+
+    Attributes:
+        exchange: all nodes at once, which pass data to each other (`dlio.stage.comm.connect.world`), and report the
+            progress of all nodes themselves.
+        shared: a destination that all nodes see; else it is storage of each node's own.
+        parts: a choice of `Options.copies`, since each node gets a part; else each node gets the whole data set.
+    """
+
+    exchange: bool = False
+    shared: bool = False
+    parts: bool = False
+
+
+class Strategy(Protocol):
+    """What a strategy's module holds."""
+
+    @property
+    def NEEDS(self) -> Needs:  # noqa: N802  a constant of the module
+        """What the strategy needs."""
+
+    def cost(self, volume: Volume, machine: Machine, copies: int) -> Cost:
+        """Returns the predicted cost, whether it fits or not; `why` says in a clause what the nodes do.
+
+        Raises:
+            UsageError: this number of copies is impossible.
+        """
+
+    def copy_name(self, job: Job) -> str:
+        """Returns the name of this node's copy: the content id, followed by `.<node>of<nodes>x<copies>` for a part.
+
+        Raises:
+            UsageError: the job lacks what the strategy needs.
+        """
+
+    def carry_out(self, job: Job) -> Outcome:
+        """Stages the data set; every process of a job calls it.
+
+        It copies, or waits for the process that does, and returns once this node has its share.
+
+        Raises:
+            DlioError: as `dlio.stage`.
+        """
+
+
+@runtime_checkable
+class LayingOut(Protocol):
+    """An optional ability: a strategy that chooses how files are striped."""
+
+    def layout(self, job: Job) -> str:
+        """Returns in one line how files are to be striped; "" if the file system decides.
+
+        Raises:
+            StorageError: the stripes that were asked for are impossible.
+        """
 
 
 def names() -> list[str]:
-    """Returns the names of all strategies, sorted."""
+    """Returns the names of the strategies in this folder, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> Strategy:
+    """Returns the strategy of this name, or the module of this dotted path, which is imported.
+
+    Raises:
+        UsageError: no such strategy exists.
+    """
+    if "." not in name and name not in names():
+        known = ", ".join([AUTO, *names()])
+        raise UsageError(f"there is no strategy {name!r}: choose one of {known}, or a module's dotted path")
+    try:
+        module = importlib.import_module(name if "." in name else f"{__name__}.{name}")
+    except (ImportError, ValueError, TypeError) as error:
+        raise UsageError(f"the strategy {name!r} cannot be imported: {error}") from error
+    missing = [member for member in ("NEEDS", "cost", "copy_name", "carry_out") if not hasattr(module, member)]
+    if missing:
+        raise UsageError(f"the module {name!r} is no strategy: it lacks {', '.join(missing)} (dlio.stage.strategies)")
+    return cast(Strategy, module)
+
+
+def shared_names() -> str:
+    """Returns the names of the strategies that need a destination which all nodes see."""
+    return ", ".join(name for name in names() if load(name).NEEDS.shared)
+
+
+def needs_of(name: str) -> Needs | None:
+    """Returns what a strategy needs; None for `auto`.
+
+    Raises:
+        UsageError: no such strategy exists.
+    """
+    return None if name == AUTO else load(name).NEEDS
+
+
+def cost_of(name: str, volume: Volume, machine: Machine, copies: int = 1) -> Cost:
+    """Returns the predicted cost of a strategy; raises as `load` and `Strategy.cost`."""
+    return replace(load(name).cost(volume, machine, copies), strategy=name)

@@ -1,12 +1,14 @@
 """Broadcast: each byte is read from the source by one node, and passed on to all others around a ring.
 
     node 0 reads files a d ...      round t: every node reads block t of its own files,
-    node 1 reads files b e ...               then N - 1 times passes on what it got last
-    node 2 reads files c f ...               and writes it: after the round all have N more blocks
+    node 1 reads files b e ...               then N - 1 times writes the block it has and passes it on.
+    node 2 reads files c f ...               After the round every node has N more blocks.
 
-The files of one node are one stream, cut into blocks of equal size; as every node knows the plan, blocks need no
-address. Reading, passing and writing overlap: a thread reads ahead, two write and digest, and memory is bounded by a
-pool of blocks. Blocks of a file arrive in order, so it is digested as it arrives.
+The files of one node are one stream, cut into blocks of equal size. Every node knows the plan, so blocks need no
+address. Reading, passing and writing overlap. Blocks of a file arrive in order, so it is digested as it arrives.
+
+Cost of S bytes on N nodes, with the rates of `Machine` and blocks of C bytes:
+max(S / source, S / (N client), S (N-1) / (N network), S / local) + N C / network. The last term fills the pipeline.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, replace
 from functools import reduce
-from typing import Any
+from itertools import chain
 
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
@@ -26,55 +28,69 @@ from dlio.locking.claim import claimed
 from dlio.locking.owner import node_id
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import Access
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
-from dlio.stage.cache.ground import open_up
 from dlio.stage.cache.node_cache import make_room
 from dlio.stage.cache.ownership import folder_for_us
-from dlio.stage.comm.base import LostError, Ring, world
-from dlio.stage.job import Job, NodeProgress, Outcome, all_files
-from dlio.stage.planning.placement import place
-from dlio.stage.transfer.broadcast_pipeline import Passing
+from dlio.stage.comm.base import LostError, Ring
+from dlio.stage.comm.connect import world
+from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
+from dlio.stage.planning.cost import Cost, Machine, Volume
+from dlio.stage.planning.placement import BLOCK_BYTES, assign
+from dlio.stage.strategies import Needs
+from dlio.stage.transfer.broadcast_pipeline import BroadcastPipeline
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.fetch import fetch, residue_removed
-from dlio.stage.transfer.stream import Place
+from dlio.stage.transfer.stream import Lacking
 
+NEEDS = Needs(exchange=True)
+copy_name = whole_copy
 _LOST = "lost in the middle of the broadcast"
+
+
+def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
+    """Returns the cost of reading each byte once and passing it on."""
+    n, num_bytes = machine.num_nodes, volume.num_bytes
+    reading = max(num_bytes / machine.source, num_bytes / (n * machine.client))
+    passing = num_bytes * (n - 1) / (n * machine.network)
+    seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
+    return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
 
 
 def carry_out(job: Job) -> Outcome:
     """Returns the whole data set on this node; every process of the job calls it.
 
-    A node whose copy another job is filling takes part in passing on, and waits for that job afterwards.
+    A node whose copy another job is filling still passes blocks on, and waits for that job afterwards.
 
     Raises:
         LauncherError: the processes that the launcher started do not find each other.
-        StorageError: a node failed, and which; the same on all nodes.
-        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
+        StorageError: a node failed; all nodes name the same node.
+        DlioError: as `dlio.stage.transfer.fetch.fetch`.
     """
     check_names(job.manifest)
-    tally = Tally(job.report)
+    tally = Tally(job.listeners.report)
     with world(job.topology) as everyone:
         _exchange(job, everyone, tally)
     try:
-        rest = fetch(job, job.manifest, job.manifest.content_id, all_files(job.manifest))
+        rest = fetch(job, job.manifest, copy_name(job), all_files(job.manifest))
     except StorageError as error:
-        if _LOST in str(error):  # as the leader of this node says
+        if _LOST in str(error):  # as this node's leader reports
             everyone.leave()
         raise
     return Outcome(rest.manifest, rest.source_bytes + tally.read, rest.copied_bytes + tally.written)
 
 
 def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
-    """Brings the data set to all nodes that lack it, by one process of each.
+    """Brings the data set to all nodes that lack it; one process of each node takes part.
 
     Raises:
-        StorageError: a node failed or is lost; named on all nodes.
+        StorageError: a node failed or is lost; all nodes name it.
     """
     nodes = everyone.gather(node_id())
     leaders = sorted({node: rank for rank, node in reversed(list(enumerate(nodes)))}.values())
-    folder = StagedFolder(job.dest, job.manifest.content_id)
+    folder = StagedFolder(job.dest, copy_name(job))
     with ExitStack() as stack:
-        ready, problem = Place(folder, frozenset(), None), ""
+        ready, problem = Lacking(folder), ""
         if everyone.rank in leaders:
             ready, problem = _prepare(stack, job, folder)
         with _naming_lost([node.partition("/")[0] for node in nodes]):
@@ -89,7 +105,7 @@ def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
 
 @contextmanager
 def _naming_lost(hosts: Sequence[str]) -> Iterator[None]:
-    """Says on which hosts, by place in the ring, lost processes were."""
+    """Names the hosts of lost processes; `hosts` are those of the ring's ranks."""
     try:
         yield
     except LostError as error:
@@ -97,8 +113,8 @@ def _naming_lost(hosts: Sequence[str]) -> Iterator[None]:
         raise StorageError(f"{_LOST}: {names} ({error}). Stage again to go on") from error
 
 
-def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, str]:
-    """Returns what this node lacks, claimed for this process, and why that failed: others must not wait for it."""
+def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Lacking, str]:
+    """Returns what this node lacks, claimed for this process, and why that failed, so that others do not wait."""
     files = all_files(job.manifest)
     try:
         folder = folder_for_us(job.dest, folder.copy, files)
@@ -106,68 +122,68 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Place, s
         lease.take(folder)
         claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
         if claim is None:
-            return Place(folder, frozenset(), None), ""
+            return Lacking(folder), ""
         stack.enter_context(residue_removed(folder, claim[0]))
         aside = folder.begin(str(job.source), *claim)
         with storage_errors("look at", folder.path):
             missing = [file for file in files if not folder.has(file)]
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
-        return Place(folder, frozenset(missing), aside), ""
+        return Lacking(folder, frozenset(missing), aside), ""
     except DlioError as error:
-        return Place(folder, frozenset(), None), f"{socket.gethostname()}: {error}"
+        return Lacking(folder), f"{socket.gethostname()}: {error}"
 
 
-def _take_part(job: Job, ring: Ring, ready: Place, tally: Tally) -> None:
+def _take_part(job: Job, ring: Ring, ready: Lacking, tally: Tally) -> None:
     """Reads, passes on and writes until every node has what it lacked.
 
     Raises:
         LostError: a node is lost.
-        StorageError: a node failed; named on all nodes.
+        StorageError: a node failed; all nodes name it.
     """
     lacking = sum(file.num_bytes for file in ready.missing)
     hosts, totals = zip(*ring.gather((socket.gethostname(), lacking)), strict=True)
     lacked = _union(all_files(job.manifest), ready.missing, ring)
-    owners = place([file.num_bytes for file in lacked], ring.size)
+    owners = assign([file.num_bytes for file in lacked], ring.size)
     streams: list[list[File]] = [[] for _ in range(ring.size)]
     for file, (owner,) in zip(lacked, owners, strict=True):
         streams[owner].append(file)
 
     def watch(lefts: Sequence[int]) -> None:
-        if job.watch:
-            job.watch([NodeProgress(*node) for node in zip(hosts, totals, lefts, strict=True)])
+        if job.listeners.watch:
+            job.listeners.watch([NodeProgress(*node) for node in zip(hosts, totals, lefts, strict=True)])
 
-    passing = Passing(job.source, ring, streams, replace(ready, access=_access(job, ring, streams)), tally, watch)
+    lacking_here = replace(ready, access=_access(job, ring, streams, hosts))
+    pipeline = BroadcastPipeline(job.source, ring, streams, lacking_here, tally, watch)
     watch(totals)
     try:
-        passing.run()
+        pipeline.run()
     except KeyboardInterrupt:
         ring.leave(EXIT_INTERRUPTED)
         raise
     finally:
-        passing.close()
-    problems = ring.gather(str(passing.problem or ""))
-    if passing.problem:
-        raise passing.problem
+        pipeline.close()
+    problems = ring.gather(str(pipeline.problem or ""))
+    if pipeline.problem:
+        raise pipeline.problem
     _raise_first(problems, hosts)
 
 
-def _access(job: Job, ring: Ring, streams: list[list[File]]) -> dict[str, Access]:
-    """Returns who may read each file: each node looks at those that it reads, so each is looked at once.
+def _access(job: Job, ring: Ring, streams: list[list[File]], hosts: Sequence[str]) -> dict[str, Access]:
+    """Returns who may read each file; each node looks at the files that it reads, so each file is looked at once.
 
     Raises:
         LostError: a node is lost.
-        StorageError: a node failed; named on all nodes.
+        StorageError: a node failed; all nodes name it.
     """
+    mine, problem = [], ""
     try:
-        told: list[Any] = [astuple(job.access(file)) for file in streams[ring.rank]]
+        mine = [astuple(job.access(file)) for file in streams[ring.rank]]
     except StorageError as error:
-        told = [f"{socket.gethostname()}: {error}"]
-    found: dict[str, Access] = {}
-    for stream, accesses in zip(streams, ring.gather(told), strict=True):
-        if accesses and isinstance(accesses[0], str):
-            raise StorageError(f"staging failed on {accesses[0]}")
-        found |= {file.name: Access(*access) for file, access in zip(stream, accesses, strict=True)}
-    return found
+        problem = str(error)
+    problems, found = zip(*ring.gather((problem, mine)), strict=True)
+    _raise_first(problems, hosts)
+    pairs = zip(chain.from_iterable(streams), chain.from_iterable(found), strict=True)
+    return {file.name: Access(*access) for file, access in pairs}
 
 
 def _union(files: list[File], missing: Iterable[File], ring: Ring) -> list[File]:

@@ -1,26 +1,68 @@
-"""Partition: each shard on `copies` of the nodes, balanced by bytes; together the nodes hold the whole data set.
+"""Partition: each shard goes to `copies` of the nodes, balanced by bytes; together they hold the whole data set.
 
-The staged manifest says where each shard lies, the same on every node, and which node this is; so the loaders give
-every rank the shards of its own node. A part lies in a folder of its own, `<content id>.<node>of<nodes>x<copies>`: it
-is not the whole.
+The staged manifest holds the nodes of each shard, the same on every node, and the rank of this node. So the loaders
+give every rank the shards of its own node. A part is not the whole, so it lies in a folder of its own,
+`<content id>.<node>of<nodes>x<copies>`.
+
+Cost of S bytes in r copies on N nodes, with the rates of `Machine`:
+max(r S / source, r S / (N client), r S / (N local)).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from dlio.cluster.topology import Topology
+from dlio.errors import UsageError
 from dlio.stage.job import Job, Outcome
-from dlio.stage.planning.placement import files_on, numbered, part, partitioned
+from dlio.stage.planning.cost import Cost, Machine, Volume
+from dlio.stage.planning.placement import check_copies, files_on, partitioned
+from dlio.stage.strategies import Needs
 from dlio.stage.transfer.fetch import fetch
+
+NEEDS = Needs(parts=True)
+
+
+def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
+    """Returns the cost of each shard going to `copies` of the nodes.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    check_copies(copies, machine.num_nodes)
+    n, total = machine.num_nodes, copies * volume.num_bytes
+    seconds = max(total / machine.source, total / (n * machine.client), total / (n * machine.local))
+    return Cost(copies, -(-total // n), total, seconds, "each node reads its part")
+
+
+def copy_name(job: Job) -> str:
+    """Returns the name of this node's part.
+
+    Raises:
+        UsageError: the launcher does not number the nodes, or there are fewer nodes than copies.
+    """
+    (node, nodes), copies = _numbers(job.topology), job.options.copies
+    check_copies(copies, nodes)
+    return f"{job.manifest.content_id}.{node}of{nodes}x{copies}"
 
 
 def carry_out(job: Job) -> Outcome:
     """Returns the data set with this node's part of it.
 
     Raises:
-        UsageError: the launcher numbers no nodes, or there are fewer nodes than copies.
-        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
+        UsageError: as `copy_name`.
+        DlioError: as `dlio.stage.transfer.fetch.fetch`.
     """
-    (node, nodes), copies = numbered(job.topology), job.options.copies
-    manifest = replace(partitioned(job.manifest, nodes, copies), node=node)
-    return fetch(job, manifest, part(manifest.content_id, node, nodes, copies), files_on(manifest.shards, node))
+    node, nodes = _numbers(job.topology)
+    manifest = replace(partitioned(job.manifest, nodes, job.options.copies), node=node)
+    return fetch(job, manifest, copy_name(job), files_on(manifest.shards, node))
+
+
+def _numbers(topology: Topology) -> tuple[int, int]:
+    """Returns this node's rank and the number of nodes."""
+    if topology.node_rank is None or topology.num_nodes is None:
+        raise UsageError(
+            f"the strategy partition needs the nodes' numbers, and the launcher {topology.launcher} tells none: "
+            "start one process per node with srun, or give the topology"
+        )
+    return topology.node_rank, topology.num_nodes

@@ -1,7 +1,9 @@
 """Replicate: every node fetches the whole data set from the source by itself.
 
-The nodes begin at files spread evenly over the data set, so that a hundred nodes do not all ask the storage target that
+The nodes begin at files spread evenly over the data set. So a hundred nodes do not all ask the storage target that
 holds the first shard.
+
+Cost of S bytes on N nodes, with the rates of `Machine`: max(N S / source, S / client, S / local).
 """
 
 from __future__ import annotations
@@ -10,22 +12,34 @@ import zlib
 
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
-from dlio.stage.job import Job, Outcome, all_files
+from dlio.stage.job import Job, Outcome, all_files, whole_copy
+from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.placement import rotated
+from dlio.stage.strategies import Needs
 from dlio.stage.transfer.fetch import fetch
+
+NEEDS = Needs()
+copy_name = whole_copy
+
+
+def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
+    """Returns the cost of every node reading the whole data set."""
+    n, num_bytes = machine.num_nodes, volume.num_bytes
+    seconds = max(n * num_bytes / machine.source, num_bytes / machine.client, num_bytes / machine.local)
+    return Cost(n, num_bytes, n * num_bytes, seconds, "each node reads all")
 
 
 def carry_out(job: Job) -> Outcome:
     """Returns the whole data set on this node.
 
     Raises:
-        DlioError: as `dlio.stage.transfer.fetch.fetch` says.
+        DlioError: as `dlio.stage.transfer.fetch.fetch`.
     """
-    return fetch(job, job.manifest, job.manifest.content_id, rotated(all_files(job.manifest), _share(job.topology)))
+    return fetch(job, job.manifest, copy_name(job), rotated(all_files(job.manifest), _share(job.topology)))
 
 
 def _share(topology: Topology) -> float:
-    """Returns where this node begins: evenly spaced, or by its name where the launcher does not number the nodes."""
+    """Returns where this node begins: evenly spaced, or by its name if the launcher does not number the nodes."""
     if topology.node_rank is None or topology.num_nodes is None:
         return zlib.crc32(node_id().encode()) / 2**32
     return topology.node_rank / topology.num_nodes

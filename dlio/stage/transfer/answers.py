@@ -1,6 +1,6 @@
-"""Answers of fsspec's file systems, bounded in size and time: no server makes dlio take more than asked for, or wait.
+"""Answers of fsspec's file systems with bounded size and time.
 
-fsspec itself reads whatever comes, inflates it where the server says so, and waits as long as something comes.
+fsspec itself reads an answer of any size, decompresses it if the server says so, and waits as long as data arrive.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 from dlio.errors import StorageError
 
-IDLE_SECONDS = 60.0  # a connection that brings nothing for so long is given up
-TOTAL_SECONDS = 300.0  # and an answer that is not whole by then, which of a block of 4 MiB is 14 kB/s
+IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
+TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 Span = tuple[int, int]  # from one byte to before another
 
 
 def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
-    """Returns a file, or a span of it, if it has no more than `limit` bytes, else its first `limit` + 1.
+    """Returns a file or a span of it; of one with more than `limit` bytes the first `limit` + 1.
 
     Args:
         file_system: of fsspec.
-        path: of the file, as the file system calls it.
+        path: of the file in that file system.
         limit: bytes.
-        span: what is asked for; a server may send something else.
+        span: the range to ask for; a server may ignore it.
         login: `user:password` for a web server.
 
     Raises:
-        StorageError: a web server sends it compressed.
+        StorageError: a web server sent it compressed.
         TimeoutError: it took longer than IDLE_SECONDS for a byte, or TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
@@ -41,7 +41,7 @@ def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, l
         return bytes(sync(file_system.loop, _from_s3, file_system, path, limit, span, timeout=TOTAL_SECONDS))
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
-        read = file_system._cat_file  # what cat_file calls, without its end
+        read = file_system._cat_file  # cat_file calls it without a timeout
         return bytes(sync(file_system.loop, read, path, start=start, end=end, timeout=TOTAL_SECONDS))
     return bytes(file_system.cat_file(path, start=start, end=end))
 
@@ -84,11 +84,11 @@ def _authorization(login: str) -> dict[str, str]:
 
 
 async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: asyncio.Timeout) -> bytes:
-    """Returns what comes, no more than `num_bytes`, and puts the end of the wait off as long as something comes."""
+    """Returns at most `num_bytes` of an answer, and extends the idle timeout as long as data arrive."""
     parts, now = [], asyncio.get_running_loop().time
     while num_bytes and (part := await read(num_bytes)):
         parts.append(part)
         num_bytes -= len(part)
-        if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part: that takes a third of the rate
+        if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part, which would cost a third of the rate
             idle.reschedule(now() + IDLE_SECONDS)
     return b"".join(parts)

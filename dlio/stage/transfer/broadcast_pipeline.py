@@ -1,6 +1,6 @@
 """The rounds of a broadcast on one node: threads that read ahead, the ring, and threads that write.
 
-A node that fails says so in its next block, so every node hears of it in the same round, and all stop together.
+A node that fails reports it in its next block, so all nodes learn of it in the same round and stop together.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.new_file import page_buffer
 from dlio.stage.transfer.source import Source
-from dlio.stage.transfer.stream import Block, OwnStream, Place, Sink
+from dlio.stage.transfer.stream import Block, Lacking, OwnStream, Sink
 
-_READERS = 4  # a source that answers late is asked for several blocks at once
+_READERS = 4  # several requests at once hide the latency of a slow source
 _READ_AHEAD = 4
 _WRITERS = 2
 _POOL = 24  # blocks: being read, read ahead, under way, and waiting to be written; 96 MiB
 
 
-class Passing:
+class BroadcastPipeline:
     """One node's part in a broadcast.
 
     Args:
         source: where the data set is read.
         ring: the nodes.
         streams: the files that each node reads, in order.
-        place: what this node lacks.
+        lacking: what this node lacks.
         tally: counts the bytes read and written here.
-        watch: called in every round with what each node still has to write, in bytes, by place.
+        watch: called in every round with the bytes that each node still has to write, by rank in the ring.
 
     Attributes:
-        problem: why this node failed; None where it did not.
+        problem: why this node failed; None if it did not.
     """
 
     def __init__(
@@ -47,27 +47,27 @@ class Passing:
         source: Source,
         ring: Ring,
         streams: Sequence[Sequence[File]],
-        place: Place,
+        lacking: Lacking,
         tally: Tally,
         watch: Callable[[list[int]], None] | None = None,
     ) -> None:
-        self._watch, self._lacked = watch, sum(file.num_bytes for file in place.missing)
+        self._watch, self._lacked = watch, sum(file.num_bytes for file in lacking.missing)
         self._source, self._ring, self._streams, self._tally = source, ring, streams, tally
         self._pool: queue.Queue[Block] = queue.Queue()
         for _ in range(_POOL):
             self._pool.put(Block(self._pool))
-        self._ahead: queue.Queue[Block] = queue.Queue(_READ_AHEAD)
+        self._prefetched: queue.Queue[Block] = queue.Queue(_READ_AHEAD)
         buffers = [page_buffer() for _ in range(_WRITERS)]
-        self._sinks = [Sink(stream, place, tally, buffers[node % _WRITERS]) for node, stream in enumerate(streams)]
+        self._sinks = [Sink(stream, lacking, tally, buffers[node % _WRITERS]) for node, stream in enumerate(streams)]
         self._to_write: list[queue.Queue[tuple[int, Block] | None]] = [queue.Queue() for _ in range(_WRITERS)]
         self._over = threading.Event()
         self.problem: Exception | None = None
 
     def run(self) -> None:
-        """Carries out all rounds; a failure here that came after the last of them is left in `problem`.
+        """Carries out all rounds; a failure on this node after the last round is left in `problem`.
 
         Raises:
-            StorageError: a node failed in the middle, or is lost.
+            StorageError: a node failed during the rounds, or is lost.
         """
         rounds = max(-(-sum(file.num_bytes for file in stream) // BLOCK_BYTES) for stream in self._streams)
         reader = threading.Thread(target=self._read, args=(rounds,), name="dlio-read")
@@ -81,21 +81,21 @@ class Passing:
             self._over.set()
             while reader.is_alive():
                 with suppress(queue.Empty):
-                    self._pool.put(self._ahead.get(timeout=0.02))
+                    self._pool.put(self._prefetched.get(timeout=0.02))
             for jobs, writer in zip(self._to_write, writers, strict=True):
                 jobs.put(None)
                 writer.join()
         self._finish_sinks()
 
     def close(self) -> None:
-        """Closes the files that were not finished; called after `run`."""
+        """Closes unfinished files; called after `run`."""
         for sink in self._sinks:
             sink.abandon()
 
     def _round(self) -> None:
-        """Takes the next block of this node's own stream, and passes N blocks on around the ring."""
+        """Takes the next block of this node's own stream, and passes N blocks around the ring."""
         ring, failures = self._ring, []
-        block = self._ahead.get()
+        block = self._prefetched.get()
         if self.problem and not block.failed:
             block.fail(str(self.problem))
         block.left, lefts = self._lacked - self._tally.written, [0] * ring.size
@@ -120,7 +120,7 @@ class Passing:
             raise StorageError(f"staging failed on node {failures[0][0]} of {ring.size}: {failures[0][1]}")
 
     def _read(self, rounds: int) -> None:
-        """Puts this node's own stream into the queue, in blocks, then empty ones until the last round."""
+        """Puts this node's own stream into the queue in blocks, then empty blocks until the last round."""
         stream = OwnStream(self._source, self._streams[self._ring.rank])
         under_way: deque[tuple[Block, Future[int]]] = deque()
         passed = 0
@@ -132,17 +132,17 @@ class Passing:
                     if number >= _READERS and under_way:
                         block, reading = under_way.popleft()
                         self._tally.count(read=reading.result(), written=0)
-                        self._ahead.put(block)
+                        self._prefetched.put(block)
                         passed += 1
                     if number < stream.num_blocks:
                         block = self._pool.get()
                         under_way.append((block, readers.submit(stream.fill, block, number)))
-            except Exception as error:  # whatever it is, the other nodes must hear of it
+            except Exception as error:  # whatever it is, the other nodes must learn of it
                 self.problem = self.problem or error
         for _ in range(rounds - passed if not self._over.is_set() else 0):
             block = self._pool.get()
             block.seal(0)
-            self._ahead.put(block)
+            self._prefetched.put(block)
 
     def _write(self, jobs: queue.Queue[tuple[int, Block] | None]) -> None:
         while (job := jobs.get()) is not None:
@@ -150,7 +150,7 @@ class Passing:
             try:
                 if not self.problem and not block.failed:
                     self._sinks[origin].write(block.payload)
-            except Exception as error:  # whatever it is, the other nodes must hear of it
+            except Exception as error:  # whatever it is, the other nodes must learn of it
                 self.problem = self.problem or error
             finally:
                 block.release()

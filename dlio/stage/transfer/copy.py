@@ -1,7 +1,7 @@
-"""Copying files: large sequential blocks, several files at a time, digests taken as the bytes pass.
+"""Copies files in large sequential blocks, several files at a time, and digests them on the way.
 
-A file grows aside by appending, so that its size is its progress: after a crash its bytes so far are digested again
-where they lie, and only the rest is read from the source.
+A file grows aside by appending, so its size is its progress. After a crash the bytes written so far are digested again,
+and only the rest is read from the source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THREADS = 8
 
 
 class StoppedError(Exception):
-    """Another file of the same copy failed; never leaves `copy_files`."""
+    """Another file of the same copy has failed; caught in `copy_files`."""
 
 
 class Tally:
@@ -61,21 +61,25 @@ class Tally:
             raise StoppedError
 
 
+#: Makes an unfinished file before its first byte.
+Create = Callable[[Path, File], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Where files are copied to.
+    """The target of files that are copied.
 
     Attributes:
-        aside: the folder where they grow.
-        final: the folder where they get their names.
-        access: tells who may read a file under its name.
-        create: makes a file aside before its first byte, where a plain one will not do.
+        aside: the folder of unfinished files.
+        final: the folder of finished files.
+        access: returns who may read a finished file.
+        create: makes an unfinished file; None for a plain file.
     """
 
     aside: Path
     final: Path
     access: Callable[[File], Access]
-    create: Callable[[Path, File], None] | None = None
+    create: Create | None = None
 
 
 def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
@@ -85,7 +89,7 @@ def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: T
 
     Raises:
         DigestError: a file's content is not what its digest says.
-        StorageError: the source cannot be read, or changed meanwhile; the destination cannot be written.
+        StorageError: the source cannot be read, or has changed meanwhile; the destination cannot be written.
     """
     queue, lock = iter(wanted), threading.Lock()
 
@@ -120,7 +124,7 @@ def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearra
     """Copies one file aside and gives it its final name.
 
     Raises:
-        DigestError, StorageError: as `copy_files` says.
+        DigestError, StorageError: as `copy_files`.
     """
     aside, final = target.aside / file.name, target.final / file.name
     with files.storage_errors("create", aside):
@@ -132,7 +136,7 @@ def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearra
 
 
 def give_name(aside: Path, final: Path, access: Access) -> None:
-    """Gives a file that is whole its final name, and to others the access to it.
+    """Gives a complete file its final name, and others access to it.
 
     Raises:
         StorageError: the file system refused.
@@ -144,10 +148,10 @@ def give_name(aside: Path, final: Path, access: Access) -> None:
 
 
 def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Copies one file; what a dead copier left of it is kept if it proves right, else copied once more from the start.
+    """Copies one file; goes on from what a dead process left, and starts again if the digest is wrong then.
 
     Raises:
-        DigestError, StorageError: as `copy_files` says.
+        DigestError, StorageError: as `copy_files`.
     """
     with files.storage_errors("look at", aside):
         is_begun = aside.exists() and aside.stat().st_size > 0
@@ -158,10 +162,10 @@ def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally:
 
 
 def _append(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Brings `aside` from its present size to the whole file.
+    """Appends to `aside` until it is the whole file.
 
     Raises:
-        DigestError, StorageError: as `copy_files` says; a file that proves wrong is emptied.
+        DigestError, StorageError: as `copy_files`; a file with a wrong digest is emptied.
     """
     algorithm = file.digest.partition(":")[0]
     digest = files.new_hash(algorithm)
@@ -177,7 +181,7 @@ def _append(source: Source, aside: Path, file: File, buffer: bytearray, tally: T
     found = f"{algorithm}:{digest.hexdigest()}"
     if found != file.digest:
         with files.storage_errors("write", aside):
-            os.truncate(aside, 0)  # not unlinked: it may have a layout
+            os.truncate(aside, 0)  # not unlinked, to keep its layout
         name = source.name_of(file)
         raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
@@ -16,27 +15,27 @@ from dlio.io import files
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache import lease
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
-from dlio.stage.cache.ground import open_up
 from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome
-from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.copy import Copying, Create, Tally, copy_files
 
 _HEAD_START_SECONDS = 2.0
 
 
 def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Outcome:
-    """Returns the data set staged in the folder `copy`, or in this user's own of it, with the files `wanted` in it.
+    """Returns the staged data set in the folder `copy`, which holds the files `wanted`.
 
     Args:
-        job: where from and where to.
-        manifest: what the staged folder's manifest says.
+        job: the source and the destination.
+        manifest: the manifest of the staged folder.
         copy: the staged folder's name.
-        wanted: the files to have there, in the order in which they are copied.
+        wanted: the files to copy, in this order.
 
     Raises:
-        ManifestError: a file has a name that is reserved.
+        ManifestError: a file has a reserved name.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, or the copier of this node failed.
     """
@@ -56,14 +55,14 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         if claim is None:
             check_safe(folder)
             return Outcome(staged)
-        tally = Tally(job.report)
+        tally = Tally(job.listeners.report)
         fill(job, folder, wanted, claim, tally)
         folder.finish(manifest, [file.name for file in wanted], job.access(None))
     return Outcome(staged, tally.read, tally.written)
 
 
 def _let_the_leader_begin(job: Job, folder: StagedFolder, wanted: Sequence[File]) -> None:
-    """Waits a moment for the first process of this node, so that the one that copies is the one that reports."""
+    """Waits a moment for the node's first process to begin, since the process that copies should be the reporter."""
     deadline = time.monotonic() + _HEAD_START_SECONDS
     while job.topology.local_rank and time.monotonic() < deadline:
         if is_being_filled(folder) or folder.holds(wanted):
@@ -77,20 +76,20 @@ def fill(
     wanted: Sequence[File],
     claim: tuple[Claim, Claim | None],
     tally: Tally,
-    create: Callable[[Path, File], None] | None = None,
+    create: Create | None = None,
 ) -> None:
-    """Copies what is missing of `wanted` into a folder claimed for it; the manifest is left to the caller.
+    """Copies the missing files of `wanted` into a claimed folder; the caller publishes the manifest.
 
     Args:
-        job: where from.
-        folder: where to.
+        job: the source.
+        folder: the target.
         wanted: the files, in the order in which they are copied.
         claim: this process's claim, and the one before it.
         tally: counts the bytes.
-        create: makes a file before its first byte is written, where a plain one will not do.
+        create: makes an unfinished file; None for a plain file.
 
     Raises:
-        DigestError, StorageError: as `fetch` says.
+        DigestError, StorageError: as `fetch`.
     """
     with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
@@ -99,18 +98,18 @@ def fill(
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
         lacked = sum(file.num_bytes for file in missing) - begun
         make_room(folder, lacked, len(missing))
-        if job.expect:
-            job.expect(lacked)
+        if job.listeners.expect:
+            job.listeners.expect(lacked)
         copy_files(job.source, Copying(aside, folder.path, job.access, create), missing, tally)
 
 
 @contextmanager
 def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
-    """Gives back the room of a copy that failed.
+    """Removes what a failed copy leaves.
 
-    On a full disk all of it goes, since others need the room, unless other nodes fill the same folder or it was whole
-    before and may be in use; else only what is not whole, and the next try goes on with the rest. An interrupt leaves
-    everything as it is.
+    On a full disk the whole copy is removed, since others need the room, unless other nodes fill the same folder, or it
+    was complete before and may be in use. After other errors only unfinished files are removed, and the next try goes
+    on with the rest. An interrupt leaves everything.
     """
     try:
         yield
@@ -118,6 +117,6 @@ def residue_removed(folder: StagedFolder, mine: Claim) -> Iterator[None]:
         full = isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         if full and not folder.share and not folder.has_manifest():
             folder.remove()
-        else:  # one's own only: whoever took this process for dead may be going on
+        else:  # only this process's: one that took it for dead may be going on
             shutil.rmtree(folder.aside(mine), ignore_errors=True)
         raise

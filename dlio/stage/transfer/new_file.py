@@ -1,8 +1,8 @@
-"""A file that grows by appending, past the page cache where the file system can.
+"""A file that grows by appending, past the page cache if the file system can.
 
 Copying into fresh pages of the cache costs more than all else that a node of a broadcast does (docs/performance.md). A
-file opened with O_DIRECT takes whole pages, out of memory that begins at one: so bytes are gathered in a buffer, and
-what is left of the last page waits for more, or for the file's end.
+file opened with O_DIRECT takes whole pages from page-aligned memory. So bytes are gathered in a buffer, and the rest of
+the last page waits for more bytes, or for the file's end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SYNC_BYTES = 256 << 20  # seconds even on a slow disk, and many times the block
 
 
 def page_buffer() -> memoryview:
-    """Returns memory for the blocks that are written to new files by one thread, one after the other."""
+    """Returns page-aligned memory for blocks that one thread writes to new files."""
     return memoryview(mmap.mmap(-1, BLOCK_BYTES + PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
@@ -29,7 +29,7 @@ class NewFile:
     """An empty file at `path`, to which one thread at a time appends.
 
     Raises:
-        OSError: it cannot be made; and so do all methods where it cannot be written.
+        OSError: it cannot be made; the methods raise it if the file cannot be written.
     """
 
     def __init__(self, path: Path, buffer: memoryview) -> None:
@@ -52,7 +52,7 @@ class NewFile:
         self._rest = bytes(self._buffer[whole:total])
 
     def _write(self, block: memoryview) -> None:
-        """Appends a block; through the page cache from where on the file system will not take it otherwise."""
+        """Appends a block; uses the page cache from the offset on at which the file system refuses O_DIRECT."""
         try:
             append_block(self._file, block)
         except OSError as error:
@@ -65,10 +65,10 @@ class NewFile:
         fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~os.O_DIRECT)
 
     def _bring_to_disk(self, num_bytes: int) -> None:
-        """Has what was just appended brought to the disk where it went to the page cache, and waits now and then.
+        """Starts writing what was just appended to the page cache, and waits for it now and then.
 
-        Else a large file's last fsync would take longer than a node may be silent. The advice starts the writing; what
-        is not on the disk yet stays in the page cache.
+        Else the last fsync of a large file would take longer than a node may be silent. The advice starts the write;
+        what is not on the disk yet stays in the page cache.
         """
         os.posix_fadvise(self._file.fileno(), self._end, num_bytes, os.POSIX_FADV_DONTNEED)
         self._end += num_bytes
@@ -77,7 +77,7 @@ class NewFile:
             self._synced = self._end
 
     def close(self) -> None:
-        """Appends what is left of the last page, and brings all to the disk."""
+        """Appends the rest of the last page, and syncs the file."""
         with self._file as file:
             if self._rest:
                 self._use_page_cache()
@@ -85,12 +85,12 @@ class NewFile:
             os.fsync(file.fileno())
 
     def abandon(self) -> None:
-        """Closes the file as it is: on a full disk its room is free only then, though its name is gone."""
+        """Closes the file as it is; only then is the room of an unlinked file free."""
         self._file.close()
 
 
 def _opened(path: Path) -> int:
-    """Returns the descriptor of a new file, without O_DIRECT where the file system refuses that."""
+    """Returns the descriptor of a new file; without O_DIRECT if the file system refuses it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
         return os.open(path, flags | os.O_DIRECT, 0o666)

@@ -1,8 +1,8 @@
-"""A data set at a URL (`s3://`, `gs://`, `https://` and what else fsspec knows), read in ranges.
+"""A data set at a URL (`s3://`, `gs://`, `https://` and others that fsspec knows), read in ranges.
 
-Several ranges of a file are under way at once, since one request at a time is bound by its latency. A request that
-fails is repeated, later each time; what it brings is checked against the file's digest in the end. User and password
-of a web server are taken out of the URL at once, so that no package that is given it can tell them.
+Several ranges of a file are requested at once to hide the latency. A failed request is repeated after growing pauses.
+The file's digest is checked in the end. User and password of a web server are taken out of the URL at once, so that no
+other package can print them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Remote:
     """A data set at a URL.
 
     Args:
-        url: of the folder that holds manifest.jsonl; what the file system needs besides (keys, an endpoint) comes from
-            the environment or fsspec's configuration.
+        url: of the folder that holds manifest.jsonl. Keys and endpoints come from the environment or fsspec's
+            configuration.
 
     Raises:
-        ManifestError, StorageError, UsageError, MissingPackageError: as `source_of` says.
+        ManifestError, StorageError, UsageError, MissingPackageError: as `source_of`.
     """
 
     def __init__(self, url: str) -> None:
@@ -62,11 +62,11 @@ class Remote:
         return f"{self._shown}/{file.name}"
 
     def access(self, file: File | None) -> Access:
-        """Returns that nobody else may read it: a URL does not tell who may."""
+        """Returns that only this user may read it, since a URL does not say who may."""
         return PRIVATE
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; as `Source` says."""
+        """Yields a file's bytes; see `Source`."""
         step = len(buffer)
         under_way: deque[Future[bytes]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
@@ -78,7 +78,7 @@ class Remote:
                 yield memoryview(under_way.popleft().result())
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; as `Source` says."""
+        """Fills `target`; see `Source`."""
         target[:] = self._range(file, offset, offset + len(target))
 
     def _range(self, file: File, start: int, end: int) -> bytes:
@@ -101,7 +101,7 @@ class Remote:
         return len(self._fetch(NAME, 1, (0, 1))) == 1
 
     def _fetch(self, name: str, limit: int, span: tuple[int, int] | None = None) -> bytes:
-        """Returns a file, or a span of it, or if that is longer its first `limit` + 1 bytes; raises StorageError."""
+        """Returns a file or a span of it, at most `limit` + 1 bytes; raises StorageError."""
         path = f"{self._root}/{quote(name) if self._is_web else name}"
         read = partial(answers.at_most, self._file_system, path, limit, span, self._login)
         try:
@@ -109,7 +109,7 @@ class Remote:
         except Exception as error:
             problem = f"cannot read {self._shown}/{name}: {_reason(error, self._url)}"
             is_there = not isinstance(error, FileNotFoundError)
-        # Raised here, not above: what a package raises may hold the password, and would be printed as the cause.
+        # Raised here, since an exception from a package may hold the password and would be printed as the cause.
         raise StorageError(problem) if is_there else StorageError(errno.ENOENT, problem)
 
     def _load(self) -> Manifest:
@@ -123,10 +123,10 @@ class Remote:
 
 
 def _open(url: str, given: str) -> tuple[Any, str]:
-    """Returns fsspec's file system of a URL and the path in it; `given` is the URL with user and password.
+    """Returns fsspec's file system for a URL and the path in it; `given` is the URL with user and password.
 
     Raises:
-        UsageError, MissingPackageError, StorageError: as `source_of` says.
+        UsageError, MissingPackageError, StorageError: as `source_of`.
     """
     try:
         from fsspec.core import url_to_fs
@@ -147,7 +147,7 @@ def _open(url: str, given: str) -> tuple[Any, str]:
 
 
 def _check(url: str) -> None:
-    """Refuses a URL that is no folder's, or of which it is not clear what is the password; raises UsageError."""
+    """Raises UsageError for a URL that is not a folder's, or whose password is ambiguous."""
     quoting = "write / ? # @ in a password as %2F %3F %23 %40"
     if "?" in url or "#" in url:
         raise UsageError(f"{shown(url)} is no folder's URL: give one without ? and #, and {quoting}")
@@ -161,7 +161,7 @@ def _check(url: str) -> None:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Returns what an error says, without what `url` hides."""
+    """Returns the text of an error without the password in `url`."""
     if isinstance(error, TimeoutError):
         idle, total = answers.IDLE_SECONDS, answers.TOTAL_SECONDS
         return f"its server sent nothing for {idle:g} s, or not all of it within {total:g} s"
@@ -169,10 +169,10 @@ def _reason(error: Exception, url: str) -> str:
 
 
 def _persistent(request: Callable[[], bytes]) -> bytes:
-    """Returns what a request brings, which is repeated when it fails, after pauses that double and vary by half.
+    """Returns the answer to a request, which is repeated if it fails, after pauses that double and vary by half.
 
     Raises:
-        Exception: what it raised when it failed for the last time, or for a reason that stays.
+        Exception: the request failed for a permanent reason, or `_TRIES` times.
     """
     tries = 0
     while True:

@@ -1,4 +1,4 @@
-"""Where a data set is read from: a folder that is mounted here, or a URL (remote.py)."""
+"""The source of a data set: a mounted folder, or a URL (remote.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dlio.io import files
 from dlio.stage.cache.access import Access, Surroundings
 from dlio.urls import is_url
 
-_FORGET_BYTES = 32 << 20  # after so much the page cache is told to forget what was read
+_FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
 
 
 class Source(Protocol):
-    """A data set as it is read while it is staged; its methods may be called from several threads."""
+    """A data set to be staged; the methods may be called from several threads."""
 
     @property
     def manifest(self) -> Manifest:
@@ -30,35 +30,35 @@ class Source(Protocol):
         """Returns the path or URL of a file, for messages."""
 
     def access(self, file: File | None) -> Access:
-        """Returns who may read a file, or the manifest where none is given.
+        """Returns who may read a file, or the manifest if `file` is None.
 
         Raises:
             StorageError: it cannot be looked at.
         """
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes from `start` on, in blocks that are valid until the next is asked for.
+        """Yields a file's bytes from `start` on, in blocks that are valid until the next one is asked for.
 
-        No block is longer than `buffer`, in which it may lie.
+        A block is not longer than `buffer`, and may be a view of it.
 
         Raises:
-            StorageError: it cannot be read, is not of the manifest's size, or is seen to have changed meanwhile.
+            StorageError: the file cannot be read, has another size than the manifest says, or has changed meanwhile.
         """
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target` with a file's bytes from `offset` on.
 
         Raises:
-            StorageError: as `blocks` says.
+            StorageError: as `blocks`.
         """
 
 
 def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
-    """Returns where a data set is read from, its manifest loaded.
+    """Returns the source of a data set, with its manifest loaded.
 
     Raises:
-        ManifestError, StorageError: there is no data set, its manifest is damaged, or it cannot be read.
-        UsageError, MissingPackageError: a URL of a kind that is unknown, or whose package is not installed.
+        ManifestError, StorageError: `dataset` holds no data set, its manifest is damaged, or it cannot be read.
+        UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
     if isinstance(dataset, Manifest):
         return MountedFolder(dataset)
@@ -72,7 +72,7 @@ def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
 
 
 class MountedFolder:
-    """A data set in a folder; what was read of it is dropped from the page cache, where the training's files belong."""
+    """A data set in a folder; bytes read are dropped from the page cache, which the training needs."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -81,14 +81,14 @@ class MountedFolder:
         self._surroundings = Surroundings()
 
     def __str__(self) -> str:
-        return str(self.manifest.root.absolute())  # it is written into the copy, to be found again from elsewhere
+        return str(self.manifest.root.absolute())  # written into the copy, so absolute
 
     def name_of(self, file: File) -> str:
         """Returns the path of a file."""
         return str(self.manifest.root / file.name)
 
     def access(self, file: File | None) -> Access:
-        """Returns who may read a file; as `Source` says."""
+        """Returns who may read a file; see `Source`."""
         path = self.manifest.root / (file.name if file else NAME)
         with files.storage_errors("look at", path):
             if file:
@@ -96,7 +96,7 @@ class MountedFolder:
             return replace(self._surroundings.access(path), listing=self._surroundings.access(path.parent).mode)
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; as `Source` says."""
+        """Yields a file's bytes; see `Source`."""
         path = self.manifest.root / file.name
         with files.storage_errors("read", path), _opened(path) as origin:
             before = os.fstat(origin.fileno())
@@ -116,7 +116,7 @@ class MountedFolder:
         self._status[file.name] = after
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; as `Source` says."""
+        """Fills `target`; see `Source`."""
         path = self.manifest.root / file.name
         with files.storage_errors("read", path), _opened(path) as opened:
             size = len(target)
@@ -130,12 +130,12 @@ class MountedFolder:
 
 
 def _opened(path: Path) -> FileIO:
-    """Returns a file, open for reading; a pipe in its place is not waited for, and has not its size."""
+    """Returns a file, open for reading; opening a pipe does not wait, and its size is wrong."""
     return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def rest_of(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:
-    """Yields what is left of a file, in blocks that lie in `buffer`."""
+    """Yields the rest of a file, in blocks that are views of `buffer`."""
     view = memoryview(buffer)
     while count := file.readinto(view):
         yield view[:count]

@@ -1,7 +1,7 @@
-"""The two ends of a broadcast on one node: blocks read from its own files, and blocks written to everybody's.
+"""The two ends of a broadcast on one node: blocks read from its own files, and blocks written to all files.
 
-A block starts with a header of three integers, (failed, length, left), and goes around the ring as it is; `left` are
-the bytes that the node which read it still had to write, so that all nodes see how far each has come.
+A block starts with a header of three integers, (failed, length, left), and goes around the ring unchanged. `left` is
+the number of bytes that the node which read the block still had to write, so all nodes see the progress of each.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _REASON_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What one node brings to a broadcast.
+class Lacking:
+    """What one node lacks before a broadcast.
 
     Attributes:
         folder: the staged folder on this node.
-        missing: the files that it lacks, and this process may write.
-        aside: the folder for unfinished files; None where there is nothing to write.
-        access: who may read the files, by name, once the nodes have told each other.
+        missing: the files that this process is to write.
+        aside: the folder for unfinished files; None if this process writes nothing.
+        access: who may read the files, by name.
     """
 
     folder: StagedFolder
-    missing: frozenset[File]
-    aside: Path | None
+    missing: frozenset[File] = frozenset()
+    aside: Path | None = None
     access: Mapping[str, Access] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Block:
-    """A buffer with a header, given back to the pool when each of its users has released it."""
+    """A buffer with a header; it returns to the pool once each of its users has released it."""
 
     pool: queue.Queue[Block]
     data: bytearray = field(default_factory=lambda: bytearray(_HEADER.size + BLOCK_BYTES))
@@ -64,12 +64,12 @@ class Block:
                 self.pool.put(self)
 
     def seal(self, length: int) -> None:
-        """Writes the header of a block with that much of a stream."""
+        """Writes the header of a block that holds `length` bytes of a stream."""
         _HEADER.pack_into(self.data, 0, 0, length, 0)
 
     @property
     def left(self) -> int:
-        """What the node that read this block still had to write, in bytes."""
+        """Bytes that the node which read this block still had to write."""
         return int(_HEADER.unpack_from(self.data)[2])
 
     @left.setter
@@ -77,14 +77,14 @@ class Block:
         struct.pack_into("=q", self.data, _LEFT_OFFSET, num_bytes)
 
     def fail(self, reason: str) -> None:
-        """Makes it a block that tells all nodes why this one gave up."""
+        """Turns the block into a message to all nodes that this node has failed."""
         text = reason.encode()[:_REASON_BYTES]
         self.data[_HEADER.size : _HEADER.size + len(text)] = text
         _HEADER.pack_into(self.data, 0, 1, len(text), 0)
 
     @property
     def failed(self) -> bool:
-        """Whether the node that read this block gave up."""
+        """Whether the node that read this block has failed."""
         return bool(_HEADER.unpack_from(self.data)[0])
 
     @property
@@ -124,11 +124,11 @@ class OwnStream:
 
 
 class Sink:
-    """Writes one stream's files, as far as this node lacks them; used by one thread at a time."""
+    """Writes those of one stream's files that this node lacks; used by one thread at a time."""
 
-    def __init__(self, stream: Sequence[File], place: Place, tally: Tally, buffer: memoryview) -> None:
+    def __init__(self, stream: Sequence[File], lacking: Lacking, tally: Tally, buffer: memoryview) -> None:
         self._files = iter(stream)
-        self._place, self._tally, self._buffer = place, tally, buffer
+        self._lacking, self._tally, self._buffer = lacking, tally, buffer
         self._file: File | None = None
         self._left = 0
         self._target: NewFile | None = None
@@ -136,10 +136,10 @@ class Sink:
         self._next()
 
     def write(self, data: memoryview) -> None:
-        """Takes the stream's next bytes; files of no bytes that are due are made as well.
+        """Writes the stream's next bytes; empty files that are due are made as well.
 
         Raises:
-            DigestError, StorageError: as `dlio.stage.transfer.copy.copy_files` says.
+            DigestError, StorageError: as `dlio.stage.transfer.copy.copy_files`.
         """
         while self._file is not None and (data or not self._left):
             piece, data = data[: self._left], data[self._left :]
@@ -154,18 +154,18 @@ class Sink:
                 self._next()
 
     def abandon(self) -> None:
-        """Closes the file that is not finished, if there is one."""
+        """Closes the unfinished file, if any."""
         if self._target is not None:
             self._target.abandon()
 
     def _next(self) -> None:
-        """Turns to the next file, and opens it if it is lacked here."""
+        """Turns to the next file, and opens it if this node lacks it."""
         self._file = next(self._files, None)
         if self._file is None:
             return
         self._left = self._file.num_bytes
-        if self._place.aside is not None and self._file in self._place.missing:
-            path = self._place.aside / self._file.name
+        if self._lacking.aside is not None and self._file in self._lacking.missing:
+            path = self._lacking.aside / self._file.name
             with files.storage_errors("create", path):
                 self._target = NewFile(path, self._buffer)
             self._digest = files.new_hash(self._file.digest.partition(":")[0])
@@ -174,11 +174,11 @@ class Sink:
         """Verifies the file and gives it its name."""
         if self._target is None:
             return
-        path, final = self._target.path, self._place.folder.path / file.name
+        path, final = self._target.path, self._lacking.folder.path / file.name
         with files.storage_errors("write", path):
             self._target.close()
         self._target = None
         found = f"{file.digest.partition(':')[0]}:{self._digest.hexdigest()}"
         if found != file.digest:
             raise DigestError(f"{file.name} is damaged at the source: expected the digest {file.digest}, found {found}")
-        give_name(path, final, self._place.access[file.name])
+        give_name(path, final, self._lacking.access[file.name])

@@ -12,11 +12,11 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.stage.cache.ground import open_up
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import leases
-from dlio.stage.cache.node_cache import clean
 from dlio.stage.cache.resolve import resolve
-from dlio.stage.decide import preview
+from dlio.stage.preview import preview
 
 from .conftest import Forked, assert_staged, folder_of
 from .users import as_user, open_to_all
@@ -70,7 +70,7 @@ def test_a_dead_copier_of_another_user_blocks_nobody(dataset: Manifest, tmp_path
     assert as_user(2001, careful) == 0
 
 
-def test_a_half_copy_of_root_blocks_nobody_and_its_whole_copy_serves_all(dataset: Manifest, tmp_path: Path) -> None:
+def test_roots_incomplete_copy_blocks_nobody_its_complete_copy_serves_all(dataset: Manifest, tmp_path: Path) -> None:
     open_to_all(tmp_path)
 
     def die(_: int) -> None:
@@ -151,7 +151,7 @@ def test_resolve_does_not_trust_anybodys_copy(
     assert resolve(staged.root) == staged.root, "who names another user's copy gets it"
 
 
-def test_a_folder_where_anybody_may_rename_is_refused_or_made_sticky_by_its_owner(
+def test_a_folder_open_to_renames_is_refused_or_made_sticky(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_to_all(tmp_path)
@@ -173,7 +173,7 @@ def test_a_folder_where_anybody_may_rename_is_refused_or_made_sticky_by_its_owne
     assert resolve(dataset.root) == staged.root
 
 
-def test_a_lease_that_root_took_for_the_job_serves_its_user(
+def test_a_lease_that_root_took_serves_the_jobs_user(
     dataset: Manifest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_to_all(tmp_path)

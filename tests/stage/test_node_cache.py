@@ -15,9 +15,10 @@ from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner
+from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
-from dlio.stage.cache.node_cache import clean, copies, is_being_filled, is_in_use
+from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.transfer.fetch import residue_removed
 
@@ -68,7 +69,7 @@ def test_only_what_bears_our_marker_is_ever_removed(dataset: Manifest, tmp_path:
         folder_of(unmarked).remove()
 
 
-def test_a_removal_that_was_cut_short_is_finished_or_taken_back(dataset: Manifest, tmp_path: Path) -> None:
+def test_an_interrupted_removal_is_finished_or_undone(dataset: Manifest, tmp_path: Path) -> None:
     """Another process's `clean` comes while the fate of a copy is open, or finds what a killed one left."""
     staged = dlio.stage(dataset, tmp_path / "local")
     cache = staged.root.parent
@@ -83,7 +84,7 @@ def test_a_removal_that_was_cut_short_is_finished_or_taken_back(dataset: Manifes
     assert (cache / ".removed-by-hand" / "thesis.tex").exists()
 
 
-def test_a_job_that_stages_anew_during_a_removal_keeps_its_claim(
+def test_staging_anew_during_a_removal_keeps_its_claim(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
@@ -102,7 +103,7 @@ BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside/0123456789abcdef", ".dlio/aside/0
 
 
 @pytest.mark.parametrize("left", BEFORE_THE_MARKER)
-def test_what_a_stage_leaves_that_is_killed_before_the_marker_is_removed(tmp_path: Path, left: str) -> None:
+def test_clean_removes_what_a_stage_killed_early_leaves(tmp_path: Path, left: str) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
     (folder.path / left).mkdir(parents=True)
     if left.endswith(".json"):
@@ -124,7 +125,7 @@ def test_files_without_a_marker_are_left(tmp_path: Path) -> None:
         (folder.path / ".dlio" / "aside" / "0123456789abcdef").mkdir(parents=True, exist_ok=True)
 
 
-def test_an_owner_that_woke_up_spares_the_files_of_its_successor(dataset: Manifest, tmp_path: Path) -> None:
+def test_an_owner_that_wakes_up_spares_its_successors_files(dataset: Manifest, tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", dataset.content_id)
     sleeper, successor = (Claim(number, Owner.current(), f"token{number}") for number in (1, 2))
     for claim in (sleeper, successor):
@@ -158,7 +159,7 @@ def test_a_copy_that_is_being_filled_is_left_alone(dataset: Manifest, tmp_path: 
     assert not list((tmp_path / "local").iterdir())
 
 
-def test_removal_gives_back_a_copy_that_is_leased_in_the_last_moment(
+def test_a_copy_leased_at_the_last_moment_is_not_removed(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")

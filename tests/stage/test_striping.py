@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
-from dlio.stage.decide import preview
 from dlio.stage.job import Options
 from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
+from dlio.stage.preview import preview
 from dlio.stage.run import run
 
 from .conftest import Forked, MiB, assert_staged, damaged_files, node, wait_for, write_dataset
@@ -34,7 +34,7 @@ def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("the stand-in needs user attributes")
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "lfs").write_text(f'#!/bin/sh\nexec {sys.executable} "{Path(__file__).with_name("lfs")}" "$@"\n')
+    (tools / "lfs").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{Path(__file__).with_name("lfs")}" "$@"\n')
     (tools / "lfs").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("LFS_MOUNT", str(folder))
@@ -51,7 +51,7 @@ def layouts(staged: Manifest) -> list[Layout]:
     [(1 << 28, 1000, 56, 1), (1 << 28, 28, 56, 2), (1 << 28, 3, 56, 19), (10**8, 1, 56, 1), (5 * 10**9, 1, 56, 8),
      (5 * 10**10, 1, 56, 24), (10**12, 1, 56, 56), (10**12, 1, 100, 72), (5, 2, 56, 1), (0, 1, 4, 1), (10**9, 0, 4, 4)],
 )  # fmt: skip
-def test_policy(num_bytes: int, num_files: int, targets: int, count: int) -> None:
+def test_large_files_are_striped_over_more_targets(num_bytes: int, num_files: int, targets: int, count: int) -> None:
     assert stripe_count(num_bytes, num_files, targets) == count
 
 
@@ -177,7 +177,7 @@ def test_three_nodes_share_the_work(dataset: Manifest, tmp_path: Path) -> None:
     assert_staged(dlio.stage(dataset, tmp_path / "shared", strategy="stripe"), dataset)
 
 
-def test_a_node_that_is_lost_and_one_that_never_came_are_made_up_for(dataset: Manifest, tmp_path: Path) -> None:
+def test_other_nodes_copy_the_shares_of_lost_and_absent_nodes(dataset: Manifest, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
 
     def hang(_: int) -> None:
@@ -202,16 +202,3 @@ def test_a_failing_node_is_an_error_for_all(dataset: Manifest, tmp_path: Path) -
 
     nodes = [Forked(lambda rank=rank: stage_on(rank)) for rank in range(3)]  # type: ignore[misc]
     assert [child.wait() for child in nodes] == [0, 0, 0]
-
-
-def test_beegfs_is_asked_by_its_own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dlio.stage.planning.striping import stripe_beegfs
-
-    with pytest.raises(StorageError, match="neither beegfs nor beegfs-ctl"):
-        stripe_beegfs(tmp_path, Layout(4))
-    tool = tmp_path / "beegfs-ctl"
-    tool.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    stripe_beegfs(tmp_path, Layout(4))
-    assert (tmp_path / "asked").read_text() == f"--setpattern --numtargets=4 --chunksize=4M {tmp_path}\n"

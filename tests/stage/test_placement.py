@@ -12,27 +12,27 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.stage.planning.placement import files_on, partitioned, place, rotated
+from dlio.stage.planning.placement import assign, files_on, partitioned, rotated
 
 from .conftest import damaged_files, node
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9), st.data())
-def test_placement(sizes: list[int], num_nodes: int, data: st.DataObject) -> None:
+def test_the_nodes_hold_about_the_same_bytes(sizes: list[int], num_nodes: int, data: st.DataObject) -> None:
     copies = data.draw(st.integers(1, num_nodes))
-    placed = place(sizes, num_nodes, copies)
-    assert all(len(set(nodes)) == copies and set(nodes) <= set(range(num_nodes)) for nodes in placed)
+    assigned = assign(sizes, num_nodes, copies)
+    assert all(len(set(nodes)) == copies and set(nodes) <= set(range(num_nodes)) for nodes in assigned)
     held = [0] * num_nodes
-    for size, nodes in zip(sizes, placed, strict=True):
+    for size, nodes in zip(sizes, assigned, strict=True):
         held[nodes[0]] += size
     assert max(held) <= sum(sizes) / num_nodes + max(sizes, default=0)
-    assert placed == place(sizes, num_nodes, copies)
+    assert assigned == assign(sizes, num_nodes, copies)
 
 
 @pytest.mark.parametrize("copies", [0, 4])
-def test_impossible_numbers_of_copies(copies: int) -> None:
+def test_impossible_numbers_of_copies_are_refused(copies: int) -> None:
     with pytest.raises(UsageError, match="give from 1 to 3"):
-        place([1, 2], 3, copies)
+        assign([1, 2], 3, copies)
 
 
 @given(st.lists(st.integers()), st.floats(0, 1, exclude_max=True))

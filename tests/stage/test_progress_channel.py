@@ -27,7 +27,7 @@ def agent_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("agent_store")
 @pytest.mark.parametrize("strategy", ["replicate", "partition"])
-def test_rank_0_sees_how_far_all_have_come_that_copy_for_themselves(
+def test_rank_0_sees_the_progress_of_all_nodes(
     strategy: str,
     dataset: Manifest,
     any_cluster: Cluster,
@@ -48,7 +48,7 @@ def test_rank_0_sees_how_far_all_have_come_that_copy_for_themselves(
     assert reports["node1.1"]["watched"] == []
 
 
-def test_progress_takes_no_port_that_a_training_is_to_meet_at(
+def test_progress_does_not_take_the_trainings_port(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
@@ -69,7 +69,7 @@ def test_an_mpi_that_does_not_start_keeps_nobody_from_copying(
 
 
 @pytest.mark.usefixtures("agent_store")
-def test_rank_0_waits_for_the_progress_of_a_lost_node_no_longer_than_for_a_block(
+def test_rank_0_stops_waiting_for_the_progress_of_lost_nodes(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STRATEGY", "replicate")
@@ -84,7 +84,7 @@ def test_rank_0_waits_for_the_progress_of_a_lost_node_no_longer_than_for_a_block
 
 
 @pytest.mark.usefixtures("agent_store")
-def test_a_signal_ends_rank_0_that_waits_for_the_progress_of_others(
+def test_a_signal_ends_rank_0_while_it_waits_for_progress(
     dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
@@ -117,7 +117,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_words_that_rank_0_never_looks_at_do_not_keep_mpi_from_ending_well(
+def test_messages_that_rank_0_never_reads_let_mpi_end_well(
     dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STRATEGY", "replicate")

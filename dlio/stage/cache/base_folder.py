@@ -1,4 +1,4 @@
-"""DEST and DEST/dlio, where other users may write too: their names, and how they are made and reached."""
+"""DEST and DEST/dlio, where other users may write too: the names in them, and how they are made and opened."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from dlio.io import files
@@ -14,27 +15,38 @@ from dlio.io.open_folder import OpenFolder, is_loose
 CACHE = "dlio"
 CLAIMS = ".claims"
 LEASES = ".leases"
-ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what is no folder is as little dlio's as what is not there
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a file or a link in its place is not dlio's either
 OWN = "dlio-u"
-_OWN = re.compile(rf"{OWN}\d+")
+OWN_NAME = re.compile(rf"{OWN}\d+")
 _COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
 
 
 def copy_named(name: str) -> re.Match[str] | None:
-    """Returns the parts of a copy's name: content_id, and of a part node, nodes and copies; None for another name."""
+    """Returns the groups content_id, node, nodes and copies of a copy's name; None for any other name."""
     return _COPY.fullmatch(name)
 
 
+def may_change(owner: int) -> bool:
+    """Returns whether this user may change what belongs to `owner`: the owner may, and root."""
+    return os.geteuid() in (0, owner)
+
+
+def is_closed(status: os.stat_result, users: Collection[int], *, shut: bool = False) -> bool:
+    """Returns whether this is a folder of one of the users that no other user can empty; if `shut`, nor change."""
+    is_open = status.st_mode & 0o022 and (shut or not status.st_mode & stat.S_ISVTX)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in users and not is_open
+
+
 def is_own(dest: Path) -> bool:
-    """Returns whether a folder is one that takes the place of DEST for one user."""
-    return bool(_OWN.fullmatch(dest.name))
+    """Returns whether a folder is one that a user has instead of DEST."""
+    return bool(OWN_NAME.fullmatch(dest.name))
 
 
 def open_dest(dest: Path) -> OpenFolder:
-    """Returns DEST, held open; links are followed in what the user named, and not where dlio named it after a user.
+    """Returns DEST, held open; links are followed in a path that the user named, not in one that dlio named.
 
     Raises:
-        OSError: it is not there, or not of the user that it is named after.
+        OSError: it does not exist, or is named after a user who does not own it.
     """
     if not is_own(dest):
         return OpenFolder.at(dest)
@@ -42,7 +54,7 @@ def open_dest(dest: Path) -> OpenFolder:
         own = around.below(dest.name)
     if own.owner != int(dest.name.removeprefix(OWN)):
         own.close()
-        raise NotADirectoryError(errno.ENOTDIR, f"{dest} is not of the user that it is named after")
+        raise NotADirectoryError(errno.ENOTDIR, f"{dest} does not belong to the user that it is named after")
     return own
 
 
@@ -50,7 +62,7 @@ def open_cache(dest: Path) -> OpenFolder:
     """Returns DEST/dlio, held open; no link is followed below DEST.
 
     Raises:
-        OSError: it is not there, or no folder.
+        OSError: it does not exist, or is not a folder.
     """
     with open_dest(dest) as opened:
         return opened.below(CACHE)
@@ -59,10 +71,10 @@ def open_cache(dest: Path) -> OpenFolder:
 def open_up(dest: Path) -> None:
     """Makes DEST/dlio and its folders of claims and leases, as open to other users as DEST itself is.
 
-    Where others may write, only its owner may rename or remove what lies there: the folders are sticky.
+    If others may write, the folders are sticky, so only the owner of an entry may rename or remove it.
 
     Raises:
-        StorageError: a folder cannot be made, or something else is in its place.
+        StorageError: a folder cannot be made, or something else has its name.
     """
     with files.storage_errors("create", dest / CACHE), _made(dest) as opened:
         if is_loose(opened.status) and opened.owner == os.geteuid():
@@ -75,7 +87,7 @@ def open_up(dest: Path) -> None:
 
 
 def _made(dest: Path) -> OpenFolder:
-    """Returns DEST, held open, made if it is not there."""
+    """Returns DEST, held open; it is made if it does not exist."""
     if is_own(dest):
         with OpenFolder.at(dest.parent) as around:
             around.make(dest.name).close()
@@ -85,7 +97,7 @@ def _made(dest: Path) -> OpenFolder:
 
 
 def _opened_to_others(around: OpenFolder, name: str, mode: int) -> OpenFolder:
-    """Returns a folder, made with a mode that the umask does not narrow; this user's that is there becomes sticky."""
+    """Returns a folder, made with a mode that ignores the umask; one of this user's that exists becomes sticky."""
     is_new = around.look(name) is None
     made = around.make(name)
     before = stat.S_IMODE(made.status.st_mode)

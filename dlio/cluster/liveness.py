@@ -1,0 +1,35 @@
+"""Liveness of processes on other machines: one that shows no new sign of life for a while is taken for lost.
+
+Every process gives signs from a thread of its own, also while it waits for a disk. How a sign travels is up to its
+transport: MPI messages (stage/comm/heartbeat.py, executors/_heartbeat.py), keys of torch's store
+(stage/comm/torch_store.py, stage/comm/progress_channel.py), or a file's modification time (locking/claim.py). Whether a
+process on this machine runs is answered by `dlio.locking.owner` at once.
+
+Read the constants as `liveness.LOST_SECONDS` when they are needed, so that a test can shorten them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+BEAT_SECONDS = 1.0  # between two signs of life
+LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; whoever is silent for so long does not come back
+LOST_WRITER_SECONDS = 30.0  # signs that pass through a shared file system, which may hang under load
+LOST_WORKER_SECONDS = 300.0  # Python code that computes, such as a long sort, keeps the heartbeat's thread waiting
+
+
+class Signs:
+    """The last sign of life of each peer, and when it was first seen by this process's clock; for one thread."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, tuple[object, float]] = {}
+
+    def note(self, peer: Hashable, sign: object) -> float:
+        """Notes a peer's present sign of life, and returns for how many seconds it has been the same."""
+        now = time.monotonic()
+        last, since = self._seen.setdefault(peer, (sign, now))
+        if sign == last:
+            return now - since
+        self._seen[peer] = (sign, now)
+        return 0.0
