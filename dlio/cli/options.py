@@ -48,7 +48,8 @@ def workers_option(verb: argparse.ArgumentParser) -> None:
 def engine_options(verb: argparse.ArgumentParser) -> None:
     """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
     verb.add_argument("--workers", type=count, metavar="N", help="workers to use (default: one a core)")
-    verb.add_argument("--engine", default="processes", choices=executors.names(), help="what runs the workers")
+    engines = f"what runs the workers: {', '.join(executors.names())}, or a module's dotted path (default: processes)"
+    verb.add_argument("--engine", default="processes", metavar="ENGINE", help=engines)
     verb.add_argument("--engine-address", metavar="A", help="a running dask or ray cluster (default: a local one)")
 
 
@@ -58,16 +59,17 @@ def chosen(args: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def open_pool(args: argparse.Namespace) -> AbstractContextManager[Pool | None]:
-    """Returns the context of the engine asked for; a dry run needs no workers, but an MPI job one rank that plans."""
+    """Returns the context of the engine; a dry run needs no workers, except that in an MPI job only one rank plans."""
+    engine = executors.load(args.engine)
     if args.dry_run and args.engine != "mpi":
         return executors.open_engine("serial")
-    return executors.open_engine(args.engine, args.workers, args.engine_address)
+    return engine.open(args.workers, args.engine_address)
 
 
 def count(text: str) -> int:
     """Returns a number from 1, as an option's type."""
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
     return int(text)
 
 
@@ -76,7 +78,7 @@ def octal(text: str) -> int:
     try:
         return int(text, 8)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no octal number such as 644") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an octal number such as 644") from None
 
 
 def name_and_value(text: str) -> tuple[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import dlio
 from dlio import formats
 from dlio.cli.options import add_verb, chosen, count, engine_options, local_path, name_and_value, open_pool, size
 from dlio.cli.output import complain, describe, print_report, say
@@ -13,10 +14,12 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
-
-if TYPE_CHECKING:
-    from dlio.pack.listing.base import Source
-    from dlio.pack.recode import Recode
+from dlio.pack import sources
+from dlio.pack.listing.base import Source
+from dlio.pack.pace import Limits, limited
+from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
+from dlio.pack.resume import clear_aside
+from dlio.pack.run import Request, make_plan
 
 
 def add_verbs(verbs: Any) -> None:
@@ -30,8 +33,6 @@ def pack(args: argparse.Namespace) -> int:
 
     The same command run again goes on where the last one stopped.
     """
-    from dlio.pack.resume import clear_aside
-
     try:
         with open_pool(args) as pool:
             if args.dry_run:
@@ -39,7 +40,7 @@ def pack(args: argparse.Namespace) -> int:
             manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
     finally:
         if not args.dry_run:
-            clear_aside(args.out)  # once more: after an interrupt, workers ended with the pool only
+            clear_aside(args.out)  # again: after an interrupt, workers end only with the pool
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 
@@ -53,29 +54,19 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    from dlio.pack.sources import open_source
-
-    return open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+    return sources.open_source(args.src, name=args.source, root=args.root, **dict(args.option))
 
 
 def _recode(args: argparse.Namespace) -> Recode:
-    from dlio.pack.recode import Recode
-
     return Recode(args.resize, args.center_crop, args.color, args.encoding, args.quality, args.crop_ready)
 
 
 def _print_plan(args: argparse.Namespace) -> int:
-    from dlio.pack.pace import Limits, limited
-    from dlio.pack.run import make_plan
-
     with limited(Limits(args.max_ops, args.max_rate)):
-        plan = make_plan(
-            _source(args),
-            **chosen(args, "format", "label_offset", "num_shards"),
-            seed=args.shuffle,
-            recode=_recode(args),
-            shard_bytes=args.shard_size,
+        request = Request(
+            args.format, args.shard_size, args.num_shards, args.shuffle, args.label_offset, recode=_recode(args)
         )
+        plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
     _print_skipped(plan.header)
@@ -93,8 +84,6 @@ def _print_skipped(manifest: Manifest) -> None:
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
-    import dlio
-
     with Progress("pack", unit="samples", quiet=args.quiet) as progress:
         manifest = dlio.pack(
             _source(args),
@@ -112,11 +101,11 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.sources import names
-
     verb.add_argument("src", metavar="SRC", type=local_path, help="class folders, a list, an archive: see --source")
     _shard_options(verb, "256MiB")
-    verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
+    verb.add_argument(
+        "--source", default="auto", help=f"auto (default), {', '.join(sources.names())}, or a module's path"
+    )
     verb.add_argument(
         "--option",
         type=name_and_value,
@@ -129,8 +118,6 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.recode import COLORS, ENCODINGS, KEEP
-
     verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")

@@ -17,10 +17,10 @@ FLOPPY = """
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from dlio.pack.image_files import image_file_reader
-from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing
-from dlio.sample import Sample, Schema
+import numpy as np
+from dlio.dataset.schema import Sample, Schema
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.keys import Keys
 def recognises(path):
     return path.suffix == ".floppy"
 def open_source(path, kind="soft"):
@@ -31,7 +31,7 @@ class Floppy:
     kind: str
     name: str = "floppy-disk"
     def listing(self):
-        return Listing(Schema.of({"image": "bytes"}), Keys.of([self.kind]), memoryview(bytes(8)).cast("q"), {})
+        return Listing(Schema.of({"image": "bytes"}), Keys.of([self.kind]), np.zeros(1, "int64"), {})
     def reader(self, listing):
         return nullcontext(lambda index: Sample(listing.keys[index], {"image": self.path.read_bytes()}))
 """
@@ -51,7 +51,7 @@ def test_says_what_it_cannot_open(tmp_path):
         open_source(tmp_path / "x.doc")
     with pytest.raises(UsageError, match="does not exist"):
         open_source(tmp_path / "absent")
-    with pytest.raises(UsageError, match="'floppy' is no source"):
+    with pytest.raises(UsageError, match="'floppy' is not a source"):
         open_source(tmp_path, name="floppy")
 
 

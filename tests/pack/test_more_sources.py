@@ -156,7 +156,7 @@ class TestFrames:
         (sequences / "00/image_2" / os.fsdecode(b"\xff.png")).write_bytes(image(0))
         listing = frames(sequences, clip=3).listing()
         assert [reason for _, reason in listing.refused] == [
-            f"{sequences}/00/image_2: the name '00/image_2/\\udcff.png' is no UTF-8: rename the file"
+            f"{sequences}/00/image_2: the name '00/image_2/\\udcff.png' is not UTF-8: rename the file"
         ]
 
     def test_a_folder_that_may_not_be_listed_is_named(self, open_tmp):

@@ -15,7 +15,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from dlio.errors import SourceError
-from dlio.pack.sources._looks import CHEST_TABLES
+from dlio.pack.sources.chestxray14 import TABLES
 from dlio.sources import open_source
 from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import content, samples
@@ -53,7 +53,7 @@ def table(folder: Path) -> Made:
 def lst(folder: Path) -> Made:
     photos(folder, *"abcd")
     (folder / "in.lst").write_bytes(b"0\t1\ta\n1 1 b\n2\t1\t2\tc\n3\tone\td\n4\t3\tb\n")
-    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is no number"}
+    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is not a number"}
     return folder / "in.lst", refused, [("a", 1), ("b", 3)]
 
 
@@ -64,7 +64,7 @@ def caffe_list(folder: Path) -> Made:
 
 
 ARCHIVED = {"a/1.png": 0, "../b/2.png": 1, "b/1.png": 2, "loose.png": 3}
-LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "in no class folder"}
+LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "not in a class folder"}
 KEPT = [("a/1.png", 0), ("b/1.png", 1)]
 
 
@@ -90,7 +90,7 @@ def tarred(folder: Path) -> Made:
 def xrays(folder: Path) -> Made:
     photos(folder, *(f"images/{number}.png" for number in range(4)))
     rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass"]
-    (folder / CHEST_TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
+    (folder / TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
     refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is no finding", "9.png": "none of the folders"}
     return folder, refused, [("images/0.png", 1), ("images/2.png", 0)]
 

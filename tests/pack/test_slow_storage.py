@@ -174,8 +174,8 @@ class Listed(ImageFolder):
 
 PACK = """
 import sys
-from dlio.pack import ahead
-ahead.SLOW_SECONDS = float(sys.argv[1])
+from dlio.pack import prefetch
+prefetch.SLOW_SECONDS = float(sys.argv[1])
 from dlio.cli import main
 sys.exit(main(sys.argv[2:]))
 """
@@ -187,7 +187,7 @@ def command(seconds: float, *words: str | Path) -> list[str]:
 
 HANG = """
 import os, pathlib, time
-from dlio.pack import image_files
+from dlio.pack.listing import image_files
 def hang(path, room):
     pathlib.Path(os.environ["HANGING"], "hangs").touch()
     time.sleep(1e6)
@@ -247,11 +247,11 @@ MEMORY = """
 import resource, sys, threading
 from pathlib import Path
 from dlio import pack
-from dlio.pack import ahead
+from dlio.pack import prefetch
 from dlio.sources import image_folder
 root, out = map(Path, sys.argv[1:])
 pack(image_folder(root / "few"), out / "few", format="recordio", engine="serial")
-ahead.SLOW_SECONDS = -1.0
+prefetch.SLOW_SECONDS = -1.0
 Path("/proc/self/clear_refs").write_text("5")
 def memory(kind):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -36,7 +36,7 @@ def infer(records: Path) -> Schema:
         return example_schema(records, first)
     datums = [_datum(records, number, data) for number, data in enumerate(first)]
     if not datums:
-        raise SchemaError(f"{records} has no records: it is no shard")
+        raise SchemaError(f"{records} has no records")
     if all(datum.encoded for datum in datums):
         return IMAGE_CLASSIFICATION
     shapes = [Field("uint8", (datum.height, datum.width, datum.channels)) for datum in datums]
@@ -56,5 +56,5 @@ def _datum(path: Path, number: int, data: bytes) -> Any:
 
 
 def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives the record's key without its number."""
+    """Returns a function to the record's key without its number."""
     return lambda sample: sample.key

@@ -1,6 +1,6 @@
 """TFRecord shards of any name, with Examples; those with ImageNet's feature names are image classification.
 
-Of other Examples every feature is a field; the names of classes are `image/class/synset`, else `image/class/text`.
+In other Examples every feature is a field. Class names are `image/class/synset`, else `image/class/text`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def infer(records: Path) -> Schema:
 
 
 def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives an Example's `__key__`, or `image/filename`."""
+    """Returns a function to an Example's `__key__`, or `image/filename`."""
     return lambda sample: sample.key
 
 
