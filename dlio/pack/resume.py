@@ -73,7 +73,7 @@ class Held:
     def is_of(self, plan: Manifest, inputs: Mapping[str, str]) -> bool:
         """Returns whether this is the planned data set, or a part of it; `inputs` are the input states.
 
-        If inputs changed, a published data set is another one. In a partial data set, the shards of changed inputs count
+        If inputs changed, a published data set is another one. In a partial data set, shards of changed inputs count
         as unfinished.
         """
         if self.published is None:

@@ -265,6 +265,6 @@ class TestCommandLine:
         open_tmp.chmod(0o555)
         with unprivileged():
             assert main(["index", str(open_tmp), "--format", "tfrecord", "--workers", "1"]) == 4
-        said = f"dlio: cannot write to {open_tmp}: Permission denied: where the shards may only be read, make a folder"
+        said = f"dlio: cannot write to {open_tmp}: Permission denied: if the shards are read-only, make a folder"
         assert capsys.readouterr().err.startswith(said)
         assert [path.name for path in open_tmp.iterdir()] == ["a.tfrecord"]
