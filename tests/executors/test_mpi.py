@@ -76,7 +76,7 @@ class TestWhoSpeaks:
         ("arguments", "code", "message"),
         [
             ("{tmp}/nowhere {tmp}/out", 2, "nowhere does not exist"),
-            ("{tmp}/bad {tmp}/out", 3, "'cat/x.png': it is no image"),
+            ("{tmp}/bad {tmp}/out", 3, "'cat/x.png': it is not an image"),
             ("{tmp}/photos {tmp}/out --workers 3", 2, "leave --workers out"),
             ("{tmp}/photos {tmp}/out --engine-address tcp://h:1", 2, "leave --engine-address out"),
             ("{tmp}/photos {tmp}/bad", 2, "which dlio has not packed"),

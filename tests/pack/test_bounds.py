@@ -57,7 +57,7 @@ class TestImageFiles:
     def test_a_large_file_that_is_no_image_is_refused_by_its_head(self, photos: Path) -> None:
         ended = pack(photos)
         assert ended.code == SourceError.exit_code
-        assert f"cannot pack {photos}/cat/huge.jpg: it is no image: its 2,147,483,648 bytes begin as no" in ended.err
+        assert f"cannot pack {photos}/cat/huge.jpg: it is not an image: its 2,147,483,648 bytes" in ended.err
         assert ended.peak_bytes < MOST
 
     def test_it_can_be_skipped(self, photos: Path) -> None:
@@ -112,7 +112,7 @@ class TestArchives:
         assert ended.code == EXIT_SKIPPED
         [(key, reason)] = Manifest.load(tmp_path / "out").skipped
         assert key == "cat/huge.jpg"
-        assert "it is no image: its 524,288,000 bytes begin as no known format does" in reason
+        assert "it is not an image: its 524,288,000 bytes begin as no known format does" in reason
         assert ended.peak_bytes < MOST
 
     def test_a_large_member_of_a_tar_is_refused_by_its_head(self, tmp_path: Path, two_gigabytes: int) -> None:
@@ -123,7 +123,7 @@ class TestArchives:
         sparse(path, two_gigabytes + 3 * tarfile.BLOCKSIZE)
         ended = pack(path)
         assert ended.code == SourceError.exit_code
-        assert "cannot read 'cat/huge.jpg': it is no image" in ended.err
+        assert "cannot read 'cat/huge.jpg': it is not an image" in ended.err
         assert ended.peak_bytes < MOST
 
     @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])

@@ -40,7 +40,10 @@ def pack(path: str | Path, source: str, folder: Path) -> tuple[int, str]:
 def test_devices_and_pipes_are_refused(tmp_path: Path, source: str, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     given = tmp_path / path  # an absolute path stays what it is
-    assert pack(given, source, tmp_path) == (3, f"dlio: {given} is not a regular file: give {kind(source)} that is one\n")
+    assert pack(given, source, tmp_path) == (
+        3,
+        f"dlio: {given} is not a regular file: give {kind(source)} that is one\n",
+    )
 
 
 def kind(source: str) -> str:
