@@ -31,7 +31,7 @@ def add_verbs(verbs: Any) -> None:
 def pack(args: argparse.Namespace) -> int:
     """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
 
-    The same command run again goes on where the last one stopped.
+    The same command run again continues where the last one stopped.
     """
     try:
         with open_pool(args) as pool:
@@ -112,7 +112,7 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
+        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated",
     )
     verb.add_argument("--root", type=local_path, help="the folder that a list's paths start from (default: the list's)")
 
@@ -127,7 +127,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--crop-ready",
         action="store_true",
-        help="rewrite JPEGs, without loss, so that the loaders decode crops of them without the rest",
+        help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
     )
 
 
@@ -143,7 +143,7 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
-        "--shard-size", type=size, metavar="SIZE", help=f"the size of a shard to aim at (default: {usual_size})"
+        "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"
     )
     amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
     engine_options(verb)
@@ -155,9 +155,9 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         default="raise",
         choices=["raise", "skip"],
         help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
-        "is 1. An image's header and end are looked at; 'dlio verify --decode' decodes all of it",
+        "is 1. Only an image's header and end are checked; 'dlio verify --decode' decodes images",
     )
-    verb.add_argument("--max-ops", type=count, metavar="N", help="ask SRC's file system at most N times a second")
-    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, by all workers")
+    verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
+    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")

@@ -38,9 +38,8 @@ def rank_of(process: int) -> int:
     return Topology.from_env(dict(variable.split("=", 1) for variable in variables if variable)).rank
 
 
-@pytest.mark.parametrize("name", BYTE_IDENTICAL)
-@pytest.mark.parametrize("killed", ["rank 0", "a worker", "all"])
-def test_started_on_four_ranks_killed_at_sixty_percent_finished_on_two(mpi, tmp_path, name, killed):
+@pytest.mark.parametrize(("name", "killed"), zip(BYTE_IDENTICAL, ["rank 0", "a worker", "all"], strict=True))
+def test_started_on_four_ranks_killed_finished_on_two(mpi, tmp_path, name, killed):
     make_image_folder(tmp_path / "in", {"a": 1000, "b": 1000})
     out, shards = tmp_path / "out", 125
     options = ["--format", name, "--num-shards", str(shards)]

@@ -193,12 +193,12 @@ def test_a_copy_that_does_not_say_where_it_is_from(
 def test_only_a_complete_staged_copy_can_be_mended(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     code, _, err = verify(packed.root, "--repair")
     assert code == 2
-    assert "is no staged copy" in err
+    assert "is not a staged copy" in err
     staged = dlio.stage(packed, tmp_path / "local")
     (staged.root / NAME).unlink()
     code, _, err = verify(staged.root, "--repair")
     assert code == 2
-    assert "run dlio stage once more" in err
+    assert "run dlio stage again" in err
     assert verify(staged.root, "--from", packed.root)[0] == 2
     assert verify()[0] == 2
 
