@@ -122,7 +122,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
     verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
-    quality = f"of images encoded anew (default: {KEEP.quality})"
+    quality = f"of newly encoded images (default: {KEEP.quality})"
     verb.add_argument("--quality", type=count, default=KEEP.quality, metavar="Q", help=quality)
     verb.add_argument(
         "--crop-ready",

@@ -73,7 +73,7 @@ class Depth:
 _learned = Depth()
 
 
-class ReadAhead(Generic[T]):
+class Prefetcher(Generic[T]):
     """Calls `read` with 0, 1, 2, ... by threads, before the results are needed; used by one thread.
 
     An error is raised when its result is asked for. If another number than the next is asked for, it continues there.
@@ -178,23 +178,23 @@ def _serve(read: Callable[[int], T], calls: SimpleQueue[tuple[int, _Answer[T]] |
 
 
 @contextmanager
-def reading_ahead(
+def prefetching(
     read: Callable[[int], T],
     sizes: Sequence[int] | Callable[[int], int],
     count: int,
     depth: Depth | None = None,
-) -> Generator[ReadAhead[T], None, None]:
-    """Gives a `ReadAhead`, and ends its threads."""
-    ahead = ReadAhead(read, sizes, count, depth or _learned)
+) -> Generator[Prefetcher[T], None, None]:
+    """Gives a `Prefetcher`, and ends its threads."""
+    prefetcher = Prefetcher(read, sizes, count, depth or _learned)
     patience = _AT_ONCE
     try:
-        yield ahead
+        yield prefetcher
         patience = _PATIENT
     except Exception:
         patience = _PATIENT
         raise
     finally:
-        ahead.close(patience)
+        prefetcher.close(patience)
 
 
 def side_by_side(
@@ -215,7 +215,7 @@ def side_by_side(
         Exception: what `call` raised, at the item's turn.
     """
     arguments, mean = list(items), _Mean()
-    with reading_ahead(lambda number: call(arguments[number]), mean.get, len(arguments), depth) as result:
+    with prefetching(lambda number: call(arguments[number]), mean.get, len(arguments), depth) as result:
         for number in range(len(arguments)):
             found = result(number)
             mean.add(weigh(found))

@@ -19,7 +19,7 @@ from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed
-from dlio.pack.prefetch import reading_ahead, side_by_side
+from dlio.pack.prefetch import prefetching, side_by_side
 
 Label = TypeVar("Label")
 EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
@@ -40,7 +40,7 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
     def begin(index: int) -> bytes | LongFile:
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
-    with reading_ahead(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
+    with prefetching(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
 
         def read(index: int) -> Sample:
             image = begun(index)

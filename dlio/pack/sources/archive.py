@@ -31,7 +31,7 @@ from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.prefetch import reading_ahead
+from dlio.pack.prefetch import prefetching
 
 ARCHIVES = (".tar", ".zip")
 COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised to be refused by name
@@ -121,7 +121,7 @@ class Archive:
             return Sample(key, {"image": image, "label": labels[index]})
 
         sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
-        with closing(file), reading_ahead(read, sizes, len(listing)) as read_in_order:
+        with closing(file), prefetching(read, sizes, len(listing)) as read_in_order:
             yield read_in_order
 
 

@@ -25,7 +25,7 @@ from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.plain_pickles import Stored, load
-from dlio.pack.prefetch import reading_ahead
+from dlio.pack.prefetch import prefetching
 
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
@@ -110,7 +110,7 @@ class Cifar10:
             return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
 
         try:
-            with reading_ahead(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
+            with prefetching(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
                 yield read
         finally:
             for batch in batches.values():
@@ -145,7 +145,7 @@ class _Batch:
         offset = content.find(data.tobytes())
         if offset < 0:
             problem = "does not keep its pixels in one piece: it is not one of CIFAR-10's own batches"
-            raise SourceError(f"{path} {problem}, or was pickled anew by a protocol before 3: pickle it by 3 or later")
+            raise SourceError(f"{path} {problem}, or was pickled again by a protocol before 3: pickle it by 3 or later")
         return cls(path, np.array(labels, dtype="int64"), offset)
 
 

@@ -22,7 +22,7 @@ from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
-from dlio.pack.prefetch import reading_ahead
+from dlio.pack.prefetch import prefetching
 
 
 def packed(path: str | Path) -> Packed:
@@ -82,7 +82,7 @@ class Packed:
                     raise SourceError(str(error)) from error
                 return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
 
-            with reading_ahead(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
                 yield read_in_order
 
 
@@ -100,6 +100,6 @@ def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
     for shard in found.shards:
         opened = open_table(found, shard)
         if opened is None:
-            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set anew")
+            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set again")
         with closing(opened) as table:
             yield shard, table
