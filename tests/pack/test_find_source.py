@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.errors import StorageError, UsageError
+from dlio.pack import sources
 from dlio.sources import names, open_source
 from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import samples, unprivileged
@@ -71,6 +75,15 @@ def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
     for source in (open_source(tmp_path / "x.floppy"), open_source(tmp_path / "x.floppy", name="floppy-disk")):
         dlio.pack(source, tmp_path / "out", engine="serial")
         assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
+
+
+def test_type_checkers_and_completion_see_every_function():
+    tree = ast.parse(Path(sources.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    functions = {alias.name for line in typed.body for alias in line.names}
+    assert functions == {*sources.__all__} - {"names", "open_source"}
+    assert functions <= {*dir(dlio.sources)}
+    assert all(inspect.isfunction(getattr(dlio.sources, name)) for name in functions)
 
 
 def test_every_source_has_a_name_for_the_command_line():

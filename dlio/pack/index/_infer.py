@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.schema import Field, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.text_index import index_paths
 from dlio.io.random_access import PositionalFile
@@ -44,9 +44,14 @@ def begins_with(path: Path, num_bytes: int) -> bytes:
         return file.read(0, min(num_bytes, file.num_bytes))
 
 
-def no_key(sample: object) -> str:
+def no_key(sample: Sample) -> str:
     """Returns '', the key of a sample in a format without keys."""
     return ""
+
+
+def own_keys(records: Path) -> Callable[[Sample], str]:
+    """Returns a function to the key that the format's reader gives a sample."""
+    return lambda sample: sample.key
 
 
 def legal_schema(path: Path, fields: dict[str, Field]) -> Schema:

@@ -9,21 +9,21 @@ In an extension with dots, the first word names the field, and the last word giv
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
 from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.io.random_access import PositionalFile
-from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, with_index
+from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, own_keys, with_index
 
 _TEXT = frozenset(["txt", "text", "transcript", "json", "jsn"])
 _CLASSES = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
+keys = own_keys  # the name that a sample's files share
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -103,8 +103,3 @@ def _kind(extension: str, file: PositionalFile, extent: tuple[int, int]) -> Fiel
         array = npy.decode(file.read(*extent))
         return Field(array.dtype.name, array.shape)
     return Field("bytes")
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns a function to the name that a sample's files share."""
-    return lambda sample: sample.key
