@@ -60,7 +60,7 @@ def load(name: str) -> SourceModule:
     Raises:
         UsageError: there is no such source.
     """
-    return cast(SourceModule, extensions.load(name, "a source", __name__, ["auto", *names()], ["open_source"]))
+    return cast(SourceModule, extensions.load(name, "a source", __name__, names(), ["open_source"]))
 
 
 def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None = None, **options: str) -> Source:
