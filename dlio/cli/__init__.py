@@ -17,7 +17,7 @@ from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.executors import ReportedElsewhereError
 from dlio.urls import without_credentials
 
-#: The modules of this package, and the verbs that each has.
+#: The verbs of each module of this package.
 VERBS = {
     "pack": ("pack", "convert"),
     "info": ("info",),
@@ -28,18 +28,19 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names no password in what it says of wrong arguments."""
+    """Prints no password in messages about wrong arguments."""
 
     def error(self, message: str) -> NoReturn:
         super().error(without_credentials(message))
 
 
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line; of a known `verb`, where only its module is needed."""
+    """Returns the parser of the whole command line; for a known `verb` or --version, of no more than that."""
     top = _Parser(prog="dlio", description="Pack, stage and feed small-image data sets.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    for name in [name for name, own in VERBS.items() if verb in own] or VERBS:
+    needed = [name for name, own in VERBS.items() if verb in own]
+    for name in needed or (VERBS if verb != "--version" else ()):
         importlib.import_module(f"{__name__}.{name}").add_verbs(verbs)
     return top
 
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parser(words[0] if words else None).parse_args(words, args)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are no UTF-8
+            sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
         logging.basicConfig(handlers=[log_handler()], level=logging.ERROR if args.quiet else logging.WARNING)
         code: int = args.function(args)
         sys.stdout.flush()
@@ -73,12 +74,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Lets what is left of the output go nowhere, so that its flush at the end does not fail again."""
-    with suppress(OSError, ValueError):  # it is no file
+    """Sends the rest of the output to /dev/null, so that the final flush does not fail again."""
+    with suppress(OSError, ValueError):  # it is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(error: BaseException, message: str) -> None:
-    """Prints an error, unless another process of the same job does."""
+    """Prints an error, unless another process of the same job prints it."""
     if not isinstance(error.__cause__, ReportedElsewhereError):
         complain(message)

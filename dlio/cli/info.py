@@ -1,4 +1,4 @@
-"""The verb that tells what a packed data set holds: info."""
+"""The verb that describes a packed data set: info."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from dlio.cli.options import add_verb, count, dataset_argument
 from dlio.cli.output import describe, print_report, unmistakable
 from dlio.dataset.manifest import Manifest
 from dlio.io.sizes import format_size
+from dlio.loaders.sampling.mixing import mixing_score
+from dlio.loaders.sampling.order import Window
+from dlio.pack.inspect.summary import class_counts, summarise
 
 SHOWN_CLASSES = 20
 
 
 def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
-    tell = add_verb(verbs, info)
-    dataset_argument(tell)
-    tell.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
-    tell.add_argument("--batch-size", type=count, default=256, metavar="N", help="samples of a global batch (256)")
+    verb = add_verb(verbs, info)
+    dataset_argument(verb)
+    verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
+    verb.add_argument("--batch-size", type=count, default=256, metavar="N", help="samples of a global batch (256)")
 
 
 def info(args: argparse.Namespace) -> int:
-    """Tells what the packed data set DATASET holds: samples, sizes, classes, and where it came from.
+    """Describes the packed data set DATASET: samples, sizes, classes and origin.
 
-    With --shuffle-window, also how well a loader's window shuffle would mix it, beside the exact shuffle.
+    With --shuffle-window, also scores how well a loader's window shuffle mixes it, compared with the exact shuffle.
     """
-    from dlio.pack.inspect.summary import summarise
-
     manifest = Manifest.load(args.dataset)
     origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
     report = describe(manifest) | asdict(summarise(manifest))
@@ -46,15 +49,9 @@ def info(args: argparse.Namespace) -> int:
 
 
 def _mixing(args: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
-    """Returns the scores of a window shuffle; 1 is as good as the exact one."""
+    """Returns the scores of a window shuffle; 1 is as good as the exact shuffle."""
     if args.shuffle_window is None:
         return {}
-    import numpy as np
-
-    from dlio.loaders.sampling.mixing import mixing_score
-    from dlio.loaders.sampling.order import Window
-    from dlio.pack.inspect.summary import class_counts
-
     window, sizes = Window(args.shuffle_window), np.array([shard.num_samples for shard in manifest.shards], np.int64)
     counts = class_counts(manifest)
     scores = {

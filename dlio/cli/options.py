@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and how a verb joins the command line."""
+"""Arguments shared by several verbs, and how a verb is added to the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlio.urls import is_url, shown
 
 
 def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    """Returns the new parser of the verb that `function` is named after and documents."""
+    """Returns a new parser for a verb, with the name and the docstring of `function`."""
     text = (function.__doc__ or "").strip()
     first, _, rest = text.partition("\n")
     verb: argparse.ArgumentParser = verbs.add_parser(function.__name__, help=first, description=f"{first} {rest}")
@@ -27,10 +27,10 @@ def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argpa
 
 
 def local_path(text: str) -> Path:
-    """Returns a path, as an argument's type; a URL is refused, of which pathlib would make a path."""
+    """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is a URL, expected a path: dlio stage brings a data set at a URL to one"
+            f"{shown(text)} is a URL, expected a path: dlio stage copies a data set from a URL to one"
         )
     return Path(text)
 
@@ -42,32 +42,34 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
 
 def workers_option(verb: argparse.ArgumentParser) -> None:
     """Adds --workers."""
-    verb.add_argument("--workers", type=count, metavar="N", help="processes to use (default: one a core)")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one for each core)")
 
 
 def engine_options(verb: argparse.ArgumentParser) -> None:
     """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
-    verb.add_argument("--workers", type=count, metavar="N", help="workers to use (default: one a core)")
-    verb.add_argument("--engine", default="processes", choices=executors.names(), help="what runs the workers")
+    verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one for each core)")
+    engines = f"what runs the workers: {', '.join(executors.names())}, or a module's dotted path (default: processes)"
+    verb.add_argument("--engine", default="processes", metavar="ENGINE", help=engines)
     verb.add_argument("--engine-address", metavar="A", help="a running dask or ray cluster (default: a local one)")
 
 
 def chosen(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Returns the values of these options, as keywords of the function that the verb is named after."""
+    """Returns the values of these options, as keywords of the library function of the verb."""
     return {name: getattr(args, name) for name in names}
 
 
 def open_pool(args: argparse.Namespace) -> AbstractContextManager[Pool | None]:
-    """Returns the context of the engine asked for; a dry run needs no workers, but an MPI job one rank that plans."""
+    """Returns the context of the engine; a dry run needs no workers, except that in an MPI job only one rank plans."""
+    engine = executors.load(args.engine)
     if args.dry_run and args.engine != "mpi":
         return executors.open_engine("serial")
-    return executors.open_engine(args.engine, args.workers, args.engine_address)
+    return engine.open(args.workers, args.engine_address)
 
 
 def count(text: str) -> int:
     """Returns a number from 1, as an option's type."""
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
     return int(text)
 
 
@@ -76,7 +78,7 @@ def octal(text: str) -> int:
     try:
         return int(text, 8)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no octal number such as 644") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an octal number such as 644") from None
 
 
 def name_and_value(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What verbs print: lines for people, or one JSON object with --json."""
+"""The output of verbs: lines for people, or one JSON object with --json."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
 
-_UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # a name with such would break lines, or cannot be printed
+_UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # these break lines, or cannot be printed
 _CONTROL = re.compile(f"[{_UNFIT}]")
 
 
 def say(args: argparse.Namespace, line: str) -> None:
-    """Prints a line for people, unless --quiet or --json asks for none."""
+    """Prints a line for people, unless --quiet or --json is given."""
     if not (args.quiet or args.json):
         print(_in_one_line(line))
 
 
 def complain(line: str) -> None:
-    """Prints a line on stderr, of what is wrong."""
+    """Prints an error or warning on stderr, in one line."""
     print(f"dlio: {_in_one_line(without_credentials(line))}", file=sys.stderr)
 
 
 def log_handler() -> logging.Handler:
-    """Returns what prints log records on stderr: those of packages may quote a URL with its password."""
+    """Returns a handler that prints log records on stderr, without the passwords of URLs in them."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("dlio: %(message)s"))
     return handler
@@ -46,12 +46,12 @@ def _in_one_line(text: str) -> str:
 
 
 def unmistakable(name: str) -> str:
-    """Returns a name as it stands in a list of names with their numbers: in quotes where it holds what parts these."""
+    """Returns a name for a list; quotes a name that contains a list separator."""
     return repr(name) if _CONTROL.search(name) or not name or set(name) & set(",:'\"") else name
 
 
 def print_report(args: argparse.Namespace, report: dict[str, Any]) -> int:
-    """Prints a report: one JSON object with --json, else a line for each entry; returns the exit code for success."""
+    """Prints a report: one JSON object with --json, else a line for each entry; returns the exit code 0."""
     if args.json:
         print(json.dumps(report))
         return EXIT_DONE
@@ -72,7 +72,7 @@ def _item(value: object) -> str:
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
-    """Returns what every report on a packed data set begins with."""
+    """Returns the entries at the beginning of every report on a packed data set."""
     return {
         "format": manifest.format,
         "schema": manifest.schema.types(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import dlio
 from dlio import formats
 from dlio.cli.options import add_verb, chosen, count, engine_options, local_path, name_and_value, open_pool, size
 from dlio.cli.output import complain, describe, print_report, say
@@ -13,10 +14,12 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
-
-if TYPE_CHECKING:
-    from dlio.pack.listing.base import Source
-    from dlio.pack.recode import Recode
+from dlio.pack import sources
+from dlio.pack.listing.base import Source
+from dlio.pack.pace import Limits, limited
+from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
+from dlio.pack.resume import clear_aside
+from dlio.pack.run import Request, make_plan
 
 
 def add_verbs(verbs: Any) -> None:
@@ -28,10 +31,8 @@ def add_verbs(verbs: Any) -> None:
 def pack(args: argparse.Namespace) -> int:
     """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
 
-    The same command run again goes on where the last one stopped.
+    The same command run again continues where the last one stopped.
     """
-    from dlio.pack.resume import clear_aside
-
     try:
         with open_pool(args) as pool:
             if args.dry_run:
@@ -39,7 +40,7 @@ def pack(args: argparse.Namespace) -> int:
             manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
     finally:
         if not args.dry_run:
-            clear_aside(args.out)  # once more: after an interrupt, workers ended with the pool only
+            clear_aside(args.out)  # again: after an interrupt, workers end only with the pool
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
 
@@ -53,29 +54,19 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    from dlio.pack.sources import open_source
-
-    return open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+    return sources.open_source(args.src, name=args.source, root=args.root, **dict(args.option))
 
 
 def _recode(args: argparse.Namespace) -> Recode:
-    from dlio.pack.recode import Recode
-
     return Recode(args.resize, args.center_crop, args.color, args.encoding, args.quality, args.crop_ready)
 
 
 def _print_plan(args: argparse.Namespace) -> int:
-    from dlio.pack.pace import Limits, limited
-    from dlio.pack.run import make_plan
-
     with limited(Limits(args.max_ops, args.max_rate)):
-        plan = make_plan(
-            _source(args),
-            **chosen(args, "format", "label_offset", "num_shards"),
-            seed=args.shuffle,
-            recode=_recode(args),
-            shard_bytes=args.shard_size,
+        request = Request(
+            args.format, args.shard_size, args.num_shards, args.shuffle, args.label_offset, recode=_recode(args)
         )
+        plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
     _print_skipped(plan.header)
@@ -93,8 +84,6 @@ def _print_skipped(manifest: Manifest) -> None:
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
-    import dlio
-
     with Progress("pack", unit="samples", quiet=args.quiet) as progress:
         manifest = dlio.pack(
             _source(args),
@@ -112,35 +101,33 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.sources import names
-
     verb.add_argument("src", metavar="SRC", type=local_path, help="class folders, a list, an archive: see --source")
     _shard_options(verb, "256MiB")
-    verb.add_argument("--source", default="auto", choices=["auto", *names()], help="the kind of SRC (default: auto)")
+    verb.add_argument(
+        "--source", default="auto", help=f"auto (default), {', '.join(sources.names())}, or a module's path"
+    )
     verb.add_argument(
         "--option",
         type=name_and_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be given several times",
+        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated",
     )
     verb.add_argument("--root", type=local_path, help="the folder that a list's paths start from (default: the list's)")
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
-    from dlio.pack.recode import COLORS, ENCODINGS, KEEP
-
     verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
     verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
-    quality = f"of images encoded anew (default: {KEEP.quality})"
+    quality = f"of newly encoded images (default: {KEEP.quality})"
     verb.add_argument("--quality", type=count, default=KEEP.quality, metavar="Q", help=quality)
     verb.add_argument(
         "--crop-ready",
         action="store_true",
-        help="rewrite JPEGs, without loss, so that the loaders decode crops of them without the rest",
+        help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
     )
 
 
@@ -156,7 +143,7 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
-        "--shard-size", type=size, metavar="SIZE", help=f"the size of a shard to aim at (default: {usual_size})"
+        "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"
     )
     amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
     engine_options(verb)
@@ -168,9 +155,9 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         default="raise",
         choices=["raise", "skip"],
         help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
-        "is 1. An image's header and end are looked at; 'dlio verify --decode' decodes all of it",
+        "is 1. Only an image's header and end are checked; 'dlio verify --decode' decodes images",
     )
-    verb.add_argument("--max-ops", type=count, metavar="N", help="ask SRC's file system at most N times a second")
-    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, by all workers")
+    verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
+    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
     verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")

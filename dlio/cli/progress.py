@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, a line a minute elsewhere: samples, shards, rates and time left, by tqdm's reckoning.
+"""A progress bar on a terminal, else a line each minute: samples, shards, rates and time left, computed by tqdm.
 
 In a log:
 
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Shows how far a verb has come; used by one thread, as a context manager.
+    """Shows the progress of a verb; used by one thread, as a context manager.
 
-    In a job of many processes the others are `quiet`: only one shows what all have done.
+    In a job of many processes, one process shows the progress of all, and the others are `quiet`.
 
     Attributes:
-        note: shown with the figures, such as which of many nodes is the slowest.
+        note: a text shown with the figures, such as the slowest of many nodes.
     """
 
     def __init__(self, verb: str, *, unit: str, quiet: bool) -> None:
-        """Shows nothing yet; `quiet` shows nothing ever; the unit is samples, shards, or bytes."""
+        """Shows nothing yet, and with `quiet` nothing at all; the unit is samples, shards, or bytes."""
         self.note = ""
         self._verb = verb
         self._counts_bytes = unit == "bytes"
@@ -41,9 +41,9 @@ class Progress:
         self._began = self._logged = time.monotonic()
 
     def start(self, total: int, num_shards: int = 0) -> None:
-        """Begins, with `total` units in `num_shards` to do; what was told before was done by an earlier run.
+        """Begins, with `total` units in `num_shards`; units added before were done by an earlier run.
 
-        Called once more it changes the total.
+        A second call changes the total.
         """
         self._num_shards = num_shards
         if self._total:
@@ -60,7 +60,7 @@ class Progress:
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **self._unit)
 
     def advance(self, units: int, num_bytes: int, num_shards: int = 0) -> None:
-        """Adds units, their bytes, and shards that are done."""
+        """Adds finished units, their bytes, and shards."""
         self._done += units
         self._bytes += num_bytes
         self._shards += num_shards
@@ -79,7 +79,7 @@ class Progress:
         return str(tqdm.format_meter(self._done, self._total, seconds, initial=self._before, **words))
 
     def _more(self) -> str:
-        """Returns what tqdm does not reckon: shards, and bytes a second where it counts something else."""
+        """Returns the figures that tqdm does not compute: shards, and bytes a second unless bytes are counted."""
         parts = [f"{self._shards} of {self._num_shards} shards"] if self._num_shards else []
         if not self._counts_bytes:
             parts.append(f"{format_size(self._bytes / max(time.monotonic() - self._began, 1e-9))}/s")

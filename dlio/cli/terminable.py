@@ -1,4 +1,4 @@
-"""Ending by a scheduler's or a system's notice as by Ctrl-C."""
+"""SIGTERM, the notice of a scheduler or system, ends a command like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Within it SIGTERM, a scheduler's notice, ends the work as Ctrl-C does: another process can go on at once."""
+    """Makes SIGTERM end the work in this context as Ctrl-C does, so that another process can continue at once."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

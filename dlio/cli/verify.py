@@ -1,60 +1,59 @@
-"""The verb that tells whether packed data are what was packed, and mends staged copies: verify."""
+"""The verb that checks packed data sets and repairs staged copies: verify."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlio.cli.options import add_verb, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import format_size
-
-if TYPE_CHECKING:
-    from dlio.pack.inspect.verify import Damage
-    from dlio.stage.cache.folder import StagedFolder
-    from dlio.stage.cache.scrub import Scrubbed
+from dlio.pack.inspect.verify import Damage
+from dlio.pack.inspect.verify import verify as find_damage
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.idle import step_back
+from dlio.stage.cache.repair import manifest_at_rest, staged_copy
+from dlio.stage.cache.scrub import Scrubbed, check_copy, scrub
 
 
 def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
-    check = add_verb(verbs, verify)
-    what = "the folder that holds manifest.jsonl; with --staged the DEST given to stage (default: where clean looks)"
-    check.add_argument("dataset", metavar="DATASET", nargs="?", type=Path, help=what)
-    check.add_argument("--decode", action="store_true", help="decode every image too")
-    check.add_argument(
-        "--repair", action="store_true", help="bring damaged files of a staged copy anew from its source"
+    verb = add_verb(verbs, verify)
+    what = "the folder of manifest.jsonl; with --staged the DEST of dlio stage (default: where dlio clean looks)"
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=Path, help=what)
+    verb.add_argument("--decode", action="store_true", help="also decode every image")
+    verb.add_argument("--repair", action="store_true", help="copy damaged files of a staged copy again from its source")
+    origin = "repair from this folder or URL (default: the source of the copy)"
+    verb.add_argument("--from", dest="source", metavar="SOURCE", help=origin)
+    verb.add_argument(
+        "--staged", action="store_true", help="check all your staged copies, or as root those of all users"
     )
-    origin = "repair from this folder or URL (default: what the copy was staged from)"
-    check.add_argument("--from", dest="source", metavar="SOURCE", help=origin)
-    check.add_argument(
-        "--staged", action="store_true", help="check all staged copies of yours, or for root of everybody"
-    )
-    rate = "with --staged: read at most so many bytes a second"
-    check.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
-    workers_option(check)
+    rate = "with --staged: read at most SIZE bytes a second"
+    verb.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
+    workers_option(verb)
 
 
 def _rate(text: str) -> int:
     number = size(text)
     if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate: expected a size from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: expected a size from 1")
     return number
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Checks every digest and every record of the packed data set DATASET; exits 1 where something is damaged.
+    """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    Of a data set staged in parts, what lies on this node is checked. With --repair the digests of a staged copy
-    are checked, damaged and missing files are brought anew from its source, and the exit code is 0 if nothing is left
-    damaged. With --staged the digests of all complete copies of a node are checked, at idle priority, past the page
-    cache, and without making a copy look used; for cron:
-    0 3 * * 0 dlio verify --staged /local --repair --max-rate 100M --quiet
+    In a data set that is staged in parts, the part on this node is checked. With --repair, the digests of a staged copy
+    are checked, damaged and missing files are copied again from its source, and the exit code is 0 if no damage is
+    left. With --staged, the digests of all complete copies on a node are checked, at idle priority, without the page
+    cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged /local --repair --max-rate
+    100M --quiet
     """
     _check_options(args)
     if args.staged:
@@ -63,11 +62,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuses options that do not go together.
-
-    Raises:
-        UsageError: these do not.
-    """
+    """Raises UsageError for options that contradict each other."""
     if args.dataset is None and not args.staged:
         raise UsageError("DATASET is missing: give the folder that holds manifest.jsonl, or --staged for all copies")
     if args.source is not None and (args.staged or not args.repair):
@@ -79,16 +74,13 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from dlio.pack.inspect.verify import verify as check
-    from dlio.stage.cache.repair import staged_copy
-
     manifest = Manifest.load(args.dataset)
     shards = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in shards)
     damage = _strange_manifest(staged_copy(args.dataset))
     with Progress("verify", unit="samples", quiet=args.quiet) as progress:
         progress.start(num_samples, len(shards))
-        damage += check(
+        damage += find_damage(
             manifest,
             decode=args.decode,
             workers=args.workers,
@@ -110,18 +102,14 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _part(manifest: Manifest) -> dict[str, str]:
-    """Returns what a report says of a data set of which only a part is here."""
+    """Returns the report's entry for a data set of which only a part is on this node."""
     if manifest.node is None:
         return {}
     return {"part": f"node {manifest.node}'s, {len(manifest.shards_here)} of {len(manifest.shards)} shards"}
 
 
 def _strange_manifest(folder: StagedFolder | None) -> list[Damage]:
-    """Returns what is wrong with the manifest of a staged copy, though it can be read."""
-    from dlio.errors import ManifestError
-    from dlio.pack.inspect.verify import Damage
-    from dlio.stage.cache.repair import manifest_at_rest
-
+    """Returns the damage of the readable manifest of a staged copy."""
     if folder is None:
         return []
     try:
@@ -132,35 +120,29 @@ def _strange_manifest(folder: StagedFolder | None) -> list[Damage]:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    from dlio.stage.cache.repair import staged_copy
-    from dlio.stage.cache.scrub import check_copy
-
     folder = staged_copy(args.dataset)
     if folder is None:
         raise UsageError(
-            f"{args.dataset} is no staged copy (DEST/dlio/<content id>), which is all that --repair can mend: "
-            "bring its damaged files back from a backup, or pack it anew"
+            f"{args.dataset} is not a staged copy (DEST/dlio/<content id>), and --repair repairs nothing else: "
+            "restore its damaged files from a backup, or pack it again"
         )
     if not folder.has_manifest():
-        raise UsageError(f"{folder.path} is not complete: run dlio stage once more")
+        raise UsageError(f"{folder.path} is not complete: run dlio stage again")
     with terminable():
         copy = check_copy(folder, mend=True, source=args.source)
-    _tell(args, copy)
+    _print_copy(args, copy)
     if args.json:
         print_report(args, asdict(copy))
     return EXIT_DONE if copy.is_whole else EXIT_SKIPPED
 
 
 def _scrub(args: argparse.Namespace) -> int:
-    from dlio.stage.cache.idle import step_back
-    from dlio.stage.cache.scrub import scrub
-
     step_back()
     found = []
     with terminable():
         for copy in scrub(args.dataset, mend=args.repair, max_rate=args.max_rate):
             found.append(copy)
-            _tell(args, copy)
+            _print_copy(args, copy)
     if args.json:
         print_report(args, {"copies": [asdict(copy) for copy in found]})
     elif not found:
@@ -168,8 +150,8 @@ def _scrub(args: argparse.Namespace) -> int:
     return EXIT_DONE if all(copy.is_whole for copy in found) else EXIT_SKIPPED
 
 
-def _tell(args: argparse.Namespace, copy: Scrubbed) -> None:
-    """Prints a line on a copy; and on stderr one for each damage, and one for what could not be done."""
+def _print_copy(args: argparse.Namespace, copy: Scrubbed) -> None:
+    """Prints a line for a copy, and on stderr a line for each damaged file and for each problem."""
     for name, damage in copy.damaged.items():
         complain(f"damaged: {copy.path}/{name}: {damage}")
     for name, reason in copy.not_repaired.items():

@@ -1,9 +1,9 @@
-"""A Dask cluster: one that is there already, or processes of this machine for the time of the run.
+"""A Dask cluster: a running one, or processes of this machine for the time of the run.
 
     dlio pack photos packed --format tfrecord --engine dask --engine-address tcp://head:8786
 
-The nodes of a cluster have dlio installed and see the same paths. Dask asks nobody who he is: whoever can connect to a
-scheduler runs code as its owner. The cluster started here listens on 127.0.0.1, so that is every user of this machine.
+All nodes of a cluster need dlio and the same paths. Dask has no authentication: whoever can connect to a scheduler runs
+code as its owner. The cluster started here listens on 127.0.0.1, so this includes every user of this machine.
 
 Dask starts fresh interpreters, so a script that calls this needs `if __name__ == "__main__"`.
 """
@@ -24,18 +24,18 @@ from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
 CONNECT_SECONDS = 30
-_LOOK_SECONDS = 0.5  # between two looks whether the scheduler is still there
+_LOOK_SECONDS = 0.5  # between two checks that the scheduler is still there
 
 
 @contextmanager
 def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
     """Yields the threads of the cluster at `address`, or `workers` new processes, by default one for each core.
 
-    A task whose worker dies is not run again here; the scheduler of a cluster at an address has its own mind about it
+    The local cluster does not run a task again whose worker died. For a cluster at an address, its scheduler decides
     (`distributed.scheduler.allowed-failures`).
 
     Raises:
-        UsageError: an address that is none, or both an address and a number of workers.
+        UsageError: an invalid address, or both an address and a number of workers.
         LauncherError: no scheduler answers at the address within 30 s, or it has no workers.
         MissingPackageError: distributed is not installed.
     """
@@ -61,7 +61,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 
 class _DaskExecutor(Executor):
-    """Hands tasks to Dask. Its own executor forgets some of them when the scheduler or a worker goes away."""
+    """Hands tasks to Dask. Dask's own executor loses some tasks when the scheduler or a worker goes away."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -70,7 +70,7 @@ class _DaskExecutor(Executor):
         threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Returns the outcome of a call, which cannot be cancelled.
+        """Returns a future for a call, which cannot be cancelled.
 
         Raises:
             BrokenExecutor: the scheduler is known to be gone.
@@ -86,11 +86,11 @@ class _DaskExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Waits for nothing: the client that is closed next gives up what runs."""
+        """Returns at once; closing the client, which comes next, gives up running tasks."""
         self._over.set()
 
     def _watch(self) -> None:
-        """Ends the waiting for a scheduler that went away: Dask leaves a few futures waiting for ever."""
+        """Fails all futures when the scheduler goes away; Dask itself leaves a few of them waiting for ever."""
         while not self._over.wait(_LOOK_SECONDS):
             if self._client.status != "running":
                 for future in list(self._unfinished):
@@ -99,7 +99,7 @@ class _DaskExecutor(Executor):
 
 
 async def _settle(future: Future[Any], task: Any) -> None:
-    """Gives `future` the outcome of Dask's own, unless it has one."""
+    """Copies the outcome of Dask's task to `future`, unless it has one."""
     with suppress(InvalidStateError):
         try:
             future.set_result(await task)
@@ -119,7 +119,7 @@ def _leave_interrupts_to_the_caller() -> None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps Dask's log from the console: what went wrong comes as an error, and a cluster that stops tells much."""
+    """Keeps Dask's log off the console; failures are raised as errors, and a stopping cluster logs a lot."""
     logger, nowhere = logging.getLogger("distributed"), logging.NullHandler()
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(nowhere)
@@ -143,7 +143,7 @@ def _local_cluster(workers: int) -> Iterator[Any]:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": False},
-            memory_limit=0,  # or workers are killed for pages of files that they have mapped
+            memory_limit=0,  # otherwise workers are killed for their mapped files
             silence_logs=logging.CRITICAL,
         ) as cluster,
     ):
@@ -159,6 +159,6 @@ def _connect(address: str) -> Any:
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
         reason = without_credentials(str(error), address)
-        raise UsageError(f"{address!r} is no address of Dask ({reason}): expected tcp://HOST:8786") from None
+        raise UsageError(f"{address!r} is not an address of Dask ({reason}): expected tcp://HOST:8786") from None
     except OSError:
-        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or mend --engine-address") from None
+        raise LauncherError(f"no Dask scheduler answers at {address}: start one, or correct --engine-address") from None

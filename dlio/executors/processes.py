@@ -1,4 +1,4 @@
-"""Processes on this machine, forked, that end with their parent."""
+"""Forked processes of this machine, which end with their parent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         yield Pool(executor, workers)
     except Exception:
         raise
-    except BaseException:  # an interrupt: what they read may hang, and what they write they leave aside
+    except BaseException:  # an interrupt: a worker's read may hang; what it wrote is aside
         for process in tuple((executor._processes or {}).values()):
             process.kill()
         raise
@@ -44,8 +44,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 def _become_worker(parent: int) -> None:
     """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a broken pool ends its workers; the parent may handle it
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy, once it is loaded, would start a thread for each core
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a broken pool ends its workers by it; the parent may handle it
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(1)

@@ -1,11 +1,11 @@
-"""A Ray cluster: one that is there already, or processes of this machine for the time of the run.
+"""A Ray cluster: a running one, or processes of this machine for the time of the run.
 
     dlio pack photos packed --format tfrecord --engine ray --engine-address auto
 
-The nodes of a cluster have dlio installed and see the same paths. Ray started here (which takes some seconds) listens
-on all network interfaces, so it is given a random token that only its own processes know; Ray before 2.52 knows no
-tokens and lets anybody in who can connect. It ends with this process; where that is killed outright, two of Ray's
-agents linger for about a minute. For a cluster that asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN.
+All nodes of a cluster need dlio and the same paths. Ray started here takes some seconds to start. It listens on all
+network interfaces, so it gets a random token that only its own processes know. Ray before 2.52 has no tokens: whoever
+can connect runs code. Ray ends with this process; if the process is killed, two of Ray's agents run for about a minute
+more. For a cluster that needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
 CONNECT_SECONDS = 30
-_OBJECT_STORE_BYTES = 100 << 20  # Ray's least but for a quarter; only plans and results pass
+_OBJECT_STORE_BYTES = 100 << 20  # near Ray's minimum of 75 MiB; it holds only plans and results
 
 
 @contextmanager
 def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
     """Yields the processors of the cluster at `address`, or of a new one with `workers`, by default one for each core.
 
-    Ray to which this process is connected already is used as it is, and stays.
+    A connection of this process to Ray is used, and stays open.
 
     Raises:
         UsageError: both a cluster and a number of workers.
@@ -60,7 +60,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 
 def _set_token() -> None:
-    """Has Ray ask for a token that no other process knows; it decides when it is imported, once and for all."""
+    """Makes Ray require a random token; Ray reads these variables when it is imported."""
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -87,20 +87,20 @@ def _connect(address: str) -> None:
         _check_answer(address)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
-        cause = error.__cause__ or error  # for instance a token that the cluster asks for
+        cause = error.__cause__ or error  # for instance that the cluster needs a token
         reason = without_credentials(str(cause), address)
         raise LauncherError(f"there is no Ray cluster at {address!r}: {reason}; expected auto or HOST:6379") from None
 
 
 def _check_answer(address: str) -> None:
-    """Raises OSError where nobody listens; Ray itself would try for minutes."""
+    """Raises OSError if nobody listens; Ray itself would try for minutes."""
     host, colon, port = address.rpartition("//")[2].rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
 class _RayExecutor(Executor):
-    """Hands tasks to Ray, which has no executor of its own; a task that is handed over cannot be cancelled."""
+    """Hands tasks to Ray, which has no executor of its own; a submitted task cannot be cancelled."""
 
     def __init__(self, remote: Any) -> None:
         self._remote = remote
@@ -117,7 +117,7 @@ def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _settle(future: Future[Any], done: Future[Any]) -> None:
-    """Gives `future` the outcome of Ray's own; an error of the task as it was raised, without Ray's wrapper."""
+    """Copies the outcome of Ray's future to `future`; an error of the task comes without Ray's wrapper."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())

@@ -12,7 +12,7 @@ from dlio.executors import Pool, refuse_address
 
 @contextmanager
 def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A001  the contract's word
-    """Yields one worker, this very process, whatever `workers` is.
+    """Yields one worker, this process, whatever `workers` is.
 
     Raises:
         UsageError: an address is given.

@@ -1,4 +1,4 @@
-"""Replacing a packed data set by another: the old one can be read until the new one is whole beside it."""
+"""Replacing a packed data set: the old one stays readable until the new one is complete beside it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dlio.pack.write import ASIDE
 
 
 def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], overwrite: bool) -> Path:
-    """Returns `held.out`, or a folder below it where a published data set there is to be replaced.
+    """Returns `held.out`, or a folder below it if a published data set there is to be replaced.
 
-    The shards of an unfinished pack that is to be replaced are removed here, as nobody can read them; no others are.
+    If an unfinished pack is to be replaced, its shards are removed here, since nobody can read them.
 
     Raises:
         StorageError: a file cannot be removed.
-        UsageError: the folder holds another data set that is not to be overwritten, or files that are not dlio's.
+        UsageError: the folder holds another data set and `overwrite` is not set, or files that dlio did not write.
     """
     if held.is_of(plan, inputs):
         if not held.names:
@@ -48,7 +48,7 @@ def _other(held: Held, plan: Manifest) -> str:
 
 
 def _next(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
-    """Returns the folder of the data set to be, emptied unless it holds a part of it."""
+    """Returns the folder of the new data set, which is emptied unless it holds a part of that data set."""
     folder = out / ASIDE / NEXT
     try:
         started = Held.look(folder)
@@ -60,9 +60,9 @@ def _next(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
 
 
 def replace_packed(old: Held, new: Manifest) -> Manifest:
-    """Moves the data set `new`, whose folder is below `old.out`, to where the old one is, and returns it there.
+    """Moves the data set `new` from its folder below `old.out` over the old one, and returns it.
 
-    A run killed on the way leaves the old manifest, so that the same command finds what is still to be removed.
+    A killed run leaves the old manifest, so that the same command finds what is left to remove.
 
     Raises:
         StorageError: the file system refused.

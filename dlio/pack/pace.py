@@ -1,8 +1,8 @@
-"""A limit of operations and bytes a second, for machines that others use too, such as a cluster's login node.
+"""Limits of operations and bytes a second, for machines shared with others, such as a cluster's login node.
 
-An operation is a request to the file system: open, read, close, a look at a file, a listing. Before a reader asks the
-source for something it takes what that costs, and sleeps until the limit allows it. What is not used is gone, so that
-there are no bursts.
+An operation is a request to the file system: open, read, close, a look at a file, a listing. Before each request, a
+reader takes the cost of the request, and sleeps until the limits allow it. Unused capacity expires, so there are no
+bursts.
 """
 
 from __future__ import annotations
@@ -24,24 +24,19 @@ FILE_OPERATIONS = 3  # a file is opened, read and closed
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be asked of the source in a second; None is no limit.
-
-    Attributes:
-        operations: how many.
-        num_bytes: how many bytes.
-    """
+    """The most operations and bytes a second on the source; None for unlimited."""
 
     operations: float | None = None
     num_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageError where a limit lets nothing through."""
+        """Raises UsageError if a limit is not positive."""
         for limit in (self.operations, self.num_bytes):
             if limit is not None and not limit > 0:
-                raise UsageError(f"a limit of operations or bytes a second is more than 0, found {limit!r}")
+                raise UsageError(f"a limit of operations or bytes a second must be more than 0, found {limit!r}")
 
     def share(self, workers: int) -> Limits:
-        """Returns the limits of one of so many workers, who together keep within these."""
+        """Returns the limits of one worker, so that all `workers` together keep these limits."""
         operations, num_bytes = (limit and limit / workers for limit in (self.operations, self.num_bytes))
         return Limits(operations, num_bytes)
 
@@ -50,7 +45,7 @@ NO_LIMITS = Limits()
 
 
 class Pace:
-    """Keeps within limits; safe for several threads."""
+    """Waits so that requests stay within limits; safe for several threads."""
 
     def __init__(
         self,
@@ -62,10 +57,10 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._free_at = clock()  # when all that was taken so far is within the limits
+        self._free_at = clock()  # the time from which on all that was taken is within the limits
 
     def take(self, operations: int, num_bytes: int = 0) -> None:
-        """Waits until so much may be asked for."""
+        """Waits until the limits allow this many operations and bytes."""
         with self._lock:
             now = self._clock()
             begins = max(self._free_at, now)
@@ -83,7 +78,7 @@ _pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
 
 @contextmanager
 def limited(limits: Limits) -> Generator[None, None, None]:
-    """Keeps what this thread reads, and the threads that read ahead for it, within limits."""
+    """Keeps the reads of this thread, and of the threads that prefetch for it, within limits."""
     token = _pace.set(None if limits == NO_LIMITS else Pace(limits))
     try:
         yield
@@ -92,19 +87,19 @@ def limited(limits: Limits) -> Generator[None, None, None]:
 
 
 def in_force() -> Pace | None:
-    """Returns what keeps this thread within its limits; None where there are none."""
+    """Returns the pace of this thread; None if it has no limits."""
     return _pace.get()
 
 
 def take(operations: int, num_bytes: int = 0) -> None:
-    """Waits until the limits in force, if any, allow so many operations and bytes more."""
+    """Waits until the limits of this thread, if any, allow this many operations and bytes."""
     pace = in_force()
     if pace is not None:
         pace.take(operations, num_bytes)
 
 
 def bound(read: Callable[[int], T]) -> Callable[[int], T]:
-    """Returns `read` for other threads: under the limits in force here."""
+    """Returns `read` for other threads, under the limits of this thread."""
     pace = _pace.get()
     if pace is None:
         return read

@@ -1,7 +1,7 @@
-"""Reading ahead: what is needed next is read by threads, in order, as many at a time as the storage's answers ask for.
+"""Prefetching: threads read what is needed next, in order, with enough reads at a time to hide the latency.
 
-A read from memory takes some microseconds, and a thread more than that: so the caller reads by itself until two reads
-in a row were slow. Then threads do, more of them whenever the caller has to wait, fewer when it never does.
+A read from memory takes a few microseconds, and handing it to a thread longer. So the caller reads by itself until
+two reads in a row are slow. Then threads read: more of them whenever the caller has to wait, fewer if it never waits.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms take less than a second
-MOST_BYTES = 16 << 20  # read ahead, or about to be: with what is written a worker stays below 64 MB
+MOST_BYTES = 16 << 20  # prefetched, or being read: with what is written, a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
 _FIRST_READS = 8
-_PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that nobody wants any more
+_PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that are not needed any more
 
 _Answer = SimpleQueue["tuple[T | None, BaseException | None]"]
 
 
 def idle_clock() -> float:
-    """Returns a time in seconds that stands still while this thread computes: for calls that do more than read."""
+    """Returns a time in seconds that stops while this thread computes, for calls that do more than read."""
     return time.perf_counter() - time.thread_time()
 
 
 class Depth:
-    """How many reads are kept under way: 0 where the storage answers at once; learns from what it is told.
+    """How many reads are in flight: 0 for storage that answers at once; adapts to the reads.
 
     Attributes:
-        reads: the number.
-        slow: how many of the caller's own reads were slow, one after the other.
-        clock: tells how long the caller's own reads take, in seconds.
+        reads: the number of reads in flight.
+        slow: the number of the caller's own reads in a row that were slow.
+        clock: measures the caller's own reads, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
@@ -51,13 +51,13 @@ class Depth:
         self._in_time = self._settling = 0
 
     def was_slow(self) -> None:
-        """Learns that the caller's own read took long; one alone may be a pause of this process."""
+        """Notes that the caller's own read was slow; a single slow read may be a pause of this process."""
         self.slow += 1
         if self.slow == 2:
             self.reads, self.slow = min(_FIRST_READS, self._most), 0
 
     def handed_out(self, waited: bool) -> None:
-        """Learns whether the caller had to wait for a read; what was begun before the last change tells nothing."""
+        """Notes whether the caller had to wait for a read; ignores waits for reads begun before the last change."""
         self._settling -= 1
         self._in_time = 0 if waited else self._in_time + 1
         if waited and self._settling <= 0 and self.reads < self._most:
@@ -69,26 +69,26 @@ class Depth:
         self._settling, self._in_time, self.reads = reads, 0, reads
 
 
-#: What this process, and before a fork its parent, has learned of the storage that it reads files from.
+#: What this process, and its parent before the fork, learned about the storage of its files.
 _learned = Depth()
 
 
-class ReadAhead(Generic[T]):
-    """Calls `read` with 0, 1, 2, ..., by threads, before its results are asked for; used by one thread.
+class Prefetcher(Generic[T]):
+    """Calls `read` with 0, 1, 2, ... by threads, before the results are needed; used by one thread.
 
-    An error comes when its result is asked for. Asked for another number than the next, it goes on from there.
+    An error is raised when its result is asked for. If another number than the next is asked for, it continues there.
     """
 
     def __init__(
         self, read: Callable[[int], T], sizes: Sequence[int] | Callable[[int], int], count: int, depth: Depth
     ) -> None:
-        """Begins nothing yet.
+        """Starts no read yet.
 
         Args:
-            read: reads what has a number, by any thread.
-            sizes: how many bytes each is expected to take while it is read.
-            count: how many there are.
-            depth: how many reads are kept under way.
+            read: reads the item of a number; called by any thread.
+            sizes: the expected size of each item in bytes.
+            count: the number of items.
+            depth: how many reads are in flight.
         """
         self._read = pace.bound(read)
         self._size = sizes if callable(sizes) else sizes.__getitem__
@@ -129,7 +129,7 @@ class ReadAhead(Generic[T]):
         return result
 
     def _begin(self) -> None:
-        """Begins reads as far as depth and bytes allow, one at least."""
+        """Starts reads as far as depth and bytes allow, at least one."""
         while self._next < self._count and len(self._begun) < max(1, self._depth.reads):
             size = self._size(self._next)
             if self._begun and self._held + size > MOST_BYTES:
@@ -143,14 +143,14 @@ class ReadAhead(Generic[T]):
             self._next += 1
 
     def _start(self) -> None:
-        """Starts a thread; no more than reads are under way, as each keeps some memory that it has read into."""
+        """Starts a thread; at most one for each read in flight, since a thread keeps the memory of its last read."""
         threads = Threads(1, "dlio-reader")
         self._threads.append(threads)
         self._num_threads += 1
         threads.submit(partial(_serve, self._read, self._calls))
 
     def _drop(self) -> None:
-        """Forgets what was begun."""
+        """Drops all reads that were started."""
         try:
             while True:
                 self._calls.get_nowait()
@@ -158,7 +158,7 @@ class ReadAhead(Generic[T]):
             self._begun.clear()
 
     def close(self, seconds: float = _PATIENT) -> None:
-        """Ends the threads; one that hangs in a read for longer than `seconds` is left to itself."""
+        """Ends the threads; a thread that hangs in a read for longer than `seconds` is abandoned."""
         self._drop()
         for _ in range(self._num_threads):
             self._calls.put(None)
@@ -174,27 +174,27 @@ def _serve(read: Callable[[int], T], calls: SimpleQueue[tuple[int, _Answer[T]] |
             answer.put((read(number), None))
         except BaseException as error:
             answer.put((None, error))
-        del call, answer  # while this thread waits, nothing that was read is kept
+        del call, answer  # free what was read before this thread waits
 
 
 @contextmanager
-def reading_ahead(
+def prefetching(
     read: Callable[[int], T],
     sizes: Sequence[int] | Callable[[int], int],
     count: int,
     depth: Depth | None = None,
-) -> Generator[ReadAhead[T], None, None]:
-    """Gives a `ReadAhead`, and ends its threads."""
-    ahead = ReadAhead(read, sizes, count, depth or _learned)
+) -> Generator[Prefetcher[T], None, None]:
+    """Gives a `Prefetcher`, and ends its threads."""
+    prefetcher = Prefetcher(read, sizes, count, depth or _learned)
     patience = _AT_ONCE
     try:
-        yield ahead
+        yield prefetcher
         patience = _PATIENT
     except Exception:
         patience = _PATIENT
         raise
     finally:
-        ahead.close(patience)
+        prefetcher.close(patience)
 
 
 def side_by_side(
@@ -203,27 +203,27 @@ def side_by_side(
     depth: Depth | None = None,
     weigh: Callable[[R], int] = lambda result: 0,
 ) -> Generator[R, None, None]:
-    """Yields what `call` returns for each item, in order, several at a time where they take long.
+    """Yields the result of `call` for each item, in order; runs several calls at a time if they are slow.
 
     Args:
-        call: called by any thread.
-        items: what it is called with, at most once each.
-        depth: what is known of how long they take; by default what is of reading files.
-        weigh: returns how many bytes a result takes; those to come are taken for the mean of those before.
+        call: called by any thread, at most once for each item.
+        items: the arguments of the calls.
+        depth: what is known about the duration of the calls; by default that of reading files.
+        weigh: returns the size of a result in bytes; the mean so far is expected of the next results.
 
     Raises:
-        Exception: what `call` raised, when it is the item's turn.
+        Exception: what `call` raised, at the item's turn.
     """
-    waiting, mean = list(items), _Mean()
-    with reading_ahead(lambda number: call(waiting[number]), mean.get, len(waiting), depth) as result:
-        for number in range(len(waiting)):
+    arguments, mean = list(items), _Mean()
+    with prefetching(lambda number: call(arguments[number]), mean.get, len(arguments), depth) as result:
+        for number in range(len(arguments)):
             found = result(number)
             mean.add(weigh(found))
             yield found
 
 
 class _Mean:
-    """The mean of some numbers, 0 of none."""
+    """The mean of the numbers so far, at first 0."""
 
     def __init__(self) -> None:
         self._total = self._count = 0

@@ -1,8 +1,8 @@
-"""Publishing shards while the next ones are written: by threads of the process that hands out the tasks.
+"""Publishing shards while the next ones are written, by threads of the process that hands out the tasks.
 
-A worker that waits for its disk reads nothing. So a worker on the machine of that process leaves a shard written aside,
-and here it is synced and gets its names: Linux keeps one cache of a file for all processes of a machine, and reports
-what could not be written to whoever syncs it first. A worker on another machine publishes by itself.
+A worker that waits for its disk reads nothing. So a worker on the same machine leaves its shard aside, and this process
+syncs it and gives it its names. This is safe: Linux keeps one page cache for all processes of a machine, and reports a
+failed write to the first process that syncs the file. A worker on another machine publishes its shards itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dlio.io.threads import Threads
 from dlio.pack.write import Written
 
 _MOST_THREADS = 8
-_PATIENT_SECONDS = 5.0  # for a sync that is under way when the run ends early; a dead server keeps nobody
+_PATIENT_SECONDS = 5.0  # the wait for a running sync when the run ends early; a dead server may never answer
 
 
 def publish_shard(written: Written) -> Shard:
-    """Publishes a shard that is written aside, and returns its line of the manifest.
+    """Publishes a shard that was written aside, and returns its line of the manifest.
 
     Raises:
         StorageError: the file system refused; nothing of it is left aside.
@@ -43,11 +43,11 @@ def publish_shard(written: Written) -> Shard:
 
 @contextmanager
 def publishing(pool: Pool, listed: Callable[[Shard], None]) -> Generator[Pool, None, None]:
-    """Gives a pool whose tasks, each of which returns a `Written`, give the published shard instead.
+    """Gives a pool for tasks that return a `Written`; its futures give the published shard instead.
 
     Args:
-        pool: the workers, who may then have another task while their last shard is published.
-        listed: called with each shard that is published, by any thread, one at a time.
+        pool: the workers; a worker can get its next task while its last shard is published.
+        listed: called with each published shard, by any thread, one call at a time.
     """
     publisher = _Publisher(pool.executor, min(pool.workers, _MOST_THREADS), listed)
     patience: float | None = _PATIENT_SECONDS
@@ -59,7 +59,7 @@ def publishing(pool: Pool, listed: Callable[[Shard], None]) -> Generator[Pool, N
 
 
 class _Publisher(Executor):
-    """Hands tasks to another executor, and what they have written to threads that publish it."""
+    """Hands tasks to another executor, and the written shards to threads that publish them."""
 
     def __init__(self, executor: Executor, num_threads: int, listed: Callable[[Shard], None]) -> None:
         self._executor = executor
@@ -105,7 +105,7 @@ class _Publisher(Executor):
         self._executor.shutdown(wait, cancel_futures=cancel_futures)
 
     def end(self, seconds: float | None) -> None:
-        """Ends the threads, and removes what was not published."""
+        """Ends the threads, and removes the unpublished shards."""
         self._threads.end(seconds)
         self._has_ended = True
         self._clear()

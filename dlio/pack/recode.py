@@ -1,6 +1,6 @@
-"""Changing images while they are packed: smaller, cropped, of another colour mode or encoding, ready for crops.
+"""Changing images while they are packed: size, crop, colour mode, encoding, and crop-ready JPEGs.
 
-An image that is already what is asked for keeps its bytes, so packing twice loses nothing.
+An image that already has the wanted properties keeps its bytes, so packing twice loses nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlio import native
 from dlio.codecs import jpeg
@@ -17,8 +20,6 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect.image_header import inspect_image
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from PIL import Image as Pillow
 
 COLORS = ("keep", "grey", "rgb")
@@ -30,15 +31,15 @@ _SAME_AGAIN = frozenset(["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF"])  # others
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """What becomes of each image; by default it is packed as it is. Picklable.
+    """How each image is changed; by default it is packed unchanged. Picklable.
 
     Attributes:
         resize: the length of the shorter edge, in pixels; smaller images are enlarged.
         center_crop: whether the middle square is cut out, after resizing.
         color: `grey`, `rgb`, or `keep`.
-        encoding: `jpeg`, `png`, or `keep`: the one that the image has.
-        quality: of JPEGs that are encoded anew, 1 to 100.
-        crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` decodes crops of them only.
+        encoding: `jpeg`, `png`, or `keep` for the image's own encoding.
+        quality: the quality of newly encoded JPEGs, 1 to 100.
+        crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` can decode only a crop.
 
     Raises:
         UsageError: a number is out of range, or a word is unknown.
@@ -54,24 +55,24 @@ class Recode:
 
     def __post_init__(self) -> None:
         if self.resize is not None and not 1 <= self.resize <= 1 << 14:
-            raise UsageError(f"the shorter edge is 1 to 16,384 pixels, found {self.resize}")
+            raise UsageError(f"the shorter edge must be 1 to 16,384 pixels, found {self.resize}")
         if not 1 <= self.quality <= 100:
-            raise UsageError(f"the quality is 1 to 100, found {self.quality}")
+            raise UsageError(f"the quality must be 1 to 100, found {self.quality}")
         if self.color not in COLORS or self.encoding not in ENCODINGS:
-            raise UsageError(f"color is one of {COLORS} and encoding one of {ENCODINGS}")
+            raise UsageError(f"color must be one of {COLORS} and encoding one of {ENCODINGS}")
         if self.crop_ready and not native.available:
             raise native.missing("making JPEGs crop-ready")
 
     @property
     def changes_pixels(self) -> bool:
-        """True where an image may have to be decoded."""
+        """True if images may have to be decoded."""
         return self.resize is not None or self.center_crop or self.color != "keep" or self.encoding != "keep"
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
-        """Returns the image to pack, what its header tells, and whether it was rewritten to be crop-ready.
+        """Returns the image to pack, its header, and whether it was rewritten to be crop-ready.
 
         Raises:
-            SourceError: it cannot be decoded, or its mode cannot be encoded; the message says which.
+            SourceError: it cannot be decoded, or its mode cannot be encoded.
         """
         if self.changes_pixels and not self._is_done(info):
             data = self._encode(data, info)
@@ -111,17 +112,15 @@ class Recode:
 
     def _encode_by_pillow(self, image: Pillow.Image, encoding: str) -> bytes:
         out = io.BytesIO()
-        options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+        options = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
         image = self._for_encoding(image, encoding)
         image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
         return out.getvalue()
 
     def _pixels_by_core(self, data: bytes, info: ImageInfo) -> NDArray[np.uint8] | None:
-        """Returns the decoded image, of its final size, uint8 (H, W, 3); None where the core leaves it to Pillow."""
+        """Returns the decoded image in its final size, uint8 (H, W, 3); None if the core leaves it to Pillow."""
         if not (native.available and info.format == "JPEG" and info.channels in (1, 3)):
             return None
-        import numpy as np
-
         (left, top, right, bottom), (width, height) = self._window(info)
         out: NDArray[np.uint8] = np.empty((1, height, width, 3), dtype="uint8")
         boxes = np.array([[left, top, right - left, bottom - top]], dtype="int32")
@@ -134,7 +133,7 @@ class Recode:
         raise SourceError(f"it cannot be decoded: {jpeg.problem(status)}")
 
     def _pixels_by_pillow(self, data: bytes, info: ImageInfo) -> Pillow.Image:
-        """Returns the decoded image, of its final size."""
+        """Returns the decoded image in its final size."""
         from PIL import Image
 
         from dlio.codecs import pillow
@@ -147,17 +146,15 @@ class Recode:
         return image.crop(box).resize(size, Image.Resampling.BILINEAR)
 
     def _window(self, info: ImageInfo) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Returns left, top, right and bottom of what is taken of the image, and the width and height it gets."""
+        """Returns the part of the image to keep, as left, top, right and bottom, and its final width and height."""
         left, top, right, bottom = 0, 0, info.width, info.height
         side = min(right, bottom)
         if self.center_crop:
             left, top = (right - side) // 2, (bottom - side) // 2
             right, bottom = left + side, top + side
         scale = (self.resize or side) / side
-        return (left, top, right, bottom), (
-            max(1, round((right - left) * scale)),
-            max(1, round((bottom - top) * scale)),
-        )
+        width, height = (max(1, round(length * scale)) for length in (right - left, bottom - top))
+        return (left, top, right, bottom), (width, height)
 
     def _for_encoding(self, image: Pillow.Image, encoding: str) -> Pillow.Image:
         if self.color != "keep" and image.mode != _MODES[self.color]:
@@ -175,7 +172,7 @@ KEEP = Recode()
 
 
 def _as_pillow(pixels: NDArray[np.uint8], channels: int) -> Pillow.Image:
-    """Returns the core's pixels as Pillow's image, grey where the JPEG was."""
+    """Returns the core's pixels as a Pillow image, grey if the JPEG was grey."""
     from PIL import Image
 
     image = Image.fromarray(pixels)

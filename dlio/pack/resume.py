@@ -1,4 +1,4 @@
-"""Going on where a pack was stopped: what a folder holds, the partial manifest, and what killed workers left behind."""
+"""Continuing a stopped pack: the contents of a folder, the partial manifest, and the leftovers of killed workers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dlio.pack.write import ASIDE
 
 CLAIMS = "claims"  # below ASIDE: who is packing
 INDEXED = "index"  # the origin of a data set whose shards other tools made
-NEXT = "next"  # below ASIDE: the data set that is to replace the one in the folder
+NEXT = "next"  # below ASIDE: the data set that will replace the one in the folder
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a folder to pack into holds.
+    """The contents of a folder to pack into.
 
     Attributes:
         out: the folder.
-        published: the data set there.
-        partial: what an interrupted run has begun, if it has published anything.
-        names: the paths of all files below the folder that dlio has packed, as manifests name them.
+        published: the data set in the folder.
+        partial: the unfinished data set of an interrupted run, if it published anything.
+        names: the paths of all files below the folder that dlio packed, as manifests name them.
         foreign: the names of other files and folders.
     """
 
@@ -44,12 +44,12 @@ class Held:
 
     @classmethod
     def look(cls, out: Path) -> Held:
-        """Returns what the folder `out` holds, nothing if it is not there.
+        """Returns the contents of the folder `out`, which may be missing.
 
         Raises:
             ManifestError: a manifest there is damaged.
             StorageError: the folder cannot be read.
-            UsageError: `out` is no folder.
+            UsageError: `out` is not a folder.
         """
         if out.exists() and not out.is_dir():
             raise UsageError(f"{out} is a file: give the name of a folder to write")
@@ -60,7 +60,7 @@ class Held:
             )
             partial = manifest.read_partial(out)
         except ManifestError as error:
-            advice = f"as it does not tell which files are dlio's, remove {out} yourself, or give another folder"
+            advice = f"so dlio does not know which files are its own: remove {out} yourself, or give another folder"
             raise ManifestError(f"{error}; {advice}") from error
         unlisted = _unlisted(out, partial)
         if partial is not None and not (partial.shards or unlisted):
@@ -71,10 +71,10 @@ class Held:
         return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
 
     def is_of(self, plan: Manifest, inputs: Mapping[str, str]) -> bool:
-        """Tells whether this is the planned data set, or a part of it; `inputs` are the states of the shards' inputs.
+        """Returns whether this is the planned data set, or a part of it; `inputs` are the input states.
 
-        Inputs that have changed since make another data set of a published one; of a partial one, they make some shards
-        unfinished.
+        If inputs changed, a published data set is another one. In a partial data set, shards of changed inputs count
+        as unfinished.
         """
         if self.published is None:
             return self.partial is None or manifest.header(self.partial) == manifest.header(plan)
@@ -82,7 +82,7 @@ class Held:
         return same and manifest.header(self.published) == manifest.header(plan)
 
     def finished(self, plan: Manifest, inputs: Mapping[str, str]) -> dict[str, Shard]:
-        """Returns the shards of the planned data set that are there whole, by name."""
+        """Returns the complete shards of the planned data set, by name."""
         found = {
             shard.name: shard
             for held in (self.published, self.partial)
@@ -94,10 +94,10 @@ class Held:
         return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
     def check_foreign(self) -> None:
-        """Makes sure that there is nothing but what dlio has packed.
+        """Checks that the folder holds nothing but what dlio packed.
 
         Raises:
-            UsageError: there is.
+            UsageError: it holds something else.
         """
         if self.foreign:
             more = f" and {len(self.foreign) - 1} more" if len(self.foreign) > 1 else ""
@@ -110,7 +110,7 @@ def _names(found: Manifest | None) -> frozenset[str]:
 
 
 def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
-    """Returns the files of the shards that an interrupted run may have published and not listed any more."""
+    """Returns the files of shards that an interrupted run may have published without listing them."""
     if partial is None:
         return frozenset()
     num_shards = partial.origin.get("num_shards", 0)
@@ -120,7 +120,7 @@ def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
 
 
 def _unpublished(out: Path) -> list[Path]:
-    """Returns the manifests that a killed run was writing aside."""
+    """Returns the temporary manifests of a killed run."""
     return list(out.glob(f".{manifest.NAME}*.tmp"))
 
 
@@ -141,7 +141,7 @@ def _is_whole(out: Path, shard: Shard) -> bool:
 
 
 def clear_aside(out: Path) -> None:
-    """Removes what killed workers of this machine have left unfinished; a pack that still runs keeps its own."""
+    """Removes the unfinished shards of killed workers of this machine; a running pack keeps its own."""
     host = socket.gethostname()
     with suppress(OSError), OpenFolder.at(out) as opened:
         with opened.below(ASIDE) as aside:
@@ -153,14 +153,14 @@ def clear_aside(out: Path) -> None:
 
 
 def clear_manifests(out: Path) -> None:
-    """Removes the manifests that a killed run was writing aside; for the one run at work on `out`."""
+    """Removes the temporary manifests of a killed run; for the only run at work on `out`."""
     for path in _unpublished(out):
         with suppress(OSError):  # another user's
             path.unlink()
 
 
 def clear_all_aside(out: Path) -> None:
-    """Removes all that is unfinished, of killed workers on other machines too; for when all shards are there."""
+    """Removes all unfinished shards, also of workers on other machines; for when all shards are complete."""
     for folder in (out / ASIDE).glob("*"):
         if folder.name != CLAIMS:
             shutil.rmtree(folder, ignore_errors=True)
@@ -171,10 +171,10 @@ def _is_alive(pid: str) -> bool:
 
 
 class PartialManifest:
-    """Appends the line of each finished shard to `manifest.jsonl.partial`, on the disk before it counts."""
+    """Appends a line for each finished shard to `manifest.jsonl.partial`, and syncs the file."""
 
     def __init__(self, out: Path, started: Manifest) -> None:
-        """Opens the partial manifest of `out` anew, with the header and the shards of `started`.
+        """Rewrites the partial manifest of `out` with the header and the shards of `started`, and opens it.
 
         Raises:
             StorageError: it cannot be written.
@@ -186,14 +186,14 @@ class PartialManifest:
             self._file = self._path.open("ab", buffering=0)
 
     def append(self, shard: Shard) -> None:
-        """Adds a shard that is published.
+        """Adds a published shard.
 
         Raises:
             StorageError: the file system refused.
         """
         line = manifest.dump_line(shard.to_json()).encode()
         with files.storage_errors("write", self._path):
-            while line:  # an almost full disk takes a part
+            while line:  # an almost full disk writes only a part
                 line = line[self._file.write(line) :]
         files.sync_file(self._path)
 

@@ -1,15 +1,17 @@
-"""The run of a pack: what is left to do, the partial manifest, and its end."""
+"""The run of a pack: its plan, the shards left to write, the partial manifest, and the end."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shutil
-from array import array
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from dlio import formats
 from dlio.dataset import manifest
@@ -17,28 +19,32 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
+from dlio.io.open_folder import check_ground
+from dlio.locking.claim import alone
 from dlio.pack.listing.base import Listing, Source, take
+from dlio.pack.listing.labels import add_offset
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
+from dlio.pack.pace import limited
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
-from dlio.pack.resume import Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
-from dlio.pack.write import ASIDE, ShardTask, Writing, write_shard
+from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """What a pack will do.
+    """The plan of a pack.
 
     Attributes:
-        source: where the samples come from.
-        listing: all of them.
+        source: the origin of the samples.
+        listing: all samples.
         shards: which samples go into which shard.
-        header: the manifest to be, without its shards.
-        recode: what becomes of each image.
-        inputs: by the name of each shard, a digest of the states of its inputs; empty where these are not known.
+        header: the future manifest, without its shards.
+        recode: how each image is changed.
+        inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown.
     """
 
     source: Source
@@ -51,56 +57,62 @@ class PackPlan:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What carries out a plan, and who is told.
+    """How a plan is carried out.
 
     Attributes:
         pool: the workers.
-        how: how they write shards.
-        started: called with the numbers of samples and shards, before the first is written.
-        report: called with each shard that is done.
+        writing: how they write shards.
+        started: called with the numbers of samples and shards, before the first shard is written.
+        report: called with each finished shard.
     """
 
     pool: Pool
-    how: Writing
+    writing: Writing
     started: Callable[[int, int], None]
     report: Callable[[Shard], None]
 
 
-def make_plan(
-    source: Source,
-    *,
-    format: str,  # noqa: A002  the field's word
-    label_offset: int = 0,
-    seed: int | None = None,
-    recode: Recode = KEEP,
-    **sizes: Any,
-) -> PackPlan:
-    """Returns the plan of packing `source`; reads names and sizes only, writes nothing.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the plan of a pack depends on, besides the source.
 
-    Args:
-        source: where the samples come from.
+    Attributes:
         format: the container's name.
-        label_offset: what is added to class indices.
+        shard_bytes: the target size of a shard, in bytes.
+        num_shards: the number of shards, instead of `shard_bytes`.
         seed: shuffles the samples.
-        recode: what becomes of each image.
-        **sizes: `shard_bytes` or `num_shards`, as `plan_shards` takes them.
+        label_offset: what is added to class indices.
+        recode: how each image is changed.
+    """
+
+    format: str
+    shard_bytes: int | None = None
+    num_shards: int | None = None
+    seed: int | None = None
+    label_offset: int = 0
+    recode: Recode = KEEP
+
+
+def make_plan(source: Source, request: Request) -> PackPlan:
+    """Returns the plan of packing `source`; reads only names and sizes, writes nothing.
 
     Raises:
-        SourceError, StorageError, SchemaError, UsageError: as `pack`.
+        SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
     """
-    listing = source.listing()
+    listing, recode = source.listing(), request.recode
     if not len(listing):
         reasons = "; ".join(reason for _, reason in listing.refused[:3])
         raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
-    listing = _offset_labels(listing, label_offset)
+    listing = _offset_labels(listing, request.label_offset)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
-    formats.require(format, listing.schema)
-    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, seed=seed, **sizes)
+    formats.require(request.format, listing.schema)
+    sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
+    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, **sizes)
     origin: dict[str, Any] = {
         "source": source.name,
         "path": str(source.path),
-        "shuffle": seed,
+        "shuffle": request.seed,
         "num_shards": len(shards),
         "plan": _digest(listing, shards),
     }
@@ -108,7 +120,7 @@ def make_plan(
         origin["refused"] = [list(entry) for entry in listing.refused]
     if recode != KEEP:
         origin["recode"] = asdict(recode)
-    header = Manifest(format, listing.schema, (), origin)
+    header = Manifest(request.format, listing.schema, (), origin)
     return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
 
 
@@ -123,40 +135,80 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
         return listing
     if not listing.schema.is_image_classification or "label" not in listing.columns:
         raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
-    from dlio.pack.listing import labels
-
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
-    moved = {"label": labels.offset(listing.columns["label"], offset)}
+    moved = {"label": add_offset(listing.columns["label"], offset)}
     return replace(listing, schema=schema, columns={**listing.columns, **moved})
 
 
 def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
-    """Names the plan: samples, sizes, what is known of them, and their places."""
+    """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
     running = files.new_hash(files.DEFAULT_DIGEST)
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
     listing.keys.update(running)
     for values in (listing.num_bytes, *listing.columns.values()):
         running.update(values.tobytes())
     for shard in shards:
-        numbers = array("q", shard.indices) if isinstance(shard.indices, range) else shard.indices
-        running.update(numbers.tobytes())
+        running.update(np.asarray(shard.indices, dtype="int64").tobytes())
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
 
 
-def packed_already(plan: PackPlan, held: Held) -> Manifest | None:
-    """Returns the planned data set if it is in the folder whole, and nothing is left to tidy up there."""
+def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:
+    """Returns the planned data set if the folder holds it complete and there is nothing to clean up; else None."""
     if held.published is None or held.partial is not None or (held.out / ASIDE).exists():
         return None
     whole = len(held.finished(plan.header, plan.inputs)) == len(plan.shards)
     return held.published if whole and held.is_of(plan.header, plan.inputs) else None
 
 
-def run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
-    """Writes what is not written yet and returns the manifest, published.
+def pack_source(
+    source: Source,
+    out: Path,
+    request: Request,
+    writing: Writing,
+    engine: AbstractContextManager[Pool | None],
+    *,
+    overwrite: bool,
+    started: Callable[[int, int], None],
+    report: Callable[[Shard], None],
+) -> Manifest:
+    """Packs `source` into shards in the folder `out` and returns their manifest; arguments and errors as `dlio.pack`.
 
-    Raises:
-        SourceError, SchemaError, StorageError, UsageError: as `pack`.
+    The limits of `writing` are those of all workers together.
     """
+    files.new_hash(writing.digest)
+    check_ground(out, ASIDE)
+    try:
+        with engine as pool:
+            if pool is None:  # this rank was a worker of rank 0, which is done
+                return Manifest.load(out)
+            _check_apart(out.resolve(), source)
+            with limited(writing.limits):
+                plan = make_plan(source, request)
+            if not writing.skip_bad:
+                plan.listing.check_whole()
+            if done := _packed_already(plan, Held.look(out)):
+                return done
+            writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
+            with files.storage_errors("create", out):
+                (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
+            check_ground(out, ASIDE)  # from now on no other user can replace it
+            with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
+                return _run_plan(plan, Held.look(out), Running(pool, writing, started, report), overwrite=overwrite)
+    finally:
+        clear_aside(out)
+
+
+def _check_apart(out: Path, source: Source) -> None:
+    """Checks that the output is neither the input nor a class folder of the input."""
+    path = source.path.resolve()
+    if out == path:
+        raise UsageError(f"{out} is the input too: give another folder to write")
+    if out.parent == path and source.name == "imagefolder":
+        raise UsageError(f"{out} would be a class folder of the input: give a folder outside of {path}")
+
+
+def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
+    """Writes the missing shards and returns the published manifest."""
     folder = folder_to_pack_into(held, plan.header, plan.inputs, overwrite)
     if folder == held.out:
         whole = _run(plan, held, running)
@@ -176,7 +228,7 @@ def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        tasks = (_task(plan, shard, out, running.how) for shard in todo)
+        tasks = (_task(plan, shard, out, running.writing) for shard in todo)
         with (
             PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
             publishing(running.pool, partial.append) as pool,
@@ -187,13 +239,13 @@ def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
 
-def _task(plan: PackPlan, shard: ShardPlan, out: Path, how: Writing) -> ShardTask:
+def _task(plan: PackPlan, shard: ShardPlan, out: Path, writing: Writing) -> WriteTask:
     listing, inputs = plan.listing.take(shard.indices), plan.inputs.get(shard.name, "")
-    return ShardTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, how, inputs)
+    return WriteTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, writing, inputs)
 
 
 def _check_space(out: Path, num_bytes: int) -> None:
-    """Makes the folder `out`, and sure that `num_bytes` fit into it before the first is written."""
+    """Creates the folder `out`, and checks that it has room for `num_bytes`."""
     with files.storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(out).free

@@ -1,4 +1,4 @@
-"""Writing one shard, in a worker: samples are read, checked, written aside, and published under their final names."""
+"""Writing one shard, in a worker: samples are read, checked, and written aside; then the files get their names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlio import formats
+from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, File, Shard
+from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, SchemaError, SourceError
 from dlio.formats import Writer
@@ -26,13 +27,10 @@ from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.recode import KEEP, Recode
 
-if TYPE_CHECKING:
-    from dlio.dataset.sample_table import SampleTableBuilder
-
-ASIDE = ".dlio-packing"  # the folder of shards that are being written; dlio alone makes it, and clears it
+ASIDE = ".dlio-packing"  # the folder of unfinished shards; only dlio creates and clears it
 NOWHERE = ""  # no process publishes for others
 log = logging.getLogger(__name__)
-_Image = tuple[bool, bool]  # whether it is ready for crops, and whether it was rewritten for that
+_Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
 _AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
@@ -43,8 +41,8 @@ class Writing:
     Attributes:
         skip_bad: whether a bad sample is left out and noted, instead of ending the run.
         digest: the algorithm of the files' digests.
-        limits: what each worker may ask of the source in a second.
-        publisher: `here()` of a process that publishes what is written there.
+        limits: the limits of each worker on reading the source.
+        publisher: `here()` of the process that publishes the shards of workers on its machine.
     """
 
     skip_bad: bool
@@ -54,18 +52,18 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardTask:
-    """All that a worker needs for one shard; picklable.
+class WriteTask:
+    """All that a worker needs to write one shard; picklable.
 
     Attributes:
         name: the shard's name.
-        source: what the samples are read from.
+        source: the origin of the samples.
         listing: the samples of this shard, in order.
         format: the container's name.
         out: the data set's folder.
-        recode: what becomes of each image.
-        how: what is done with bad samples, and which digests are taken.
-        inputs: names the state of what the samples are read from.
+        recode: how each image is changed.
+        writing: how the shard is written.
+        inputs: a digest of the states of the shard's inputs.
     """
 
     name: str
@@ -74,7 +72,7 @@ class ShardTask:
     format: str
     out: Path
     recode: Recode
-    how: Writing
+    writing: Writing
     inputs: str
 
     def __str__(self) -> str:
@@ -88,7 +86,7 @@ class Written:
     Attributes:
         shard: its line of the manifest.
         out: the data set's folder.
-        aside: the folder that the files are in; None once they are published.
+        aside: the folder of the files; None once they are published.
     """
 
     shard: Shard
@@ -96,8 +94,8 @@ class Written:
     aside: Path | None
 
 
-def write_shard(task: ShardTask) -> Written:
-    """Writes one shard, and publishes it unless the process that hands out the tasks can: see `dlio.pack.publish`.
+def write_shard(task: WriteTask) -> Written:
+    """Writes one shard, and publishes it unless the process that hands out the tasks does (see `dlio.pack.publish`).
 
     Raises:
         SourceError: an input cannot be packed, and bad ones are not skipped.
@@ -109,9 +107,9 @@ def write_shard(task: ShardTask) -> Written:
         aside.mkdir(parents=True)
     is_left = False
     try:
-        with limited(task.how.limits):
+        with limited(task.writing.limits):
             shard = _write(task, aside)
-        is_left = task.how.publisher != NOWHERE and task.how.publisher == here()
+        is_left = task.writing.publisher != NOWHERE and task.writing.publisher == here()
         if not is_left:
             files.publish_all(aside, task.out, [file.name for file in shard.files])
     finally:
@@ -122,22 +120,18 @@ def write_shard(task: ShardTask) -> Written:
 
 
 def here() -> str:
-    """Returns a name for this machine, with this view of its mounts and this user's rights."""
+    """Returns a name for this machine, this mount namespace and this user."""
     try:
         return f"{node_id()} {Path('/proc/self/ns/mnt').readlink()} {os.geteuid()}"
     except (OSError, LauncherError):
         return NOWHERE
 
 
-def _write(task: ShardTask, aside: Path) -> Shard:
-    from dlio.dataset import (
-        sample_table,  # with what checksums take, which the workers load while the root lists the samples
-    )
-
+def _write(task: WriteTask, aside: Path) -> Shard:
     created: dict[str, DigestingFile] = {}
 
     def open_file(path: Path) -> DigestingFile:
-        file = opened.enter_context(closing(DigestingFile(path, task.how.digest)))
+        file = opened.enter_context(closing(DigestingFile(path, task.writing.digest)))
         created[str(path.relative_to(aside))] = file
         return file
 
@@ -154,22 +148,20 @@ def _write(task: ShardTask, aside: Path) -> Shard:
 
 @dataclass(slots=True)
 class _Written:
-    """The rows of the samples written, the key of each that was skipped with the reason, and the images by kind."""
+    """The rows of the written samples, the keys of skipped samples with reasons, and the number of images by kind."""
 
     table: SampleTableBuilder
     skipped: list[tuple[str, str]] = field(default_factory=list)
     images: Counter[_Image] = field(default_factory=Counter)
 
     def crop_ready(self) -> CropReady:
-        """Returns how many images are ready for crops."""
+        """Returns the numbers of crop-ready images."""
         ready = sum(count for (ready, _), count in self.images.items() if ready)
         rewritten = sum(count for (_, rewritten), count in self.images.items() if rewritten)
         return CropReady(ready, rewritten, self.images.total() - rewritten)
 
 
-def _write_samples(task: ShardTask, writer: Writer) -> _Written:
-    from dlio.dataset.sample_table import SampleTableBuilder
-
+def _write_samples(task: WriteTask, writer: Writer) -> _Written:
     written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
@@ -177,7 +169,7 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
                 sample, images = prepared(read(index))
                 writer.write(sample)
             except (SourceError, SchemaError) as error:
-                if not task.how.skip_bad:
+                if not task.writing.skip_bad:
                     raise
                 written.skipped.append((task.listing.keys[index], str(error)))
             else:
@@ -189,29 +181,29 @@ def _write_samples(task: ShardTask, writer: Writer) -> _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Preparing:
-    """What is done with each sample before it is written.
+    """Checks and recodes each sample before it is written.
 
     Attributes:
-        schema: what it has to follow.
-        image_fields: the fields whose images are looked at.
-        only_image: the one of them, where there is one, that holds one image, which is packed as it is.
-        task: the shard's.
+        schema: the schema of the samples.
+        image_fields: the fields with images.
+        only_image: the only image field, if it holds one image that is packed unchanged; else None.
+        task: the shard's task.
     """
 
     schema: Schema
     image_fields: tuple[str, ...]
     only_image: str | None
-    task: ShardTask
+    task: WriteTask
 
     @classmethod
-    def of(cls, task: ShardTask) -> _Preparing:
-        """Returns what a task asks for."""
+    def of(cls, task: WriteTask) -> _Preparing:
+        """Returns the preparation that a task asks for."""
         names, schema = task.listing.image_fields, task.listing.schema
         is_simple = task.recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
         return cls(schema, names, names[0] if is_simple else None, task)
 
     def __call__(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
-        """Returns the sample to write, its images checked and recoded, and what became of each.
+        """Returns the sample to write, with its images checked and recoded, and the kind of each image.
 
         Raises:
             SchemaError: the sample does not follow the schema.
@@ -224,7 +216,7 @@ class _Preparing:
             info = inspect_image(sample.fields[self.only_image])
             return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
         except SourceError as error:
-            if self.task.how.skip_bad:
+            if self.task.writing.skip_bad:
                 raise
             advice = "repair or remove it, or leave such files out with --on-error skip"
             raise SourceError(f"{self.task.source.path}: {sample.key!r}: {error}: {advice}") from None
@@ -243,8 +235,8 @@ class _Preparing:
         return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images
 
 
-def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) -> tuple[File, ...]:
-    """Returns the shard's files, the one with the records first, those of other libraries digested by reading."""
+def _entries(aside: Path, created: dict[str, DigestingFile], task: WriteTask) -> tuple[File, ...]:
+    """Returns the shard's files, the records first; files that other libraries wrote are read for their digest."""
     names = sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file())
     suffix = formats.import_format(task.format).SUFFIX
     names.sort(key=lambda name: not name.startswith(task.name + suffix))
@@ -252,7 +244,7 @@ def _entries(aside: Path, created: dict[str, DigestingFile], task: ShardTask) ->
     for name in names:
         if name in created:
             digest = created[name].digest
-        else:  # it was just written, so the blocks that a core's cache holds are the fastest
-            digest = files.digest_file(aside / name, task.how.digest, files.CACHED_BYTES)
+        else:  # it is in the page cache, so blocks that fit a core's cache are the fastest
+            digest = files.digest_file(aside / name, task.writing.digest, files.CACHED_BYTES)
         entries.append(File(name, (aside / name).stat().st_size, digest))
     return tuple(entries)

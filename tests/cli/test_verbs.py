@@ -82,7 +82,7 @@ class TestPack:
         for _ in range(2):
             code, out, err = run(*command)
             assert code == 1
-            assert "dlio: skipped 'cat/bad.png': it is no image: " in err
+            assert "dlio: skipped 'cat/bad.png': it is not an image: " in err
             assert "--on-error" not in err
             assert re.search(r"skipped +1\n", out)
 
@@ -141,7 +141,7 @@ class TestExitCodes:
         (photos / "cat/bad.png").write_bytes(b"no")
         code, _, err = run("pack", photos, tmp_path / "out", "--format", "tfrecord")
         assert code == 3
-        assert "'cat/bad.png': it is no image" in err
+        assert "'cat/bad.png': it is not an image" in err
         assert not (tmp_path / "out" / NAME).exists()
 
     @pytest.mark.parametrize("verb", ["info", "verify"])

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from dlio import executors
 
 JOB = Path(__file__).with_name("job.py")
 MPIEXEC = shutil.which("mpiexec", path=f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}")
-SECONDS = 120  # none of these runs takes a tenth of it
+SECONDS = 120  # a run takes less than a tenth of it
 RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
 
 
@@ -55,13 +56,13 @@ class Engine:
         """Runs a command to its end."""
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=self.environ())
 
-    def scenario(self, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Runs a scenario of job.py."""
-        return self.run(self.command(JOB, name, self.name, self.workers(2), self.address, folder))
+    def scenario(self, names: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Runs scenarios of job.py, with commas between their names."""
+        return self.run(self.command(JOB, names, self.name, self.workers(2), self.address, folder))
 
-    def result(self, name: str, folder: Path) -> object:
-        """Returns what a scenario of job.py has found."""
-        done = self.scenario(name, folder)
+    def results(self, names: str, folder: Path) -> dict[str, Any]:
+        """Returns the results of scenarios of job.py, which must end well."""
+        done = self.scenario(names, folder)
         assert done.returncode == 0, done.stderr
         return json.loads((folder / "result.json").read_text())
 
@@ -113,9 +114,9 @@ def ray_address() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=executors.names())
+@pytest.fixture(scope="module", params=executors.names())
 def engine(request) -> Engine:
-    """Every engine, found by name; Ray's is a cluster that is there already."""
+    """Every engine, found by name; Ray's is a running cluster."""
     if request.param == "mpi" and MPIEXEC is None:
         pytest.skip("needs mpiexec")
     if request.param in ("dask", "ray", "mpi"):

@@ -171,7 +171,7 @@ def _runs(process: str) -> bool:
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(UsageError, match=r"'steam' is no engine: expected one of .*processes, .*serial"):
+    with pytest.raises(UsageError, match=r"'steam' is not an engine: expected .*processes, .*serial"):
         executors.open_engine("steam", 1)
 
 
@@ -182,5 +182,5 @@ def test_the_default_number_of_workers_is_what_this_process_may_use():
 
 @pytest.mark.parametrize("workers", [0, -3, "2", 1.5])
 def test_what_is_no_number_of_workers_is_refused(workers):
-    with pytest.raises(UsageError, match=f"number of workers is a whole number from 1, found {workers!r}"):
+    with pytest.raises(UsageError, match=f"number of workers must be a whole number from 1, found {workers!r}"):
         executors.num_workers(workers)

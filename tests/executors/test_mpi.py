@@ -38,9 +38,8 @@ def rank_of(process: int) -> int:
     return Topology.from_env(dict(variable.split("=", 1) for variable in variables if variable)).rank
 
 
-@pytest.mark.parametrize("name", BYTE_IDENTICAL)
-@pytest.mark.parametrize("killed", ["rank 0", "a worker", "all"])
-def test_started_on_four_ranks_killed_at_sixty_percent_finished_on_two(mpi, tmp_path, name, killed):
+@pytest.mark.parametrize(("name", "killed"), list(zip(BYTE_IDENTICAL, ["rank 0", "a worker", "all"], strict=True)))
+def test_started_on_four_ranks_killed_finished_on_two(mpi, tmp_path, name, killed):
     make_image_folder(tmp_path / "in", {"a": 1000, "b": 1000})
     out, shards = tmp_path / "out", 125
     options = ["--format", name, "--num-shards", str(shards)]
@@ -76,7 +75,7 @@ class TestWhoSpeaks:
         ("arguments", "code", "message"),
         [
             ("{tmp}/nowhere {tmp}/out", 2, "nowhere does not exist"),
-            ("{tmp}/bad {tmp}/out", 3, "'cat/x.png': it is no image"),
+            ("{tmp}/bad {tmp}/out", 3, "'cat/x.png': it is not an image"),
             ("{tmp}/photos {tmp}/out --workers 3", 2, "leave --workers out"),
             ("{tmp}/photos {tmp}/out --engine-address tcp://h:1", 2, "leave --engine-address out"),
             ("{tmp}/photos {tmp}/bad", 2, "which dlio has not packed"),

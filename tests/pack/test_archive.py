@@ -73,7 +73,7 @@ class TestArchive:
 
     def test_an_image_outside_the_class_folders_is_named(self, tmp_path, make):
         path = make(tmp_path, {"a/1.png": image(1), "b/1.png": image(1), "2.png": image(2)})
-        with pytest.raises(SourceError, match=r"'2\.png' is in no class folder"):
+        with pytest.raises(SourceError, match=r"'2\.png' is not in a class folder"):
             archive(path).listing().check_whole()
 
     def test_no_images(self, tmp_path, make):
@@ -115,7 +115,7 @@ def test_a_tar_whose_header_tells_an_impossible_length_is_refused(tmp_path, firs
     data = (tmp_path / "x.tar").read_bytes()
     (tmp_path / "x.tar").write_bytes(data.replace(b"42 comment=xxxxxxxxxxxxxxxxxx", b"9" * 20 + b" comment="))
     assert (tmp_path / "x.tar").read_bytes() != data
-    with pytest.raises(SourceError, match=r"x\.tar is no tar"):
+    with pytest.raises(SourceError, match=r"x\.tar is neither a tar"):
         archive(tmp_path / "x.tar").listing()
 
 
@@ -131,7 +131,7 @@ def test_links_and_compressed_tars_are_refused(tmp_path):
     (tmp_path / "z.tar.gz").write_bytes((tmp_path / "z.tar").read_bytes())
     with pytest.raises(SourceError, match=r"z\.tar\.gz is compressed as a whole.*decompress it to a \.tar"):
         open_source(tmp_path / "z.tar.gz").listing().check_whole()
-    with pytest.raises(SourceError, match="no tar without compression"):
+    with pytest.raises(SourceError, match="neither a tar without compression"):
         archive(tmp_path / "z.tar").listing().check_whole()
 
 

@@ -96,7 +96,7 @@ class TestCifar10:
                 return os.mkdir, (str(tmp_path / "owned"),)
 
         (batches / "data_batch_3").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
-        with pytest.raises(SourceError, match=r"data_batch_3 is no batch of CIFAR-10: it would run posix\.mkdir"):
+        with pytest.raises(SourceError, match=r"data_batch_3 is not a batch of CIFAR-10: it would run posix\.mkdir"):
             cifar10(batches).listing().check_whole()
         assert not (tmp_path / "owned").exists()
 

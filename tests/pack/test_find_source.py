@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.errors import StorageError, UsageError
+from dlio.pack import sources
 from dlio.sources import names, open_source
 from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import samples, unprivileged
@@ -17,10 +21,10 @@ FLOPPY = """
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from dlio.pack.image_files import image_file_reader
-from dlio.pack.keys import Keys
-from dlio.pack.listing import Listing
-from dlio.sample import Sample, Schema
+import numpy as np
+from dlio.dataset.schema import Sample, Schema
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.keys import Keys
 def recognises(path):
     return path.suffix == ".floppy"
 def open_source(path, kind="soft"):
@@ -31,7 +35,7 @@ class Floppy:
     kind: str
     name: str = "floppy-disk"
     def listing(self):
-        return Listing(Schema.of({"image": "bytes"}), Keys.of([self.kind]), memoryview(bytes(8)).cast("q"), {})
+        return Listing(Schema.of({"image": "bytes"}), Keys.of([self.kind]), np.zeros(1, "int64"), {})
     def reader(self, listing):
         return nullcontext(lambda index: Sample(listing.keys[index], {"image": self.path.read_bytes()}))
 """
@@ -51,7 +55,7 @@ def test_says_what_it_cannot_open(tmp_path):
         open_source(tmp_path / "x.doc")
     with pytest.raises(UsageError, match="does not exist"):
         open_source(tmp_path / "absent")
-    with pytest.raises(UsageError, match="'floppy' is no source"):
+    with pytest.raises(UsageError, match="'floppy' is not a source"):
         open_source(tmp_path, name="floppy")
 
 
@@ -71,6 +75,15 @@ def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
     for source in (open_source(tmp_path / "x.floppy"), open_source(tmp_path / "x.floppy", name="floppy-disk")):
         dlio.pack(source, tmp_path / "out", engine="serial")
         assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
+
+
+def test_type_checkers_and_completion_see_every_function():
+    tree = ast.parse(Path(sources.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    functions = {alias.name for line in typed.body for alias in line.names}
+    assert functions == {*sources.__all__} - {"names", "open_source"}
+    assert functions <= {*dir(dlio.sources)}
+    assert all(inspect.isfunction(getattr(dlio.sources, name)) for name in functions)
 
 
 def test_every_source_has_a_name_for_the_command_line():

@@ -57,7 +57,7 @@ def test_other_numbers_are_near_and_whole_ones_exact_or_refused(values):
 def test_what_is_no_number(text):
     assert not is_number(text)
     (reason,) = refusals("1", text)
-    assert re.match("list, line 12: the label .* is no number", reason)
+    assert re.match("list, line 12: the label .* is not a number", reason)
 
 
 @pytest.mark.parametrize("text", ["1e39", "-3.5e38", "1e400"])
@@ -86,7 +86,7 @@ def test_a_number_among_names_is_refused_and_a_name_among_numbers():
     assert [reason.partition(": ")[2] for _, reason in sorted(labels.refused.items())] == [
         "the label '3' is a number, and most others are names",
         "the label is missing",
-        "the label 'cat\\udce9' is no UTF-8",
+        "the label 'cat\\udce9' is not UTF-8",
     ]
     labels = column("1", "2", "cat")
     assert labels.labels()[1] == ()

@@ -89,7 +89,7 @@ class TestChestXray14:
     def test_a_typo_in_a_finding_names_its_line(self, xrays):
         table = xrays / "Data_Entry_2017.csv"
         table.write_text(table.read_text().replace("Hernia", "Herniaa"))
-        with pytest.raises(SourceError, match=r"Data_Entry_2017\.csv, line 4: 'Herniaa' is no finding: expected"):
+        with pytest.raises(SourceError, match=r"Data_Entry_2017\.csv, line 4: 'Herniaa' is not a finding: expected"):
             chestxray14(xrays).listing().check_whole()
 
     def test_what_is_missing_is_named(self, xrays):
@@ -103,7 +103,7 @@ class TestChestXray14:
         with pytest.raises(SourceError, match=r"Data_Entry_2017\.csv, line 2 names no image"):
             chestxray14(xrays).listing().check_whole()
         (xrays / "Data_Entry_2017.csv").write_text("a,b\n1,2\n")
-        with pytest.raises(SourceError, match="no table with the columns"):
+        with pytest.raises(SourceError, match="not a table with the columns"):
             chestxray14(xrays).listing().check_whole()
 
 
@@ -156,7 +156,7 @@ class TestFrames:
         (sequences / "00/image_2" / os.fsdecode(b"\xff.png")).write_bytes(image(0))
         listing = frames(sequences, clip=3).listing()
         assert [reason for _, reason in listing.refused] == [
-            f"{sequences}/00/image_2: the name '00/image_2/\\udcff.png' is no UTF-8: rename the file"
+            f"{sequences}/00/image_2: the name '00/image_2/\\udcff.png' is not UTF-8: rename the file"
         ]
 
     def test_a_folder_that_may_not_be_listed_is_named(self, open_tmp):

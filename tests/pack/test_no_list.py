@@ -40,7 +40,10 @@ def pack(path: str | Path, source: str, folder: Path) -> tuple[int, str]:
 def test_devices_and_pipes_are_refused(tmp_path: Path, source: str, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     given = tmp_path / path  # an absolute path stays what it is
-    assert pack(given, source, tmp_path) == (3, f"dlio: {given} is no regular file: give {kind(source)} that is one\n")
+    assert pack(given, source, tmp_path) == (
+        3,
+        f"dlio: {given} is not a regular file: give {kind(source)} that is one\n",
+    )
 
 
 def kind(source: str) -> str:
@@ -53,7 +56,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, source: str) -> None:
     path.touch()
     os.truncate(path, 1 << 40)  # a hole takes no space
     code, problem = pack(path, source, tmp_path)
-    assert (code, problem) == (3, f"dlio: {path}, line 1: more than 1,048,576 characters: it is no list of images\n")
+    assert (code, problem) == (3, f"dlio: {path}, line 1: more than 1,048,576 characters, not a list of images\n")
 
 
 @pytest.mark.parametrize("open_list", [csv_file, lst_file, caffe_list])

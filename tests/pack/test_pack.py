@@ -192,7 +192,7 @@ class TestBadInput:
             "cat/empty.png": "it is empty",
             "cat/text.png": "no known format",
             "dog/gone.jpg": "No such file",
-            "dog/pipe.png": "no regular file",
+            "dog/pipe.png": "not a regular file",
             "owl/bomb.bmp": "10000000000 pixels",
         }
 
@@ -214,7 +214,7 @@ class TestBadInput:
     def test_one_ends_the_run_by_name_and_no_data_set_appears(self, photos, tmp_path, engine):
         (photos / "dog/text.png").write_bytes(b"I am no image at all")
         out = tmp_path / "out"
-        with pytest.raises(SourceError, match=r"'dog/text\.png': it is no image: .*--on-error skip"):
+        with pytest.raises(SourceError, match=r"'dog/text\.png': it is not an image: .*--on-error skip"):
             dlio.pack(image_folder(photos), out, num_shards=6, **engine)
         assert not (out / NAME).exists()
         self.assert_only_whole_shards(out)

@@ -15,7 +15,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from dlio.errors import SourceError
-from dlio.pack.sources._looks import CHEST_TABLES
+from dlio.pack.sources.chestxray14 import TABLES
 from dlio.sources import open_source
 from tests.helpers.images import image, make_image_folder
 from tests.pack.conftest import content, samples
@@ -36,8 +36,8 @@ def tree(folder: Path) -> Made:
     (folder / "in/cat/self.png").symlink_to("self.png")
     photos(folder / "in", os.fsdecode(b"b\xe4r/1.png"))
     (folder / "in/ant").mkdir()
-    refused = {"ant": "has no images", "b\\xe4r/1.png": "no UTF-8", "b\\xe4r": "has no images"}
-    refused |= {"cat/loop": "leads back", "owl/caf\\xe9.png": "no UTF-8", "cat/self.png": "cannot read"}
+    refused = {"ant": "has no images", "b\\xe4r/1.png": "not UTF-8", "b\\xe4r": "has no images"}
+    refused |= {"cat/loop": "leads back", "owl/caf\\xe9.png": "not UTF-8", "cat/self.png": "cannot read"}
     return folder / "in", refused, [("cat/1.png", 0), ("dog/1.png", 1), ("owl/1.png", 2)]
 
 
@@ -47,13 +47,13 @@ def table(folder: Path) -> Made:
     (folder / "in.csv").write_bytes(rows)
     refused = {"line 4": "3 columns", "b": "line 3: the label 'x'", "d": "missing"}
     refused |= {"a": "listed twice, first by line 2"}
-    return folder / "in.csv", refused | {"caf\\xe9": "no UTF-8", "line 8": "empty path"}, [("a", 1), ("g", 7)]
+    return folder / "in.csv", refused | {"caf\\xe9": "not UTF-8", "line 8": "empty path"}, [("a", 1), ("g", 7)]
 
 
 def lst(folder: Path) -> Made:
     photos(folder, *"abcd")
     (folder / "in.lst").write_bytes(b"0\t1\ta\n1 1 b\n2\t1\t2\tc\n3\tone\td\n4\t3\tb\n")
-    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is no number"}
+    refused = {"line 2": "1 columns", "line 3": "2 labels", "d": "line 4: the label 'one' is not a number"}
     return folder / "in.lst", refused, [("a", 1), ("b", 3)]
 
 
@@ -64,7 +64,7 @@ def caffe_list(folder: Path) -> Made:
 
 
 ARCHIVED = {"a/1.png": 0, "../b/2.png": 1, "b/1.png": 2, "loose.png": 3}
-LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "in no class folder"}
+LEFT_OUT = {"../b/2.png": "leads outside", "loose.png": "not in a class folder"}
 KEPT = [("a/1.png", 0), ("b/1.png", 1)]
 
 
@@ -84,14 +84,14 @@ def tarred(folder: Path) -> Made:
         link = tarfile.TarInfo("a/link.png")
         link.type, link.linkname = tarfile.SYMTYPE, "1.png"
         archive.addfile(link)
-    return folder / "in.tar", LEFT_OUT | {"a/link.png": "is a link", "a/\\xe9.png": "no UTF-8"}, KEPT
+    return folder / "in.tar", LEFT_OUT | {"a/link.png": "is a link", "a/\\xe9.png": "not UTF-8"}, KEPT
 
 
 def xrays(folder: Path) -> Made:
     photos(folder, *(f"images/{number}.png" for number in range(4)))
     rows = ["0.png,Hernia", "1.png,Herniaa", "2.png,No Finding", "9.png,Mass", "0.png,Mass"]
-    (folder / CHEST_TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
-    refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is no finding", "9.png": "none of the folders"}
+    (folder / TABLES[0]).write_text("\n".join(["Image Index,Finding Labels", *rows, ""]))
+    refused = {"0.png": "listed twice", "1.png": "line 3: 'Herniaa' is not a finding", "9.png": "none of the folders"}
     return folder, refused, [("images/0.png", 1), ("images/2.png", 0)]
 
 

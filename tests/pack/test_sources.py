@@ -82,7 +82,7 @@ class TestImageFolder:
     def test_a_name_that_is_no_utf8_is_named(self, tmp_path):
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / os.fsdecode(b"caf\xe9.png")).write_bytes(image(0))
-        with pytest.raises(SourceError, match=r"a/caf\\udce9.png' is no UTF-8: rename"):
+        with pytest.raises(SourceError, match=r"a/caf\\udce9.png' is not UTF-8: rename"):
             image_folder(tmp_path).listing().check_whole()
 
     @pytest.mark.parametrize("up", [".", "..", "../.."])
@@ -112,7 +112,7 @@ class TestImageFolder:
         make_image_folder(tmp_path, {"a": 1})
         os.mkfifo(tmp_path / "a/pipe.png")
         source = image_folder(tmp_path)
-        with pytest.raises(SourceError, match=r"pipe.png: it is no regular file"):
+        with pytest.raises(SourceError, match=r"pipe.png: it is not a regular file"):
             read(source, 1)
 
     def test_a_class_without_images_is_named(self, tmp_path):
@@ -187,9 +187,9 @@ class TestCsv:
         ("text", "problem"),
         [
             ("path,label\na.png,1\nb.png,\n", "line 3: the label in column 'label' is missing"),
-            ("path,label\na.png,1\nb.png,two\n", "line 3: the label 'two' in column 'label' is no number"),
+            ("path,label\na.png,1\nb.png,two\n", "line 3: the label 'two' in column 'label' is not a number"),
             ("path,label\na.png,1.5\nb.png,nan\n", "line 3: the label 'nan'"),
-            ("path,x,y\na.png,1,2\nb.png,3,\n", "line 3: the label '' in column 'y' is no number"),
+            ("path,x,y\na.png,1,2\nb.png,3,\n", "line 3: the label '' in column 'y' is not a number"),
             ("path,label\na.png,1\nb.png\n", "line 3: 1 columns, the header has 2"),
             ("path,label\na.png,9223372036854775808\n", "line 2: the label '9223372036854775808' .* int64"),
             ("path,label\na.png,1\na.png,2\n", "labels.csv, line 3: 'a.png' is listed twice, first by line 2"),
@@ -220,7 +220,7 @@ class TestCsv:
         assert listing.columns["label"].tolist() == [0, 0, 1]
 
     def test_latin1_is_refused(self, tmp_path):
-        with pytest.raises(SourceError, match=r"labels\.csv, line 2: the name 'caf\\udce9\.png' is no UTF-8"):
+        with pytest.raises(SourceError, match=r"labels\.csv, line 2: the name 'caf\\udce9\.png' is not UTF-8"):
             csv_file(write_csv(tmp_path, "path,label\ncafé.png,1\n", "latin-1")).listing().check_whole()
 
     def test_paths_start_from_the_root(self, tmp_path):
@@ -262,8 +262,8 @@ class TestLst:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("0\t1\ta.png\n1\tx\tb.png\n", "line 2: the label 'x' is no number"),
-            ("0\t1\ta.png\n1\tnan\tb.png\n", "line 2: the label 'nan' is no number"),
+            ("0\t1\ta.png\n1\tx\tb.png\n", "line 2: the label 'x' is not a number"),
+            ("0\t1\ta.png\n1\tnan\tb.png\n", "line 2: the label 'nan' is not a number"),
             ("0\t1\ta.png\n1 2 b.png\n", "line 2: 1 columns, expected index, label and path"),
             ("0\t1\ta.png\n\n", "line 2: 1 columns"),
             ("0\t1\ta.png\n1\t1\t2\tb.png\n", "line 2: 2 labels, the lines before have 1"),

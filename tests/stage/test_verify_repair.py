@@ -153,12 +153,12 @@ def test_a_copy_without_a_known_source_needs_one(packed: Manifest, tmp_path: Pat
 def test_only_complete_staged_copies_are_repaired(packed: Manifest, tmp_path: Path, verify: Verify) -> None:
     code, _, err = verify(packed.root, "--repair")
     assert code == 2
-    assert "is no staged copy" in err
+    assert "is not a staged copy" in err
     staged = dlio.stage(packed, tmp_path / "local")
     (staged.root / NAME).unlink()
     code, _, err = verify(staged.root, "--repair")
     assert code == 2
-    assert "run dlio stage once more" in err
+    assert "run dlio stage again" in err
     assert verify(staged.root, "--from", packed.root)[0] == 2
     assert verify()[0] == 2
 

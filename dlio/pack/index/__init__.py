@@ -1,89 +1,40 @@
-"""Adopts shards that other tools made, where they are: `index` writes what dlio needs beside them.
+"""Makes shards of other tools a dlio data set, in place: `index` writes what dlio needs beside them.
 
-That is `manifest.jsonl` and a folder `.dlio-index`, which holds for each shard the table of its samples
-(`dlio.dataset.sample_table`) and, where the owner has none, its index (`dlio.formats.layouts.text_index`). Nothing of
-the owner's is changed, and no pattern by which other tools find the shards, such as `train-*`, matches what is new.
+It writes `manifest.jsonl` and a folder `.dlio-index`. The folder holds a table of the samples of each shard
+(`dlio.dataset.sample_table`) and, for a shard that has no index, an index (`dlio.formats.layouts.text_index`). The
+shards themselves are not changed. No new name matches a pattern by which other tools find shards, such as `train-*`.
 
-How the shards of a format are recognised, and what their records hold, tells the module of this folder that has the
-format's name; it fulfils `Layout`.
+To add a format, add a module of the format's name to this folder; it fulfils `ShardLayout`.
 """
 
 from __future__ import annotations
 
 import errno
-import importlib
 import os
-import pkgutil
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from dlio.dataset import manifest
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError, StorageError, UsageError
+from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
+from dlio.io.open_folder import OpenFolder, check_ground
+from dlio.locking.claim import alone, forget
+from dlio.pack.index._classes import class_names
+from dlio.pack.index._find import find_shards
+from dlio.pack.index._keys import with_distinct_keys
+from dlio.pack.index._layout import load, names
+from dlio.pack.index._scan import ScanTask, scan_shard
+from dlio.pack.resume import INDEXED
 
-if TYPE_CHECKING:
-    from dlio.dataset.manifest import Manifest, Shard
-    from dlio.dataset.schema import Sample, Schema
-    from dlio.pack.index._scan import ShardTask
+__all__ = ["index", "names"]
 
 CLAIMS = ".dlio-indexing"  # below the folder of the shards: who is indexing it
-
-
-class Layout(Protocol):
-    """What the module of a format holds: how other tools lay out its shards."""
-
-    def files(self, path: Path) -> tuple[Path, ...]:
-        """Returns the files of the shard that `path`, a file or folder, is, its records first; none if it is none.
-
-        Reads the first bytes only, or where the format has it, an index at the end.
-        """
-
-    def infer(self, records: Path) -> Schema:
-        """Returns the schema that the first records of a shard follow.
-
-        Raises:
-            SchemaError: they follow none that dlio has.
-            CorruptRecordError: the file is damaged.
-            StorageError: it cannot be read.
-        """
-
-    def keys(self, records: Path) -> Callable[[Sample], str]:
-        """Returns what gives the key of a sample that the format's reader has read; '' where the shard has none."""
-
-
-@runtime_checkable
-class ListsShards(Protocol):
-    """A layout whose folders have a list of their shards."""
-
-    def listed(self, root: Path) -> list[str] | None:
-        """Returns the names of all shards' files in `root`, in order, or None where there is no list."""
-
-
-@runtime_checkable
-class NamesClasses(Protocol):
-    """A layout whose records may tell the name of their class."""
-
-    def class_names(self, records: Path, numbers: list[int]) -> list[str]:
-        """Returns the names of the classes of the records with these numbers, '' where one has none."""
-
-
-def names() -> list[str]:
-    """Returns the names of the formats whose shards can be adopted, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-
-
-def load(name: str) -> Layout:
-    """Returns the layout of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if name not in names():
-        raise UsageError(f"shards of the format {name!r} cannot be adopted: expected one of {', '.join(names())}")
-    return cast(Layout, importlib.import_module(f"{__name__}.{name}"))
 
 
 def index(
@@ -98,35 +49,29 @@ def index(
     started: Callable[[int], None] = lambda num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
-    """Makes the shards in the folder `path`, whatever made them, a data set of dlio and returns its manifest.
+    """Makes the shards in the folder `path` a dlio data set, whatever tool made them, and returns its manifest.
 
-    Every record is read once, and its key, checksum and small numbers are kept. A record without a key, or whose key
-    an earlier record has, gets `SHARD/000012`, 12 being its number in its shard.
+    Every record is read once. Its key, checksum and small numbers are kept. A record without a key, or with the key of
+    an earlier record, gets the key `SHARD/000012`, where 12 is its number in its shard.
 
     Args:
-        path: the folder that holds the shards; where it cannot be written, a folder of links to them and their indexes.
-        format: tfrecord, recordio, lmdb, hdf5, webdataset or mds.
-        match: a pattern of the names to take, such as `train-*`; by default all, which must then be of one set.
-        schema: what the records hold; by default what the first ones do, and all others must.
+        path: the folder of the shards; if it is read-only, a folder of links to the shards and their indexes.
+        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, or a module's dotted path.
+        match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
+        schema: the schema of all records; by default inferred from the first records.
         label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).
         overwrite: replaces the manifest of an earlier call.
-        workers: the number of processes; by default one for each core that may be used.
-        started: called once with the number of shards when they are found.
-        report: called with each shard when it has been read.
+        workers: the number of processes; by default one for each usable core.
+        started: called once with the number of shards found.
+        report: called with each shard after it has been read.
 
     Raises:
-        SourceError: there is no shard, or some of a set are missing.
-        SchemaError: the records follow no schema that dlio has, or have no labels to offset.
-        CorruptRecordError: a record is damaged, or does not follow the schema; names file, record and offset.
-        StorageError: the folder cannot be read or written, or another process indexes it, which is told before the
-            shards are read.
+        SourceError: there are no shards, or some shards of a set are missing.
+        SchemaError: dlio has no schema for the records, or `label_offset` is given and they have no whole labels.
+        CorruptRecordError: a record is damaged or does not follow the schema; the error names file, record and offset.
+        StorageError: the folder cannot be read or written, or another process is indexing it.
         UsageError: the folder holds several sets of shards, or a data set of dlio.
     """
-    from dlio.io.open_folder import check_ground
-    from dlio.locking.claim import alone
-    from dlio.pack.index._find import find_shards
-    from dlio.pack.index._scan import ShardTask
-
     root, layout = Path(path).absolute(), load(format)
     check_ground(root, CLAIMS, HIDDEN)
     if os.access(root / CLAIMS, os.W_OK):
@@ -138,60 +83,47 @@ def index(
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
         raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
-    tasks = [ShardTask(root, shard, format, schema) for shard in found]
+    tasks = [ScanTask(root, shard, format, schema) for shard in found]
     with alone(root / CLAIMS, f"dlio index of {root}"):
         _check_no_data_set(root, overwrite)
         hidden = _make_hidden(root)
         try:
             started(len(found))
-            return _index(tasks, workers, report)
+            whole = _scan_all(tasks, workers, report)
+            whole = replace(whole, shards=with_distinct_keys(whole))
+            whole = replace(whole, schema=replace(schema, class_names=class_names(whole, layout)))
+            whole.save(root)
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
+    return whole
 
 
 def _forget_killed(root: Path) -> None:
-    """Removes the claim that a killed run has left."""
-    from dlio.io.open_folder import OpenFolder
-    from dlio.locking.claim import forget
-
+    """Removes the claim of a killed run."""
     with suppress(OSError), OpenFolder.at(root) as opened:
         with opened.below(CLAIMS) as claims:
             forget(claims)
         opened.rmdir(CLAIMS)
 
 
-def _index(tasks: list[ShardTask], workers: int | None, report: Callable[[Shard], None]) -> Manifest:
-    """Reads the shards, and publishes and returns the manifest."""
-    from dlio.dataset.manifest import Manifest
-    from dlio.executors import map_bounded, num_workers, processes
-    from dlio.pack.index._classes import class_names
-    from dlio.pack.index._keys import with_distinct_keys
-    from dlio.pack.index._scan import scan_shard
-    from dlio.pack.resume import INDEXED
-
-    root, schema, layout = tasks[0].root, tasks[0].schema, load(tasks[0].format)
+def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shard], None]) -> Manifest:
+    """Reads all shards and returns their manifest, with each shard's own keys and without class names."""
     scanned: dict[str, Shard] = {}
     with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
         for shard in map_bounded(pool, scan_shard, tasks):
             scanned[shard.name] = shard
             report(shard)
-    origin = {"source": INDEXED, "path": str(root), "num_shards": len(tasks)}
-    shards = tuple(scanned[task.shard.name] for task in tasks)
-    manifest = Manifest(tasks[0].format, schema, shards, origin, root)
-    manifest = replace(manifest, shards=with_distinct_keys(manifest))
-    manifest = replace(manifest, schema=replace(schema, class_names=class_names(manifest, layout)))
-    manifest.save(root)
-    return manifest
+    first = tasks[0]
+    origin = {"source": INDEXED, "path": str(first.root), "num_shards": len(tasks)}
+    return Manifest(first.format, first.schema, tuple(scanned[task.shard.name] for task in tasks), origin, first.root)
 
 
 def _make_hidden(root: Path) -> Path:
-    """Returns the folder for what is written of each shard, new and empty; what an earlier `index` wrote is removed."""
-    from dlio.dataset.manifest import NAME
-
+    """Removes the manifest and tables of an earlier `index`, and returns a new, empty folder for the tables."""
     folder = root / HIDDEN
     try:
-        (root / NAME).unlink(missing_ok=True)
+        (root / manifest.NAME).unlink(missing_ok=True)
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
@@ -201,20 +133,17 @@ def _make_hidden(root: Path) -> Path:
 
 
 def _unwritable(root: Path, error: OSError) -> StorageError:
-    advice = "where the shards may only be read, make a folder of links to them elsewhere, and index that"
+    advice = "if the shards are read-only, make a folder of links to them elsewhere, and index that folder"
     return StorageError(error.errno, f"cannot write to {root}: {error.strerror}: {advice}")
 
 
 def _check_no_data_set(root: Path, overwrite: bool) -> None:
-    """Checks that `root` holds no data set of dlio, but of an earlier `index` if that may be overwritten."""
-    from dlio.dataset import manifest
-    from dlio.pack.resume import INDEXED
-
+    """Checks that `root` holds no data set of dlio, except that of an earlier `index` if `overwrite` is set."""
     if (root / manifest.PARTIAL_NAME).exists():
         raise UsageError(f"{root} is being packed by dlio: run the same pack command again, or give another folder")
     if not (root / manifest.NAME).exists():
         return
-    if manifest.Manifest.load(root).origin.get("source") != INDEXED:
+    if Manifest.load(root).origin.get("source") != INDEXED:
         raise UsageError(f"{root} is a data set that dlio has packed: it needs no index")
     if not overwrite:
-        raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index it anew")
+        raise UsageError(f"{root} has been indexed: use it as it is, or --overwrite to index it again")

@@ -1,4 +1,4 @@
-"""Which schema `tf.train.Example` records of other tools follow."""
+"""The schema of `tf.train.Example` records of other tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
 
 
 def is_example(data: bytes) -> bool:
-    """Tells whether a record is a `tf.train.Example` with features."""
+    """Returns whether a record is a `tf.train.Example` with features."""
     try:
         return bool(example.parse(data))
     except ValueError:
@@ -24,11 +24,11 @@ def is_example(data: bytes) -> bool:
 
 
 def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
-    """Returns the schema of Examples: ImageNet's image and label where they are, else every feature.
+    """Returns the schema of Examples: image and label if they have ImageNet's names, else every feature.
 
     Raises:
-        CorruptRecordError: one is no Example.
-        SchemaError: features are missing in some, or of several types.
+        CorruptRecordError: a record is not an Example.
+        SchemaError: some records lack a feature, or a feature has several types.
     """
     parsed = [_parse(path, number, data) for number, data in enumerate(records)]
     if not parsed:
@@ -53,7 +53,7 @@ def _parse(path: Path, number: int, data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise CorruptRecordError(path, str(error), record=number) from error
     if len(UnknownFieldSet(message("Example").FromString(data))):
-        raise SchemaError(f"{path}, record {number} is no tf.train.Example, but a SequenceExample or the like")
+        raise SchemaError(f"{path}, record {number} is not a tf.train.Example, but a SequenceExample or the like")
     return features
 
 
@@ -63,7 +63,7 @@ def _is_imagenet(features: dict[str, Any]) -> bool:
 
 
 def _own(features: dict[str, Any]) -> list[str]:
-    """Returns the names of the features that hold fields: not the key, nor the shape of another feature."""
+    """Returns the names of the features that are fields, without the key and the shapes of other features."""
     shapes = {f"{name}/shape" for name in features}
     return [name for name in features if name != example.KEY and name not in shapes]
 
@@ -80,7 +80,7 @@ def _field(path: Path, features: dict[str, Any], name: str) -> Field:
 
 
 def _feature_field(name: str, found: list[Field]) -> Field:
-    """Returns a field for lists of values: one value alone is a scalar, several bytes may be any number."""
+    """Returns a field for lists of values: one value is a scalar, a list of bytes has any length."""
     kind = common_field(name, found)
     if kind.shape == (1,):
         return Field(kind.dtype)

@@ -12,7 +12,7 @@ from dlio import formats
 from dlio.dataset import manifest
 from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.io import files
-from dlio.pack.index import Layout, ListsShards, load
+from dlio.pack.index._layout import ListsShards, ShardLayout, load
 from dlio.pack.prefetch import side_by_side
 
 _PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name shards
@@ -20,23 +20,23 @@ _PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name s
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A shard of another tool: the name of its file or folder, and its files below the root, its records first."""
+    """A shard of another tool: the name of its file or folder, and its files below the root, the records first."""
 
     name: str
     files: tuple[str, ...]
 
 
 def find_shards(root: Path, format: str, match: str | None = None) -> list[Found]:  # noqa: A002  the field's word
-    """Returns the shards in the folder `root`, numbers in their names in numeric order.
+    """Returns the shards in the folder `root`, ordered by name, with numbers in numeric order.
 
     Args:
-        root: the folder; folders in it are looked at as shards only.
-        format: what the shards are.
-        match: takes only names that fit this pattern, and any part of a set.
+        root: the folder; a folder in it is at most a shard, and not searched.
+        format: the format of the shards.
+        match: a pattern of the names to take; an incomplete set is accepted then.
 
     Raises:
-        SourceError: there is none, or some of a set are missing.
-        CorruptRecordError: a file has the name of a shard and is none.
+        SourceError: there are no shards, or some shards of a set are missing.
+        CorruptRecordError: a file has the name of a shard, but is not one.
         StorageError: the folder cannot be read.
         UsageError: there are several sets.
     """
@@ -47,19 +47,19 @@ def find_shards(root: Path, format: str, match: str | None = None) -> list[Found
         if parts:
             found.append(Found(path.name, tuple(str(part.relative_to(root)) for part in parts)))
         elif path.name.endswith(suffix) or _PART.fullmatch(path.name):
-            problem = "it has the name of a shard and is none: cut off, compressed, or of another format"
-            raise CorruptRecordError(path, f"{problem}: restore it, or take it away")
+            problem = "it has the name of a shard, but is cut off, compressed, or of another format"
+            raise CorruptRecordError(path, f"{problem}: restore it, or move it away")
     if not found:
         matching = f" that match {match!r}" if match is not None else ""
-        raise SourceError(f"{root} holds no shards of this format{matching}: give the folder that they are in")
+        raise SourceError(f"{root} holds no shards of this format{matching}: give the folder of the shards")
     if match is None:
         _check_one_set(root, found)
     return found
 
 
-def _candidates(root: Path, layout: Layout) -> list[Path]:
+def _candidates(root: Path, layout: ShardLayout) -> list[Path]:
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder: give the folder of the shards, and --match for one of them")
+        raise UsageError(f"{root} is not a folder: give the folder of the shards, and --match for one of them")
     listed = layout.listed(root) if isinstance(layout, ListsShards) else None
     if listed is not None:
         return [root / name for name in listed]
@@ -70,9 +70,9 @@ def _candidates(root: Path, layout: Layout) -> list[Path]:
 
 
 def _natural_order(path: Path) -> tuple[str | int, ...]:
-    """Orders `part-10` after `part-2`; texts stand at even places, numbers at odd ones."""
-    words = re.split(r"([0-9]+)", path.name)
-    return tuple(int(word) if place % 2 else word for place, word in enumerate(words))
+    """Orders `part-10` after `part-2`."""
+    words = re.split(r"([0-9]+)", path.name)  # texts and numbers in turn
+    return tuple(int(word) if number % 2 else word for number, word in enumerate(words))
 
 
 def _check_one_set(root: Path, found: list[Found]) -> None:
@@ -83,7 +83,7 @@ def _check_one_set(root: Path, found: list[Found]) -> None:
         examples = ", ".join(f"{names[0]} ({len(names)})" for names in sets.values())
         raise UsageError(
             f"{root} holds several sets of shards, beginning with {examples}: choose one with --match; for each of the "
-            "others make a folder of links to its shards"
+            "others, make a folder of links to its shards"
         )
     parts = [part for shard in found if (part := _PART.match(shard.name))]
     for count in sorted({int(part[3]) for part in parts}):

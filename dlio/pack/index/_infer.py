@@ -1,4 +1,4 @@
-"""What several layouts need to tell a schema from the first records."""
+"""Inferring a schema from the first records, for several layouts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.schema import Field, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.text_index import index_paths
 from dlio.io.random_access import PositionalFile
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 << 20
-ADVICE = "say by --schema what all records hold"
+ADVICE = "give the schema of all records by --schema"
 
 
 def first_records(count: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yields what `read` gives for the numbers of the first of `count` records, 100 or 64 MiB at most."""
+    """Yields the first of `count` records, read by number, at most 100 of them or 64 MiB."""
     num_bytes = 0
     for number in range(min(count, MAX_RECORDS)):
         yield (data := read(number))
@@ -27,13 +27,13 @@ def first_records(count: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def with_index(path: Path) -> tuple[Path, ...]:
-    """Returns `path` and the text index that a reader looks for beside it, if it is there."""
+    """Returns `path` and the text index beside it, if there is one."""
     index, _ = index_paths(path)
     return (path, index) if index.is_file() else (path,)
 
 
 def begins_with(path: Path, num_bytes: int) -> bytes:
-    """Returns up to `num_bytes` from the beginning of a regular file; nothing for anything else.
+    """Returns the first `num_bytes` of a regular file, or all if it has fewer; nothing of anything else.
 
     Raises:
         StorageError: it cannot be read.
@@ -44,19 +44,24 @@ def begins_with(path: Path, num_bytes: int) -> bytes:
         return file.read(0, min(num_bytes, file.num_bytes))
 
 
-def no_key(sample: object) -> str:
+def no_key(sample: Sample) -> str:
     """Returns '', the key of a sample in a format without keys."""
     return ""
+
+
+def own_keys(records: Path) -> Callable[[Sample], str]:
+    """Returns a function to the key that the format's reader gives a sample."""
+    return lambda sample: sample.key
 
 
 def legal_schema(path: Path, fields: dict[str, Field]) -> Schema:
     """Returns the schema of these fields, `image` and `label` first.
 
     Raises:
-        SchemaError: there are none, or a name is no field's.
+        SchemaError: there are no fields, or a name is not allowed.
     """
     if not fields:
-        raise SchemaError(f"{path}: its records hold nothing that dlio reads: {ADVICE}")
+        raise SchemaError(f"{path}: its records have no fields that dlio reads: {ADVICE}")
     order = sorted(fields, key=lambda name: ({"image": 0, "label": 1}.get(name, 2), name))
     try:
         return Schema.of({name: str(fields[name]) for name in order})
@@ -65,10 +70,10 @@ def legal_schema(path: Path, fields: dict[str, Field]) -> Schema:
 
 
 def common_field(name: str, found: list[Field]) -> Field:
-    """Returns the field that all of `found` fit: dimensions that differ vary.
+    """Returns the field that fits all of `found`; a dimension that differs becomes variable.
 
     Raises:
-        SchemaError: their types, or the numbers of their dimensions, differ.
+        SchemaError: they differ in type or in the number of dimensions.
     """
     if len({(kind.dtype, len(kind.shape)) for kind in found}) > 1:
         kinds = ", ".join(sorted({str(kind) for kind in found}))

@@ -1,4 +1,4 @@
-"""Keys that are distinct in the whole data set: a shard knows its own only."""
+"""Makes keys distinct in the whole data set; each shard was scanned alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio.pack.listing.keys import Keys
 
 
 def tables(manifest: Manifest) -> Iterator[tuple[int, SampleTable]]:
-    """Yields each shard's number and the table of its samples, open until the next is asked for."""
+    """Yields each shard's number and the table of its samples, which stays open until the next one."""
     for number, shard in enumerate(manifest.shards):
         path = manifest.root / shard.files[-1].name
         with closing(SampleTable(path, manifest.schema, shard.num_samples)) as table:
@@ -23,10 +23,10 @@ def tables(manifest: Manifest) -> Iterator[tuple[int, SampleTable]]:
 
 
 def with_distinct_keys(manifest: Manifest) -> tuple[Shard, ...]:
-    """Returns the shards, whose tables are written anew where a key is that of an earlier record.
+    """Returns the shards; rewrites the tables in which a key repeats that of an earlier record.
 
     Raises:
-        SourceError: the keys given instead are those of other records.
+        SourceError: a new key equals that of another record.
         StorageError: a table cannot be written.
     """
     repeated: dict[int, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Reading one shard of another tool, in a worker: its digest, and the table of its samples."""
+"""Reading one shard of another tool, in a worker, for its digest and the table of its samples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dlio.errors import CorruptRecordError
 from dlio.formats import IndexedReader, Reader
 from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io import files
-from dlio.pack.index import load
 from dlio.pack.index._find import Found
+from dlio.pack.index._layout import load
 
 
 @dataclass(frozen=True, slots=True)
-class ShardTask:
-    """All that a worker needs for one shard; picklable."""
+class ScanTask:
+    """All that a worker needs to scan one shard; picklable."""
 
     root: Path
     shard: Found
@@ -36,27 +36,27 @@ class ShardTask:
 
     @property
     def table(self) -> Path:
-        """Where the table of the samples is written."""
+        """The new file for the table of the samples."""
         return self.root / HIDDEN / f"{self.shard.name}{sample_table.SUFFIX}"
 
     @property
     def index(self) -> Path:
-        """Where an index is written, if the records' owner has none."""
+        """The new file for an index, if the records have none."""
         return index_paths(self.records)[1]
 
     def __str__(self) -> str:
         return self.shard.name
 
 
-def scan_shard(task: ShardTask) -> Shard:
+def scan_shard(task: ScanTask) -> Shard:
     """Reads a shard, writes its index and the table of its samples, and returns its line of the manifest.
 
     Raises:
         CorruptRecordError: a record is damaged, or does not follow the schema.
-        StorageError: a file cannot be read, or one not be written.
+        StorageError: a file cannot be read or written.
     """
     reader = formats.load(task.format).Reader(task.records, task.schema)
-    with closing(reader), closing(_DigestAhead(task.records)) as digest:
+    with closing(reader), closing(_PrefetchingDigest(task.records)) as digest:
         table = _read(task, reader, digest)
         entry = File(task.shard.files[0], *digest.finish())
         index = reader.index_text() if isinstance(reader, IndexedReader) and len(task.shard.files) == 1 else None
@@ -74,7 +74,7 @@ def _publish(root: Path, path: Path, content: bytes) -> File:
     return File(str(path.relative_to(root)), len(content), files.digest_bytes(content))
 
 
-def _read(task: ShardTask, reader: Reader, digest: _DigestAhead) -> SampleTableBuilder:
+def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> SampleTableBuilder:
     table = SampleTableBuilder(task.schema)
     key_of = load(task.format).keys(task.records)
     for number in range(len(reader)):
@@ -88,22 +88,22 @@ def _read(task: ShardTask, reader: Reader, digest: _DigestAhead) -> SampleTableB
 
 
 def numbered_key(shard: str, number: int) -> str:
-    """Returns the key of a record that has none of its own."""
+    """Returns the key of a record without a key of its own."""
     return f"{shard}/{number:06d}"
 
 
 def _clean(key: str) -> str:
-    """Returns a key as text that is UTF-8 and has no zero byte."""
+    """Returns a key as UTF-8 text without zero bytes."""
     return key.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _with_schema(error: CorruptRecordError, schema: Schema) -> CorruptRecordError:
-    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, say by --schema what all hold)"
+    problem = f"{error.problem} (read as {schema.types()}: if the record is whole, give the schema by --schema)"
     return CorruptRecordError(error.path, problem, record=error.record, offset=error.offset)
 
 
-class _DigestAhead:
-    """The digest of a file that is being read: reads blocks ahead of the records, which then are in the page cache."""
+class _PrefetchingDigest:
+    """The digest of a file; its blocks are read before the records in them, which then come from the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._blocks = files.read_blocks(path)
@@ -111,7 +111,7 @@ class _DigestAhead:
         self._position = 0
 
     def advance(self, offset: float) -> None:
-        """Reads on, past `offset` in bytes."""
+        """Reads past `offset`, in bytes."""
         while self._position <= offset and (block := next(self._blocks, None)) is not None:
             self._hash.update(block)
             self._position += len(block)

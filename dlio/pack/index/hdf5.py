@@ -1,7 +1,8 @@
 """HDF5 files with datasets of equal length at the root: arrays, or images as variable-length uint8, and labels.
 
-There are as many records as images, else labels, else as most datasets have rows. Labels of another number are an
-error; other datasets, and groups, are left out, and named in the log. Links are refused, and never followed.
+The number of records is that of the images, else of the labels, else the most frequent number of rows. Labels of
+another number are an error. Other datasets of another number, and groups, are left out with a log message. Links are
+refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 
 def infer(records: Path) -> Schema:
-    """Returns the schema of the datasets at the root, or the one that dlio has noted in the file."""
+    """Returns the schema of the datasets at the root, or the schema that dlio stored in the file."""
     with reading(records), closing(h5py().File(records, "r")) as library:
         noted = library.attrs.get("dlio_schema")
         if noted is not None:
@@ -51,14 +52,14 @@ def _fields(path: Path, library: Any) -> dict[str, Field]:
         if num_rows == length:
             fields[held] = _field(path, name, datasets[name], held)
         elif held == "label":
-            raise SchemaError(f"{path}: {name!r} has {num_rows} rows, {anchor!r} has {length}: mend it, or {ADVICE}")
+            raise SchemaError(f"{path}: {name!r} has {num_rows} rows, {anchor!r} has {length}: correct it, or {ADVICE}")
         else:
             log.warning("%s: %r is left out: it has %d rows, not %d", path, name, num_rows, length)
     return fields
 
 
 def _datasets(path: Path, library: Any) -> dict[str, Any]:
-    """Returns the datasets of rows at the root; follows no link, and says which other things are left out."""
+    """Returns the datasets of rows at the root; follows no link, and logs what is left out."""
     h5 = h5py()
     datasets = {}
     for name in library:
@@ -68,7 +69,7 @@ def _datasets(path: Path, library: Any) -> dict[str, Any]:
         if isinstance(found, h5.Dataset) and found.shape:
             datasets[name] = found
         else:
-            log.warning("%s: %r is left out: it is no dataset of rows", path, name)
+            log.warning("%s: %r is left out: it is not a dataset of rows", path, name)
     if not datasets:
         raise SchemaError(f"{path} has no datasets at its root, only {sorted(library)}: move them there")
     return datasets
@@ -90,6 +91,6 @@ def _field(path: Path, name: str, dataset: Any, held: str) -> Field:
 
 
 def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives the key that dlio has noted in the file; '' in a file of another tool."""
+    """Returns a function to the key that dlio stored in the file; '' for a file of another tool."""
     with reading(records), closing(h5py().File(records, "r")) as library:
         return (lambda sample: sample.key) if KEY in library else no_key

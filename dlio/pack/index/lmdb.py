@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Sample, Schema
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.lmdb import MAGIC, PAGE
 from dlio.formats.layouts.lmdb_pages import read_entries
@@ -16,9 +15,10 @@ from dlio.formats.lmdb import DATA_FILE
 from dlio.formats.payloads.messages import message
 from dlio.io.random_access import PositionalFile
 from dlio.pack.index._examples import example_schema, is_example
-from dlio.pack.index._infer import begins_with, common_field, first_records
+from dlio.pack.index._infer import begins_with, common_field, first_records, own_keys
 
 _MAGIC = struct.pack("<I", MAGIC)
+keys = own_keys  # the record's key without its number
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -36,7 +36,7 @@ def infer(records: Path) -> Schema:
         return example_schema(records, first)
     datums = [_datum(records, number, data) for number, data in enumerate(first)]
     if not datums:
-        raise SchemaError(f"{records} has no records: it is no shard")
+        raise SchemaError(f"{records} has no records")
     if all(datum.encoded for datum in datums):
         return IMAGE_CLASSIFICATION
     shapes = [Field("uint8", (datum.height, datum.width, datum.channels)) for datum in datums]
@@ -53,8 +53,3 @@ def _datum(path: Path, number: int, data: bytes) -> Any:
     if datum is None or not datum.HasField("data"):
         raise SchemaError(f"{path}, record {number} is neither a Datum with an image nor an Example")
     return datum
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives the record's key without its number."""
-    return lambda sample: sample.key

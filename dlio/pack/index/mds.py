@@ -1,4 +1,4 @@
-"""MDS folders of MosaicML Streaming: the shards that `index.json` lists, with the columns of their configuration."""
+"""MDS folders of MosaicML Streaming: the shards in `index.json`, with the columns of their configuration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INDEX = "index.json"
 
 
 def listed(root: Path) -> list[str] | None:
-    """Returns the files that `index.json` lists, None where there is no index.
+    """Returns the files that `index.json` lists; None without an index.
 
     Raises:
-        SourceError: one is not there, or kept compressed only.
-        CorruptRecordError: the index is none.
-        StorageError: it cannot be read.
+        SourceError: a file is missing, or is only kept compressed.
+        CorruptRecordError: the index is damaged.
+        StorageError: the index cannot be read.
     """
     path = root / INDEX
     if not path.is_file():
@@ -35,7 +35,7 @@ def listed(root: Path) -> list[str] | None:
     try:
         names = [str(shard["raw_data"]["basename"]) for shard in json.loads(text)["shards"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptRecordError(path, f"it is no index of MDS ({error!r}): restore it") from error
+        raise CorruptRecordError(path, f"it is not an index of MDS ({error!r}): restore it") from error
     for name in names:
         if "/" in name or not os.path.isfile(root / name):  # noqa: PTH113  a Path's raises where a name is too long
             raise SourceError(f"{path} lists {name!r}, which is not there: restore it, or write it without compression")
@@ -63,12 +63,12 @@ def infer(records: Path) -> Schema:
     for column in columns:
         if column.field is None:
             problem = f"the column {column.name!r} is encoded as {column.encoding!r}"
-            raise SchemaError(f"{records}: {problem}, which dlio does not read: say by --schema which columns to take")
+            raise SchemaError(f"{records}: {problem}, which dlio does not read: give the columns to take by --schema")
         is_label = held[column.name] == "label" and column.field.is_scalar and column.field.dtype.startswith("int")
         fields[held[column.name]] = Field("int64") if is_label else column.field
     return legal_schema(records, fields)
 
 
 def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives '': MDS keeps no keys."""
+    """Returns a function to '', since MDS has no keys."""
     return no_key

@@ -27,7 +27,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 
 def infer(records: Path) -> Schema:
-    """Returns the schema of the first records: labels are whole where all of them are, else float32."""
+    """Returns the schema of the first records: labels are int64 if all are whole, else float32."""
     with closing(PositionalFile(records)) as file:
         starts = list(islice(scan(file), MAX_RECORDS + 1))
         bounds = list(pairwise([*starts, file.num_bytes]))[:MAX_RECORDS]
@@ -51,7 +51,7 @@ def _image_record_schema(path: Path, first: list[bytes]) -> Schema:
     headers = [HEADER.unpack_from(data) for data in first]
     counts = {flag for flag, *_ in headers}
     if len(counts) > 1:
-        raise SchemaError(f"{path}: its records have different numbers of labels, {sorted(counts)}: they are no field")
+        raise SchemaError(f"{path}: its records have different numbers of labels, {sorted(counts)}")
     label = Field("float32", (counts.pop(),))
     if label.shape in ((0,), (1,)):
         whole = label.shape == (0,) and all(value.is_integer() for _, value, _, _ in headers)
@@ -60,19 +60,19 @@ def _image_record_schema(path: Path, first: list[bytes]) -> Schema:
 
 
 def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives the path that the list has for a record's id; '' without a list."""
+    """Returns a function to the path in the list for a record's id; '' without a list."""
     path = records.with_suffix(".lst")
     if not path.is_file():
         return lambda sample: ""
     paths: dict[str, str] = {}
     for line, columns in enumerate((text.split("\t") for text in read_lines(path)), start=1):
         if len(columns) < 3 or not _is_id(columns[0].strip()):
-            raise SourceError(f"{path}, line {line}: expected index, label and path with tabs between: mend the list")
+            raise SourceError(f"{path}, line {line}: expected index, label and path with tabs between: edit the list")
         paths[str(int(columns[0]))] = columns[-1].strip()
 
     def key(sample: Sample) -> str:
         if sample.key not in paths:
-            raise SourceError(f"{path} has no line for the record of id {sample.key}: mend the list, or take it away")
+            raise SourceError(f"{path} has no line for the record of id {sample.key}: edit the list, or move it away")
         return paths[sample.key]
 
     return key

@@ -1,23 +1,23 @@
 """TFRecord shards of any name, with Examples; those with ImageNet's feature names are image classification.
 
-Of other Examples every feature is a field; the names of classes are `image/class/synset`, else `image/class/text`.
+In other Examples every feature is a field. Class names are `image/class/synset`, else `image/class/text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
 from dlio.io.random_access import PositionalFile
 from dlio.pack.index._examples import example_schema
-from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, with_index
+from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, own_keys, with_index
 
 _NAMES = ("image_class_synset", "image_class_text")
+keys = own_keys  # an Example's `__key__`, or `image/filename`
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -37,11 +37,6 @@ def infer(records: Path) -> Schema:
             return file.read(offset + HEADER_BYTES, num_bytes - FRAME_BYTES, number)
 
         return example_schema(records, first_records(len(extents), read))
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives an Example's `__key__`, or `image/filename`."""
-    return lambda sample: sample.key
 
 
 def class_names(records: Path, numbers: list[int]) -> list[str]:

@@ -1,29 +1,29 @@
-"""WebDataset tars of any tool: the extensions of the first samples are the fields.
+"""WebDataset tars of any tool, whose fields are the extensions of the first samples.
 
-    jpg, png, ...   where a sample has one image, the field `image`    cls     `label`, int64
+    jpg, png, ...   the field `image`, if a sample has one image       cls     `label`, int64
     txt, json, ...  text                                               npy     numbers, of the array's shape
     anything else   bytes
 
-Of an extension with dots the first word names the field, and the last one tells its type.
+In an extension with dots, the first word names the field, and the last word gives its type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
 from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.io.random_access import PositionalFile
-from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, with_index
+from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, own_keys, with_index
 
 _TEXT = frozenset(["txt", "text", "transcript", "json", "jsn"])
 _CLASSES = frozenset(["cls", "cls2", "class", "count", "index", "inx", "id"])
+keys = own_keys  # the name that a sample's files share
 
 
 def files(path: Path) -> tuple[Path, ...]:
@@ -58,13 +58,13 @@ def infer(records: Path) -> Schema:
     names = sorted({name for fields in samples for name in fields})
     for name in names:
         if missing := [number for number, fields in enumerate(samples) if name not in fields]:
-            problem = f"it has no file for the field {name!r}, which others have: say by --schema what all samples have"
+            problem = f"it has no file for the field {name!r}, which others have: give the schema by --schema"
             raise CorruptRecordError(records, problem, record=missing[0])
     return legal_schema(records, {name: common_field(name, [fields[name] for fields in samples]) for name in names})
 
 
 def _fields(path: Path, file: PositionalFile, layout: Layout, number: int) -> dict[str, Field]:
-    """Returns the fields that the files of a sample make."""
+    """Returns the fields of the files of a sample."""
     contents: dict[str, tuple[int, int]] = {}
     for name, offset, num_bytes in layout.members(number):
         head = Header.parse(file.read(offset - BLOCK_BYTES, BLOCK_BYTES, number))
@@ -72,9 +72,9 @@ def _fields(path: Path, file: PositionalFile, layout: Layout, number: int) -> di
         contents[extension] = offset, num_bytes
     images = [extension for extension in contents if extension in IMAGE_TYPES]
     fields: dict[str, Field] = {}
-    for extension, place in contents.items():
+    for extension, extent in contents.items():
         field, is_item = _name(extension, is_only_image=images == [extension])
-        kind = _kind(extension, file, place)
+        kind = _kind(extension, file, extent)
         if is_item:
             kind = Field(kind.dtype, (None,))
         elif field in fields:
@@ -93,18 +93,13 @@ def _name(extension: str, *, is_only_image: bool) -> tuple[str, bool]:
     return words[0], len(words) == 3 and len(words[1]) == 6 and words[1].isdigit()
 
 
-def _kind(extension: str, file: PositionalFile, place: tuple[int, int]) -> Field:
+def _kind(extension: str, file: PositionalFile, extent: tuple[int, int]) -> Field:
     last = extension.rpartition(".")[2]
     if last in _TEXT:
         return Field("str")
     if last in _CLASSES:
         return Field("int64")
     if last == "npy":
-        array = npy.decode(file.read(*place))
+        array = npy.decode(file.read(*extent))
         return Field(array.dtype.name, array.shape)
     return Field("bytes")
-
-
-def keys(records: Path) -> Callable[[Sample], str]:
-    """Returns what gives the name that a sample's files share."""
-    return lambda sample: sample.key

@@ -1,8 +1,8 @@
-"""What an encoded image's header tells, and whether its end is there, without decoding it.
+"""The header of an encoded image, and a check that its end is there, without decoding it.
 
-The headers of JPEG (ITU-T T.81, B.2) and PNG (W3C PNG, 5 and 11.2.2) are read here, since almost all images are one of
-the two and Pillow takes 20 times as long; other formats are left to Pillow. Where the compiled core is, it reads JPEGs,
-as it does when they are loaded: what can be packed can be loaded.
+The headers of JPEG (ITU-T T.81, B.2) and PNG (W3C PNG, 5 and 11.2.2) are read here, since almost all images have one of
+these formats and Pillow takes 20 times as long. Pillow reads other formats. If the compiled core is installed, it reads
+JPEGs, as in loading, so that an image that can be packed can be loaded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def inspect_image(data: bytes) -> ImageInfo:
     """Returns format, size and channels of an encoded image.
 
     Raises:
-        SourceError: `data` is empty, no image of a known format, cut off, or larger than `MAX_PIXELS`.
+        SourceError: `data` is empty, has no known format, is cut off, or claims more than `MAX_PIXELS`.
     """
     if not data:
         raise SourceError("it is empty, expected an image")
@@ -47,7 +47,7 @@ def inspect_image(data: bytes) -> ImageInfo:
 def _png(data: bytes) -> ImageInfo:
     width, height, _, color, _, _, _, crc = struct.unpack_from(">IIBBBBBI", data.ljust(33, b"\0"), 16)
     if zlib.crc32(data[12:29]) != crc or color not in _PNG_CHANNELS or not width or not height:
-        raise SourceError("it is no image: its PNG header is damaged")
+        raise SourceError("it is not an image: its PNG header is damaged")
     if not data.endswith(_PNG_END) and data.rfind(_PNG_END) < 0:
         raise SourceError("it is cut off: the end of the PNG is missing")
     return _info("PNG", height, width, _PNG_CHANNELS[color])
@@ -62,12 +62,12 @@ def _jpeg_by_core(data: bytes) -> ImageInfo | None:
 
 
 def _jpeg(data: bytes) -> ImageInfo:
-    """Walks the segments before the first scan; the marker of the image's end never occurs in a scan's data."""
+    """Walks the segments before the first scan; the end marker never occurs in a scan's data."""
     at, info = 2, None
     try:
         while True:
             if data[at] != 0xFF:
-                raise SourceError(f"it is no image: expected a JPEG marker at byte {at}")
+                raise SourceError(f"it is not an image: expected a JPEG marker at byte {at}")
             marker = data[at + 1]
             if marker == 0xFF:  # any number of these may stand before a marker
                 at += 1
@@ -81,7 +81,7 @@ def _jpeg(data: bytes) -> ImageInfo:
     except (IndexError, struct.error):
         raise SourceError(f"{jpeg.TRUNCATED}: it ends within its header") from None
     if info is None or not info.width or not info.height:
-        raise SourceError("it is no image: the JPEG has no frame before its first scan")
+        raise SourceError("it is not an image: the JPEG has no frame before its first scan")
     if data.rfind(_JPEG_END, at) < 0:
         raise SourceError(f"{jpeg.TRUNCATED}: its end is missing")
     return info
@@ -97,7 +97,7 @@ def _other(data: bytes) -> ImageInfo:
                 channels = 3 if image.mode == "P" else len(image.getbands())
                 return ImageInfo(image.format or "", image.height, image.width, channels)
     except pillow.ERRORS as error:
-        raise SourceError(f"it is no image: {pillow.reason(error)}") from None
+        raise SourceError(f"it is not an image: {pillow.reason(error)}") from None
 
 
 def decode_image(data: bytes) -> None:

@@ -1,18 +1,17 @@
-"""What a packed data set holds, told by its manifest and its tables of samples: no image is read."""
+"""The sizes and classes of a packed data set, from its manifest and its tables of samples; no image is read."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, Manifest
 from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import SampleTable
-
-if TYPE_CHECKING:
-    import numpy as np
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 
@@ -22,10 +21,10 @@ class Summary:
     """Sizes and classes of a data set.
 
     Attributes:
-        sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty where no shard has a table.
-        shard_bytes: the same of the shards' sizes.
-        class_counts: how many samples each class has, or each of several labels; empty without whole labels or names.
-        crop_ready: how many images are ready for crops, and how many were rewritten for that, or kept.
+        sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty if no shard has a table.
+        shard_bytes: percentiles of the shards' sizes in bytes.
+        class_counts: the number of samples of each class, or of each of several labels; empty if unknown.
+        crop_ready: the numbers of crop-ready images, of those rewritten for that, and of the others.
     """
 
     sample_bytes: dict[str, int]
@@ -41,10 +40,8 @@ def summarise(manifest: Manifest) -> Summary:
         CorruptRecordError: a table of samples is damaged.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
-    sizes: list[np.ndarray[Any, Any]] = []
-    counts: np.ndarray[Any, Any] | int = 0
+    sizes: list[NDArray[np.int64]] = []
+    counts: NDArray[np.int64] | int = 0
     for shard in manifest.shards:
         if (table := open_table(manifest, shard)) is not None:
             with closing(table):
@@ -52,21 +49,19 @@ def summarise(manifest: Manifest) -> Summary:
                 counts = counts + _class_counts(manifest, table)
     names = manifest.class_names if np.ndim(counts) else ()
     return Summary(
-        _percentiles(np.concatenate(sizes) if sizes else np.empty(0)),
+        _percentiles(np.concatenate(sizes) if sizes else np.empty(0, np.int64)),
         _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
         dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),
         sum((shard.crop_ready for shard in manifest.shards if shard.crop_ready is not None), CropReady()),
     )
 
 
-def class_counts(manifest: Manifest) -> np.ndarray[Any, Any] | None:
-    """Returns how many samples of each shard have each class, int64 of shape (shards, classes); None if not known.
+def class_counts(manifest: Manifest) -> NDArray[np.int64] | None:
+    """Returns the number of samples of each class in each shard, int64 of shape (shards, classes); None if unknown.
 
     Raises:
         CorruptRecordError, StorageError: as `summarise`.
     """
-    import numpy as np
-
     counts = np.zeros((len(manifest.shards), len(manifest.class_names)), np.int64)
     for row, shard in enumerate(manifest.shards):
         table = open_table(manifest, shard)
@@ -80,10 +75,8 @@ def class_counts(manifest: Manifest) -> np.ndarray[Any, Any] | None:
     return counts
 
 
-def _class_counts(manifest: Manifest, table: SampleTable) -> np.ndarray[Any, Any] | int:
-    """Returns how many samples have each class, int64 of shape (classes,); 0 where labels name no classes."""
-    import numpy as np
-
+def _class_counts(manifest: Manifest, table: SampleTable) -> NDArray[np.int64] | int:
+    """Returns the number of samples of each class, int64 of shape (classes,); 0 if labels are not classes."""
     num_classes = len(manifest.class_names)
     kind = manifest.schema.get("label")
     if not num_classes or kind is None or "label" not in sample_table.columns(manifest.schema):
@@ -97,9 +90,7 @@ def _class_counts(manifest: Manifest, table: SampleTable) -> np.ndarray[Any, Any
     return np.bincount(known - manifest.schema.label_offset, minlength=num_classes)
 
 
-def _percentiles(sizes: np.ndarray[Any, Any]) -> dict[str, int]:
-    import numpy as np
-
+def _percentiles(sizes: NDArray[np.int64]) -> dict[str, int]:
     if not len(sizes):
         return {}
     values = np.percentile(sizes, QUANTILES, method="nearest").astype("int64").tolist()

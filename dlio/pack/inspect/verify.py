@@ -1,4 +1,4 @@
-"""Checking a packed data set: every file's digest, every record's checksum, and every image where asked."""
+"""Checking a packed data set: every file's digest, every record's checksum, and on request every image."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dlio.io import files
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
 
-_TURNS = 4  # groups for each worker, at least, so that all have work to the end
+_TURNS = 4  # at least this many groups for each worker, so that all have work until the end
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something that is not what was packed.
+    """A file or record that differs from what was packed.
 
     Attributes:
-        shard: the shard's name, '' where the damage is the manifest's.
+        shard: the shard's name; '' for the manifest.
         path: the damaged file.
         problem: what was expected and what was found.
-        record: the record's number within the shard, from 0; None where the damage is the file's.
-        key: the sample's key, '' where the damage is the file's.
-        offset: the record's position in `path`, in bytes, where that is known.
+        record: the record's number within the shard, from 0; None for a whole file.
+        key: the sample's key; '' for a whole file.
+        offset: the record's offset in `path`, in bytes; None if unknown.
     """
 
     shard: str
@@ -57,13 +57,13 @@ def verify(
 ) -> list[Damage]:
     """Returns all damage in the data set at `manifest.root`, in the order of shards and records; empty if it is whole.
 
-    Of a data set staged in parts, the part that lies there is checked (`Manifest.shards_here`).
+    In a data set that is staged in parts, only the local part is checked (`Manifest.shards_here`).
 
     Args:
         manifest: the data set.
-        decode: decodes every image too.
-        workers: the number of processes; by default one for each core that may be used.
-        report: called with each shard when it has been checked.
+        decode: also decodes every image.
+        workers: the number of processes; by default one for each usable core.
+        report: called with each checked shard.
     """
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
@@ -77,7 +77,7 @@ def verify(
 
 
 def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]]:
-    """Yields the shards in groups for a worker: small ones together, as it waits less for several at a time."""
+    """Yields groups of shards for a worker, small shards together, since several at a time hide latency."""
     most = max(1, min(MOST_READS, len(shards) // (_TURNS * workers)))
     group: list[Shard] = []
     for shard in shards:
@@ -91,7 +91,7 @@ def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]
 
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
-    """All that a worker needs to check some shards: the manifest without its shards, the shards; picklable."""
+    """All that a worker needs to check some shards: the manifest without its shards, and the shards; picklable."""
 
     header: Manifest
     shards: tuple[Shard, ...]
@@ -113,7 +113,7 @@ def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
 
 
 def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
-    """Returns the files that differ from their digest or cannot be read, and whether all can be."""
+    """Returns the damage of files that differ from their digest or cannot be read, and whether all can be read."""
     damaged, readable = [], True
     for file, error in zip(shard.files, side_by_side(partial(_problem, root), shard.files), strict=True):
         if error is not None:
@@ -123,7 +123,7 @@ def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
 
 
 def _problem(root: Path, file: File) -> DlioError | None:
-    """Returns why a file cannot be read or is not what it was, None where all is well."""
+    """Returns why a file cannot be read, or how it differs from its digest; None for a good file."""
     path = root / file.name
     try:
         if path.is_fifo():
@@ -153,7 +153,7 @@ def _damaged_records(check: ShardCheck, shard: Shard) -> Iterator[Damage]:
 
 
 def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
-    """Yields what is wrong with a record; raises CorruptRecordError where that is the table of all."""
+    """Yields the damage of a record; raises CorruptRecordError if the shard's table is damaged."""
     path, offset = reader.locate(index)
     try:
         sample = reader.read(index)

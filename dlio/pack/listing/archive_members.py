@@ -1,30 +1,32 @@
-"""The files in a tar or zip archive: their names, and where their bytes lie."""
+"""The files in a tar or zip archive: their names, offsets and sizes."""
 
 from __future__ import annotations
 
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from dlio.errors import SourceError, StorageError
 from dlio.io import limits
 from dlio.io.random_access import PositionalFile
+from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import odd, printable
 
 STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _CRC_BEHIND = 0x8
-_DEFLATED = 1032  # bytes at most that a byte stands for, see zlib.net/zlib_tech.html
-_TAR_HEADER = 1 << 20  # long names and what pax keeps besides; systems' names have 4 KiB at most
-_ADVICE = "make the archive anew; of a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
-Refused = list[tuple[str, str]]  # names, each with the reason
+_LOCAL = struct.Struct("<4s2xH6xL8x2H")  # signature, flags, CRC-32, lengths of name and extra (APPNOTE, 4.3.7)
+_DEFLATED = 1032  # the most bytes that one deflated byte stands for, see zlib.net/zlib_tech.html
+_TAR_HEADER = 1 << 20  # long names and pax records; file systems' names have at most 4 KiB
+_ADVICE = "make the archive again; for a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,10 @@ class Member:
 
     Attributes:
         name: its path, with `/` between folders.
-        offset: where its bytes begin in a tar, where its local header begins in a zip.
-        packed_bytes: how many it takes in the archive.
-        num_bytes: how many it has.
-        method: zip's number of the compression; a tar has `STORED` only.
+        offset: the offset of its content in a tar, of its local header in a zip.
+        packed_bytes: its size in the archive.
+        num_bytes: its size.
+        method: zip's number of the compression; `STORED` in a tar.
     """
 
     name: str
@@ -47,9 +49,9 @@ class Member:
 
 
 class _Directory:
-    """An open archive of which only names and places are read, in pieces of `most` bytes.
+    """An open archive of which only headers are read, each of at most `most` bytes.
 
-    A header may claim to be of any size, and the file to be as large, if it is sparse.
+    A header may claim any size, and a sparse file may be as large.
     """
 
     def __init__(self, file: BinaryIO, path: Path, most: int) -> None:
@@ -60,31 +62,31 @@ class _Directory:
         """Returns the next bytes.
 
         Raises:
-            SourceError: these are more than `most`.
+            SourceError: more than `most` bytes are asked for.
         """
         left = max(0, os.fstat(self._file.fileno()).st_size - self._file.tell())
-        wanted = left if num_bytes < 0 else min(num_bytes, left)  # memory is taken before anything is read
+        wanted = left if num_bytes < 0 else min(num_bytes, left)  # memory is allocated before the read
         if wanted > self._most:
             raise SourceError(f"{self._path} has a header or directory of more than {self._most:,} bytes: {_ADVICE}")
         return self._file.read(wanted)
 
 
 def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
-    return cast(BinaryIO, _Directory(file, path, most))  # it has all that tarfile and zipfile ask of one
+    return cast(BinaryIO, _Directory(file, path, most))  # it has all methods that tarfile and zipfile use
 
 
 def members_of(path: Path, refused: Refused) -> Iterator[Member]:
-    """Yields the files in an archive, those of tars within a tar too, in the order of its directory.
+    """Yields the files in an archive, also those of tars within a tar, in the order of its directory.
 
-    To `refused` is added what cannot be read in place: a name that leads outside, a link, what is encrypted.
+    Files that cannot be read in place are added to `refused`: links, encrypted files, names that lead outside.
 
     Raises:
-        SourceError: it is damaged, or compressed as a whole.
+        SourceError: the archive is damaged, or compressed as a whole.
         StorageError: it cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
-            raise SourceError(f"{path} is no regular file: give an archive that is one")
+            raise SourceError(f"{path} is not a regular file: give an archive that is one")
         is_zip = path.suffix.lower() == ".zip"
         found = _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
         for member in found:
@@ -92,14 +94,14 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
             if problem := odd(member.name):
                 refused.append((printable(member.name), f"{path}: {problem}"))
             elif ".." in parts or member.name.startswith("/") or not parts:
-                problem = f"the name {member.name!r} leads outside the archive: make the archive anew"
+                problem = f"the name {member.name!r} leads outside the archive: make the archive again"
                 refused.append((member.name, f"{path}: {problem}"))
             else:
                 yield replace(member, name=str(PurePosixPath(member.name)))
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError) as error:
         if isinstance(error, SourceError):
             raise
-        raise SourceError(f"{path} is no tar without compression, and no zip: {error}") from error
+        raise SourceError(f"{path} is neither a tar without compression nor a zip: {error}") from error
     except OSError as error:
         raise StorageError(error.errno, f"cannot read {path}: {error.strerror or error}") from error
 
@@ -114,55 +116,60 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
             if entry.filename.endswith("/"):  # is_dir would fail on an entry without a name
                 continue
             if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _ZIP_METHODS:
-                problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive anew"
+                problem = f"{path}: {entry.filename!r} is encrypted or not deflated: make the archive again"
                 refused.append((printable(entry.filename), problem))
             elif entry.compress_size > end or entry.file_size > _DEFLATED * (entry.compress_size + 1):
-                told = f"{entry.file_size:,} bytes, deflated to {entry.compress_size:,}, of {end:,} of the archive"
-                problem = f"{path}: {entry.filename!r} cannot have {told}: make the archive anew"
+                claim = f"{entry.file_size:,} bytes, deflated to {entry.compress_size:,}, of {end:,} of the archive"
+                problem = f"{path}: {entry.filename!r} cannot have {claim}: make the archive again"
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size
                 yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
 
 
-def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
-    """Returns where a member's bytes begin, behind its local header (PKWARE's APPNOTE, 4.3.7).
+class LocalHeader(NamedTuple):
+    """The header before a zip member: the offset of the member's data, and their CRC-32; None if it is behind them."""
+
+    data_offset: int
+    crc: int | None
+
+
+def read_local_header(file: PositionalFile, offset: int) -> LocalHeader:
+    """Returns the local header at `offset`.
 
     Raises:
         CorruptRecordError: the file ends before.
         SourceError: there is no local header.
     """
-    header = file.read(header_offset, 30)
-    if header[:4] != b"PK\3\4":
-        raise SourceError(f"no member begins at offset {header_offset}")
-    return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    mark, flags, crc, name_bytes, extra_bytes = _LOCAL.unpack(file.read(offset, _LOCAL.size))
+    if mark != b"PK\3\4":
+        raise SourceError(f"no member begins at offset {offset}")
+    return LocalHeader(offset + _LOCAL.size + name_bytes + extra_bytes, None if flags & _CRC_BEHIND else crc)
 
 
-def check_crc(content: bytes, file: PositionalFile, header_offset: int, end: int) -> None:
-    """Compares a member's content with the CRC-32 in its local header, or behind its bytes, which end at `end` (4.3.9).
+def check_crc(content: bytes, header: LocalHeader, file: PositionalFile, end: int) -> None:
+    """Compares a member's content with its CRC-32, which may follow the data that end at `end` (APPNOTE, 4.3.9).
 
     Raises:
         CorruptRecordError: the file ends before.
         SourceError: they differ.
     """
-    header = file.read(header_offset, 30)
-    if header[6] & _CRC_BEHIND:
+    crc = header.crc
+    if crc is None:
         behind = file.read(end, 8)
-        told = behind[4:] if behind.startswith(b"PK\7\10") else behind[:4]
-    else:
-        told = header[14:18]
-    if zlib.crc32(content) != int.from_bytes(told, "little"):
+        crc = int.from_bytes(behind[4:] if behind.startswith(b"PK\7\10") else behind[:4], "little")
+    if zlib.crc32(content) != crc:
         raise SourceError("its CRC-32 is wrong: restore the archive")
 
 
 def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[Member]:
-    """Yields the files of the tar that lies at `extent` in `path`; a tar in it is a folder of its name."""
+    """Yields the files of the tar in the bytes `extent` of `path`; a tar in it is a folder of its name."""
     start, stop = extent
     with path.open("rb") as file:
         file.seek(start)
         with tarfile.open(fileobj=_bounded(file, path, _TAR_HEADER), mode="r:") as archive:
             while (entry := archive.next()) is not None:
-                archive.members.clear()  # type: ignore[attr-defined]  # it keeps about 1 KB of each otherwise
+                archive.members.clear()  # type: ignore[attr-defined]  # which takes about 1 KB for each
                 if entry.isdir():
                     continue
                 if entry.offset_data + entry.size > stop:

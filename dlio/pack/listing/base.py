@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack.listing.keys import Keys
 
-if TYPE_CHECKING:
-    import numpy as np
+#: A column of a listing: numbers of any type, one row for each sample.
+Column = NDArray[Any]
+Numbers = NDArray[np.int64]
+Refused = list[tuple[str, str]]  # the names of entries that cannot be packed, each with the reason
 
-    Array = np.ndarray[Any, Any]
-    Column = array[int] | Array
 
-
-def take(column: Column, indices: range | Array) -> Column:
-    """Returns the rows numbered `indices` of a column; those that follow one another without loading numpy."""
-    if isinstance(indices, range):
-        return column[indices.start : indices.stop]
-    import numpy as np
-
-    return np.asarray(column)[indices]
+def take(column: Column, indices: range | Numbers) -> Column:
+    """Returns the rows `indices` of a column; a range of step 1 gives a view."""
+    return column[indices.start : indices.stop] if isinstance(indices, range) else column[indices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +33,37 @@ class Listing:
     Attributes:
         schema: the fields that the samples will have.
         keys: n keys, all different.
-        num_bytes: int64 of shape (n,): how much is to be read for each; 0 where that is unknown.
-        columns: what is known of each sample before reading it, its label for instance; a `Column` of n rows each.
-        image_fields: the fields that hold encoded images, whose headers are checked when they are packed.
-        bounds: where the shards of a packed data set begin, and its end, int64; None for anything else.
-        versions: int64 of shape (n,): another number once the sample's input was changed, as far as that shows without
-            reading it, such as the time of the change; None where nothing is known.
-        refused: the entries of the input that cannot be packed, whatever they hold, each with the reason.
+        num_bytes: int64 of shape (n,): the number of bytes to read for each sample; 0 if unknown.
+        columns: what is known of each sample before it is read, such as its label; n rows each.
+        image_fields: the fields that hold encoded images; packing checks the headers of these images.
+        bounds: for a packed data set, the first sample of each shard, and the number of samples, int64; else None.
+        versions: int64 of shape (n,): a number that changes when the sample's input changes, as far as can be seen
+            without reading it, such as the time of the last change; None if unknown.
+        refused: the entries of the input that cannot be packed, each with the reason.
     """
 
     schema: Schema
     keys: Keys
-    num_bytes: Column
-    columns: Mapping[str, Any]
+    num_bytes: Numbers
+    columns: Mapping[str, Column]
     image_fields: tuple[str, ...] = ("image",)
-    bounds: Column | None = None
-    versions: Column | None = None
+    bounds: Numbers | None = None
+    versions: Numbers | None = None
     refused: Sequence[tuple[str, str]] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, indices: range | Array) -> Listing:
-        """Returns what is needed to read the samples numbered `indices`, whole numbers, in that order."""
+    def take(self, indices: range | Numbers) -> Listing:
+        """Returns a listing of the samples `indices`, in that order, with all that is needed to read them."""
         columns = {name: take(values, indices) for name, values in self.columns.items()}
         return Listing(self.schema, self.keys.take(indices), take(self.num_bytes, indices), columns, self.image_fields)
 
     def check_whole(self) -> None:
-        """Makes sure that no entry was refused.
+        """Checks that no entry was refused.
 
         Raises:
-            SourceError: one was; says why, and how many others were.
+            SourceError: an entry was refused; gives the reason, and the number of other refused entries.
         """
         if self.refused:
             others = len(self.refused) - 1
@@ -75,7 +72,7 @@ class Listing:
 
 
 class Source(Protocol):
-    """Where samples come from; picklable and small, since each worker gets a copy."""
+    """The origin of samples; picklable and small, since each worker gets a copy."""
 
     @property
     def name(self) -> str:
@@ -83,12 +80,12 @@ class Source(Protocol):
 
     @property
     def path(self) -> Path:
-        """What was given to the source: a folder or a list."""
+        """The input given to the source: a folder or a list."""
 
     def listing(self) -> Listing:
-        """Returns all samples, and what is refused: an odd name, a key that occurs twice, a label that is no number.
+        """Returns all samples, and the refused entries: invalid names, repeated keys, labels that are not numbers.
 
-        Called once, on one process.
+        Called once, in one process.
 
         Raises:
             SourceError: the input is empty or damaged.
@@ -96,8 +93,8 @@ class Source(Protocol):
         """
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Opens what is needed to read the samples of `listing`, a part of what `listing()` has returned.
+        """Opens the files needed to read the samples of `listing`, which is a part of the result of `listing()`.
 
-        The context gives a function that returns the sample in row `index`; called by one thread. It raises SourceError
-        where a sample cannot be read or is not what it should be, naming the path.
+        The context gives a function that returns the sample in row `index`; one thread calls it. The function raises
+        SourceError, with the path, if a sample cannot be read or is not as expected.
         """

@@ -1,84 +1,77 @@
-"""Image files that a folder or a list names: finding out their sizes, and reading them."""
+"""Image files that a folder or a list names: their sizes, their versions, and reading them."""
 
 from __future__ import annotations
 
 import os
 import stat
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
+
+import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
-from dlio.pack.prefetch import reading_ahead, side_by_side
+from dlio.pack.listing.lists import Listed
+from dlio.pack.prefetch import prefetching, side_by_side
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from dlio.pack.listing.lists import Listed
-
-    Array = np.ndarray[Any, Any]
-
-EXACT_FILES = 8192  # a mean over as many is within 2% of the true one where sizes vary as much as their mean
+Label = TypeVar("Label")
+EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
-_LOOKS = 4  # by one thread, one after the other: to hand over each would take longer than the system's work for it
-_USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 means hold most files in one read
+_LOOKS = 4  # files that one thread looks at in a row: handing over each would take longer than the look itself
+_USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 times the mean holds most files
 _INT64 = (1 << 63) - 1
 
 
 @contextmanager
 def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-    """Gives what reads image files whose paths below `root` are their keys, and whose labels are in the listing."""
+    """Gives a function that reads image files; keys are paths below `root`, labels are in the listing."""
     folder, keys, num_bytes = str(root), list(listing.keys), listing.num_bytes.tolist()
-    columns = {
-        name: values.tolist() if getattr(values, "ndim", 1) == 1 else values for name, values in listing.columns.items()
-    }
+    columns = {name: values.tolist() if values.ndim == 1 else values for name, values in listing.columns.items()}
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
-
     least = max(usual, _LEAST_ROOM)
 
     def begin(index: int) -> bytes | LongFile:
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
-    with reading_ahead(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
+    with prefetching(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
 
         def read(index: int) -> Sample:
-            fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
             image = begun(index)
-            fields["image"] = image if isinstance(image, bytes) else image.rest()
-            return Sample(keys[index], fields)
+            fields = {name: values[index] for name, values in columns.items()}
+            return Sample(keys[index], fields | {"image": image if isinstance(image, bytes) else image.rest()})
 
         yield read
 
 
 def path_below(root: str, key: str) -> str:
-    """Returns the path of the file that a list calls `key`; an absolute one stays as it is."""
+    """Returns the path of the file that a list names `key`; an absolute path stays as it is."""
     return key if key.startswith("/") else f"{root}/{key}"  # a Path takes ten times as long
 
 
 def read_file(path: str, num_bytes: int = 0) -> bytes:
-    """Returns the content of a regular file, in one read if it has `num_bytes` or less, and is not large.
+    """Returns the content of a regular file, with one read if it has at most `num_bytes` and is not large.
 
     Raises:
-        SourceError: it cannot be read, is a folder, a pipe or a device, or is large and no image.
+        SourceError: it cannot be read, is a folder, a pipe or a device, or is large and not an image.
     """
     found = begin_file(path, _room(num_bytes, _LEAST_ROOM))
     return found if isinstance(found, bytes) else found.rest()
 
 
 def _room(num_bytes: int, least: int) -> int:
-    """Returns how much is read of a file at once: all of it and a byte more, or the head of what is large."""
+    """Returns the size of a file's first read: the whole file and one byte more, or only the head of a large file."""
     return max(num_bytes + 1, least) if num_bytes <= LARGE_BYTES else least
 
 
 def begin_file(path: str, room: int) -> bytes | LongFile:
-    """Returns the content of a regular file that has fewer bytes than `room`, by one read, and else its beginning.
+    """Returns the content of a regular file of fewer than `room` bytes, by one read, or the beginning of another file.
 
     Raises:
         SourceError: it cannot be read.
@@ -108,9 +101,9 @@ def _unreadable(path: str, error: OSError) -> SourceError:
 
 
 class LongFile:
-    """The beginning of what may be a file, open: what it is is asked only now, which saves time for the others.
+    """An open file of which only the beginning was read. Its type and size are looked up only now, to save time.
 
-    Of files that are read ahead only this much is in memory until it is their turn.
+    A file that is read ahead takes only this much memory until its turn.
     """
 
     def __init__(self, path: str, descriptor: int, data: bytes) -> None:
@@ -140,10 +133,10 @@ class LongFile:
 
 
 def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
-    """Returns `data` and what follows it."""
+    """Returns `data` and the rest of the file."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise SourceError(f"cannot read {path}: it is no regular file: remove it from the input")
+        raise SourceError(f"cannot read {path}: it is not a regular file: remove it from the input")
     try:
         check_large(data, status.st_size)
     except SourceError as error:
@@ -155,7 +148,7 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     return b"".join(blocks)
 
 
-def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: tuple[str, ...]) -> Listing:
+def image_file_listing(root: Path, listed: Listed[Label], labels: Column, class_names: tuple[str, ...]) -> Listing:
     """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...)."""
     keys = Keys.of(listed.names)
     if labels.dtype == "int64":
@@ -167,7 +160,7 @@ def image_file_listing(root: Path, listed: Listed, labels: Array, class_names: t
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """Returns a file's size in bytes and a version, 0 for one that is not there: reading it will say so."""
+    """Returns a file's size in bytes and its version; both 0 for a missing file, which reading will report."""
     pace.take(1)
     try:
         status = os.stat(path)  # noqa: PTH116  Path.stat takes four times as long
@@ -177,28 +170,26 @@ def file_state(path: str) -> tuple[int, int]:
 
 
 def version_of(*times: int) -> int:
-    """Returns the version of an input whose files were changed at these times, in ns: their sum, cut to an int64."""
+    """Returns the version of an input whose files were changed at these times, in ns: their sum, cut to 63 bits."""
     return sum(times) & _INT64
 
 
-def file_states(root: Path, keys: Keys) -> tuple[array[int], array[int]]:
-    """Returns sizes in bytes and versions of the files `root / key`, int64, exact for `EXACT_FILES` files.
+def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
+    """Returns sizes in bytes and versions of the files `root / key`, int64 of shape (n,), exact for `EXACT_FILES`.
 
-    Of more files, every second, third and so on is looked at, and those after it are taken for the same: looking costs
-    as much as reading a small file, and a round trip to the server where the file system is shared. So among more files
-    some that were changed later stay unnoticed.
+    Of more files, only every second, third and so on is looked up, and the files after it count as the same. A look
+    costs as much as reading a small file, and on a shared file system a round trip to the server. So some changes of
+    a file stay unnoticed.
     """
     step = max(1, -(-len(keys) // EXACT_FILES))
     folder = str(root)
-    sizes, versions = array("q"), array("q")
     numbers = range(0, len(keys), step)
     groups = [numbers[first : first + _LOOKS] for first in range(0, len(numbers), _LOOKS)]
 
     def look(group: range) -> list[tuple[int, int]]:
         return [file_state(path_below(folder, keys[number])) for number in group]
 
-    for states in side_by_side(look, groups):
-        for num_bytes, version in states:
-            sizes.extend([num_bytes] * step)
-            versions.extend([version] * step)
-    return sizes[: len(keys)], versions[: len(keys)]
+    looked = chain.from_iterable(chain.from_iterable(side_by_side(look, groups)))
+    states = np.fromiter(looked, dtype="int64", count=2 * len(numbers)).reshape(-1, 2)
+    sizes, versions = np.repeat(states.T, step, axis=1)[:, : len(keys)]
+    return sizes, versions

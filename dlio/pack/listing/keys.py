@@ -1,4 +1,4 @@
-"""Keys: the names of millions of samples in two arrays, at the size of their text and 8 bytes each."""
+"""Keys: the names of millions of samples in two arrays, which take the size of the text and 8 bytes for each name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Protocol, overload
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from dlio.errors import SourceError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
-
 LOG_SECONDS = 60.0
 log = logging.getLogger(__name__)
-BLOCK = 1 << 16  # keys that are plain Python objects at a time
+BLOCK = 1 << 16  # the number of keys that are Python objects at a time
 
 
 def odd(name: str) -> str | None:
-    """Returns why a name is no key, None where it is one."""
+    """Returns why a name is not a key; None for a key."""
     if not name:
         return "an empty path: give every sample a path"
     if "\0" in name:
@@ -32,20 +30,20 @@ def odd(name: str) -> str | None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return f"the name {name!r} is no UTF-8: rename the file"
+        return f"the name {name!r} is not UTF-8: rename the file"
     return None
 
 
 def printable(name: str) -> str:
-    """Returns a name as UTF-8 text: bytes of a file's name that are none become `\\xe9`."""
+    """Returns a name as UTF-8 text; bytes of a file name that are not UTF-8 become escapes such as `\\xe9`."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _encoded(names: list[str], before: int) -> list[bytes]:
-    """Returns names in UTF-8; `before` is how many came before.
+    """Returns names in UTF-8; `before` is the number of earlier names.
 
     Raises:
-        SourceError: one is no key.
+        SourceError: a name is not a key.
     """
     try:
         encoded = [name.encode() for name in names]
@@ -55,6 +53,13 @@ def _encoded(names: list[str], before: int) -> list[bytes]:
         number, problem = next((number, problem) for number, name in enumerate(names) if (problem := odd(name)))
         raise SourceError(f"entry {before + number}: {problem}")
     return encoded
+
+
+class Hash(Protocol):
+    """A running digest."""
+
+    def update(self, data: bytes | bytearray, /) -> None:
+        """Adds bytes to the digest."""
 
 
 class Keys(Sequence[str]):
@@ -72,10 +77,10 @@ class Keys(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Keys:
-        """Returns the keys `names`, taken one by one; says in the log, once a minute, how many there are so far.
+        """Returns the keys `names`, taken one by one; logs their number once a minute.
 
         Raises:
-            SourceError: one is empty, is no UTF-8, or has a zero byte.
+            SourceError: a name is empty, is not UTF-8, or has a zero byte.
         """
         text, offsets = bytearray(), array("q", [0])
         waiting = iter(names)
@@ -87,7 +92,7 @@ class Keys(Sequence[str]):
             if (now := time.monotonic()) - told >= LOG_SECONDS:
                 told, count = now, len(offsets) - 1
                 log.warning("listing: %d files so far, %.0f files/s", count, count / (now - began))
-        return cls(text, offsets[:])  # which holds nothing ahead
+        return cls(text, offsets[:])  # a copy has no spare room
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -117,22 +122,22 @@ class Keys(Sequence[str]):
     def _texts(self) -> Iterator[bytes | bytearray]:
         return (self._text[start:stop] for start, stop in pairwise(self._offsets))
 
-    def take(self, indices: range | Array) -> Keys:
-        """Returns the keys numbered `indices`, whole numbers, in that order."""
+    def take(self, indices: range | NDArray[np.int64]) -> Keys:
+        """Returns the keys `indices`, in that order."""
         numbers = indices if isinstance(indices, range) else indices.tolist()
         pieces = [self._text[self._offsets[number] : self._offsets[number + 1]] for number in numbers]
         return Keys(b"".join(pieces), array("q", accumulate(map(len, pieces), initial=0)))
 
-    def update(self, running: Any) -> None:
-        """Adds the keys to a running digest, each followed by its place."""
+    def update(self, running: Hash) -> None:
+        """Adds the keys and their offsets to a running digest."""
         running.update(self._text)
         running.update(self._offsets.tobytes())
 
     def check_distinct(self, path: Path) -> None:
-        """Makes sure that no key occurs twice; `path` is what lists the keys, for the error.
+        """Checks that no key occurs twice; `path` is the list of the keys.
 
         Raises:
-            SourceError: one does; names the list and both places, counted from 1.
+            SourceError: a key occurs twice; names the list and both entries, counted from 1.
         """
         for second in self.repeated():
             key = self[second]
@@ -141,10 +146,7 @@ class Keys(Sequence[str]):
             raise SourceError(f"{path}, entry {second + 1}: {problem}")
 
     def repeated(self) -> list[int]:
-        """Returns the numbers of the keys that an earlier one equals, rising; found by a 64-bit digest of each key."""
-        import numpy as np
-        import xxhash
-
+        """Returns the numbers of the keys that equal an earlier key, ascending; compares 64-bit digests first."""
         digests = np.fromiter(map(xxhash.xxh3_64_intdigest, self._texts()), dtype="uint64", count=len(self))
         order = np.argsort(digests, kind="stable")
         equal = np.flatnonzero(digests[order][1:] == digests[order][:-1])

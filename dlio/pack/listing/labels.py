@@ -1,7 +1,7 @@
-"""Labels as lists write them, made numbers without ever becoming others on the way.
+"""Labels in lists, as text, and the numbers that they stand for.
 
-Whole numbers, which may be written 3 or 3.000, are int64 where all of a single label are; all else is float32, in which
-fractions are rounded, but no number becomes infinite, and no whole one another.
+A column of whole numbers, written 3 or 3.000, becomes int64. Other numbers become float32. Fractions are rounded, but
+no number becomes infinite, and no whole number becomes another one.
 """
 
 from __future__ import annotations
@@ -10,40 +10,36 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlio.errors import UsageError
+from dlio.pack.listing.base import Column, Numbers
 from dlio.pack.listing.keys import printable
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from dlio.pack.listing.base import Column
-
-    Array = np.ndarray[Any, Any]
 
 _WHOLE = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
-_MOST_EXACT = 2**24  # up to here float32 holds all whole numbers
-_MOST_CHARACTERS = 400  # more digits than a float64 has before its point
+_MOST_EXACT = 2**24  # float32 represents all whole numbers up to this one
+_MOST_CHARACTERS = 400  # no float64 has more digits before its point
 
 
 def is_number(text: str) -> bool:
-    """Tells whether a label is written as a number."""
+    """Returns whether a label is written as a number."""
     return len(text) <= _MOST_CHARACTERS and _NUMBER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class LabelColumn:
-    """One label of every sample as text; what cannot be one is refused, and 0 in its place.
+    """One label of every sample, as text. An invalid label is refused, and becomes 0.
 
     Attributes:
         path: the list, for reasons.
         lines: the number of each text's line, for reasons.
         texts: n texts.
-        name: the column's name, '' where columns have none.
-        refused: why rows are refused, by their number; may be shared by the columns of a list.
+        name: the column's name; '' if columns have no names.
+        refused: the reason for each refused row, by its number; the columns of a list may share it.
     """
 
     path: Path
@@ -52,13 +48,11 @@ class LabelColumn:
     name: str = ""
     refused: dict[int, str] = field(default_factory=dict)
 
-    def numbers(self) -> Array:
-        """Returns int64 of shape (n,) where all are whole numbers, else float32.
+    def numbers(self) -> Column:
+        """Returns int64 of shape (n,) if all labels are whole numbers, else float32.
 
-        Refused is what is no number, or none that the type holds.
+        Refuses labels that are not numbers, and numbers beyond the type.
         """
-        import numpy as np
-
         self._refuse_words()
         if not all(_WHOLE.fullmatch(text) for _, text in self._rows()):
             return self.floats()
@@ -71,13 +65,11 @@ class LabelColumn:
                 self._refuse(row, "is beyond an int64")
         return values
 
-    def floats(self) -> Array:
+    def floats(self) -> NDArray[np.float32]:
         """Returns float32 of shape (n,).
 
-        Refused is what is no number, too large for float32, or whole and not to be told from its neighbours there.
+        Refuses labels that are not numbers, numbers beyond float32, and whole numbers that float32 does not represent.
         """
-        import numpy as np
-
         self._refuse_words()
         values = np.zeros(len(self.texts))
         for row, text in self._rows():
@@ -91,17 +83,15 @@ class LabelColumn:
                 self._refuse(row, f"would become {floats[row]:.0f} as a float32")
         return floats
 
-    def classes(self) -> tuple[Array, tuple[str, ...]]:
-        """Returns the place of each text among the sorted different ones, int64, and these; outer spaces do not count.
+    def classes(self) -> tuple[Numbers, tuple[str, ...]]:
+        """Returns the class index of each text, int64, and the sorted class names, both without outer spaces.
 
-        Refused is what is empty or no UTF-8.
+        Refuses labels that are empty or not UTF-8.
         """
-        import numpy as np
-
         self._refuse_blanks()
         for row, text in self._rows():
             if printable(text) != text:
-                self._refuse(row, "is no UTF-8")
+                self._refuse(row, "is not UTF-8")
         names = sorted({text.strip() for _, text in self._rows()})
         index = {name: number for number, name in enumerate(names)}
         labels = np.zeros(len(self.texts), dtype="int64")
@@ -109,10 +99,10 @@ class LabelColumn:
             labels[row] = index[text.strip()]
         return labels, tuple(names)
 
-    def labels(self) -> tuple[Array, tuple[str, ...]]:
-        """Returns one label a sample, and the class names where the column holds names instead of numbers.
+    def labels(self) -> tuple[Column, tuple[str, ...]]:
+        """Returns one label for each sample, and the class names if the column holds names instead of numbers.
 
-        Refused is what is missing, what is no number where the others are, and a number where most others are names.
+        Refuses missing labels, names in a column of numbers, and numbers in a column of names.
         """
         self._refuse_blanks()
         num_numbers = sum(is_number(text) for _, text in self._rows())
@@ -123,13 +113,13 @@ class LabelColumn:
         return self.classes()
 
     def _rows(self) -> Iterator[tuple[int, str]]:
-        """Yields number and text of the rows that are not refused so far."""
+        """Yields number and text of the rows that are not refused yet."""
         return ((row, text) for row, text in enumerate(self.texts) if row not in self.refused)
 
     def _refuse_words(self) -> None:
         for row, text in self._rows():
             if not is_number(text):
-                self._refuse(row, "is no number")
+                self._refuse(row, "is not a number")
 
     def _refuse_blanks(self) -> None:
         for row, text in self._rows():
@@ -149,22 +139,17 @@ def _whole(text: str) -> int:
     return int(text.strip().partition(".")[0])
 
 
-def stack(columns: Sequence[LabelColumn]) -> Array:
-    """Returns the vectors of several labels, float32 of shape (n, columns); refused is what `LabelColumn.floats` is."""
-    import numpy as np
-
+def stack(columns: Sequence[LabelColumn]) -> NDArray[np.float32]:
+    """Returns vectors of several labels, float32 of shape (n, columns); refuses labels as `LabelColumn.floats` does."""
     return np.stack([column.floats() for column in columns], axis=1)
 
 
-def offset(labels: Column, amount: int) -> Array:
-    """Returns int64 labels with `amount` added.
+def add_offset(labels: Numbers, amount: int) -> Numbers:
+    """Returns labels with `amount` added.
 
     Raises:
-        UsageError: a sum is beyond an int64.
+        UsageError: a sum is beyond int64.
     """
-    import numpy as np
-
-    labels = np.asarray(labels)
     least, most = int(labels.min()) + amount, int(labels.max()) + amount
     if least < _LEAST or most > _MOST:
         raise UsageError(f"--label-offset {amount} makes labels from {least} to {most}: they do not fit an int64")

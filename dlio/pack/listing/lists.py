@@ -1,4 +1,4 @@
-"""Listed: what a list of image files names, entry by entry, and which entries are refused."""
+"""Listed: the entries of a list of image files, and the refused entries."""
 
 from __future__ import annotations
 
@@ -9,51 +9,53 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 from dlio.errors import SourceError
 from dlio.io.files import storage_errors
+from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.pack.listing.labels import LabelColumn
 
-MAX_LINE = 1 << 20  # characters; a path has up to 4096 bytes, 10,000 labels take some 100 KB
-_MOST_KNOWN = 1 << 16  # labels of classes are fewer, measurements are hardly ever equal
+MAX_LINE = 1 << 20  # characters; a path has up to 4096 bytes, 10,000 labels take about 100 KB
+_MOST_KNOWN = 1 << 16  # there are fewer classes, and measurements are rarely equal
+
+
+Label = TypeVar("Label")
 
 
 @dataclass(slots=True)
-class Listed:
-    """The files that a list names.
+class Listed(Generic[Label]):
+    """The files that a list names; `Label` is the type of their labels, which is hashable.
 
     Attributes:
         path: the list.
-        names: each file's path as written there.
-        lines: the number of each one's line.
-        labels: the label or labels of each, as its source keeps them, hashable; equal ones are kept once.
-        refused: the entries that cannot be packed, each with the reason; no others hold them.
+        names: the path of each file, as written in the list.
+        lines: the line number of each file.
+        labels: the label or labels of each file; equal ones are stored once.
+        refused: the entries that cannot be packed, each with the reason; these are not in the other attributes.
     """
 
     path: Path
     names: list[str] = field(default_factory=list)
     lines: array[int] = field(default_factory=lambda: array("q"))
-    labels: list[Any] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    _known: dict[object, object] = field(default_factory=dict)
+    labels: list[Label] = field(default_factory=list)
+    refused: Refused = field(default_factory=list)
+    _known: dict[Label, Label] = field(default_factory=dict)
 
-    def add(self, line: int, name: str, label: object) -> None:
+    def add(self, line: int, name: str, label: Label) -> None:
         """Adds an entry."""
         self.names.append(name)
         self.lines.append(line)
-        known = self._known.get(label)
-        if known is None and len(self._known) < _MOST_KNOWN:
-            self._known[label] = label
-        self.labels.append(label if known is None else known)
+        known = self._known
+        self.labels.append(known.setdefault(label, label) if len(known) < _MOST_KNOWN else known.get(label, label))
 
     def refuse_line(self, line: int, problem: str) -> None:
-        """Notes that a line is no entry."""
+        """Refuses a line that is not an entry."""
         self.refused.append((f"line {line}", f"{self.path}, line {line}: {problem}"))
 
     def refuse(self, reasons: Mapping[int, str]) -> slice | list[int]:
-        """Takes out the entries numbered so, for these reasons, and returns the numbers of the others, or all."""
+        """Refuses entries, given the reason for each by its number; returns which of the entries are kept."""
         if not reasons:
             return slice(None)
         kept = [row for row in range(len(self.names)) if row not in reasons]
@@ -64,7 +66,7 @@ class Listed:
         return kept
 
     def refuse_names(self) -> None:
-        """Takes out entries whose names are no keys, or those of entries before."""
+        """Refuses entries whose names are not keys, or repeat an earlier name."""
         odd_names = ((row, odd(name)) for row, name in enumerate(self.names))
         self.refuse({row: f"{self.path}, line {self.lines[row]}: {why}" for row, why in odd_names if why})
         if repeated := Keys.of(self.names).repeated():
@@ -75,21 +77,22 @@ class Listed:
         problem = f"{self.names[row]!r} is listed twice, first by line {first}"
         return f"{self.path}, line {self.lines[row]}: {problem}: keys name samples, remove one of the two"
 
-    def columns(self, names: Sequence[str]) -> list[LabelColumn]:
-        """Returns the columns of labels that are lists of text, called `names`; what they refuse, they share."""
-        refused: dict[int, str] = {}
-        return [
-            LabelColumn(self.path, self.lines, [texts[place] for texts in self.labels], name, refused)
-            for place, name in enumerate(names)
-        ]
+
+def label_columns(listed: Listed[tuple[str, ...]], names: Sequence[str]) -> list[LabelColumn]:
+    """Returns the columns `names` of a list whose labels are text; the columns share their refused rows."""
+    refused: dict[int, str] = {}
+    columns = zip(*listed.labels, strict=True) if listed.labels else [()] * len(names)
+    return [
+        LabelColumn(listed.path, listed.lines, texts, name, refused) for name, texts in zip(names, columns, strict=True)
+    ]
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a list, without their ends; only a newline ends a line.
+    """Yields the lines of a list, without the newlines; only a newline ends a line.
 
     Raises:
-        SourceError: it is empty, or as `raw_lines`.
-        StorageError: it cannot be read.
+        SourceError: the list is empty, or as `raw_lines`.
+        StorageError: the list cannot be read.
     """
     line = None
     for line in raw_lines(path, newline="\n"):
@@ -99,13 +102,13 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def raw_lines(path: Path, newline: str) -> Iterator[str]:
-    """Yields the lines of a list in UTF-8, with their ends, which are what `open` takes `newline` for.
+    """Yields the lines of a list in UTF-8, with their ends; `newline` is as for `open`.
 
-    Bytes that are no UTF-8 become surrogates, so that the names that hold them are refused one by one.
+    Bytes that are not UTF-8 become surrogates, so that names that hold them are refused one by one.
 
     Raises:
-        SourceError: it is no regular file, or a line is too long.
-        StorageError: it cannot be read.
+        SourceError: the list is not a regular file, or a line is too long.
+        StorageError: the list cannot be read.
     """
     with (
         storage_errors("read", path),
@@ -113,7 +116,7 @@ def raw_lines(path: Path, newline: str) -> Iterator[str]:
     ):
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE + 1), ""), start=1):
             if len(line) > MAX_LINE:
-                raise SourceError(f"{path}, line {number}: more than {MAX_LINE:,} characters: it is no list of images")
+                raise SourceError(f"{path}, line {number}: more than {MAX_LINE:,} characters, not a list of images")
             yield line
 
 
@@ -121,5 +124,5 @@ def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise SourceError(f"{path} is no regular file: give a list that is one")
+        raise SourceError(f"{path} is not a regular file: give a list that is one")
     return descriptor

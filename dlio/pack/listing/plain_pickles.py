@@ -1,37 +1,37 @@
 """Pickles of plain data and numpy's arrays of numbers, read without running anything that they name.
 
-A pickle is a program, and what numpy makes of one may be made to point anywhere in memory (an array of Python objects,
-whose type says that it is none). So stand-ins take what numpy's functions would be given, and make arrays of it that
-`numpy.frombuffer` has checked.
+A pickle is a program, and numpy's own unpickling functions can be misused to read any memory (by an array of Python
+objects that claims to hold numbers). So stand-ins receive the arguments of numpy's functions, and make arrays with
+`numpy.frombuffer`, which checks them.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
+from numpy.typing import NDArray
 
 _KINDS = frozenset(["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
 
 
 def load(content: bytes) -> object:
-    """Returns what is pickled, Python 2's text as bytes; an array is a `Stored`.
+    """Returns the pickled object, with Python 2's text as bytes, and each array as a `Stored`.
 
     Raises:
-        Exception: of any kind, as a damaged pickle can raise any; UnpicklingError where it would run something.
+        Exception: of any kind for a damaged pickle; UnpicklingError if it would run something.
     """
     return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
 
 
 class Stored:
-    """An array as it is pickled; `values` are its numbers, read-only."""
+    """A pickled array; `values` are its numbers, read-only."""
 
     def __init__(self, *_: object) -> None:
-        """Takes what numpy's function of the pickle is given, which could ask for any amount of memory."""
-        self.values: np.ndarray[Any, Any] | None = None
+        """Ignores the arguments of numpy's function, which could ask for any amount of memory."""
+        self.values: NDArray[Any] | None = None
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], _Kind, bool, bytes]) -> None:
         _, shape, kind, is_fortran, data = state
@@ -39,7 +39,7 @@ class Stored:
 
 
 class _Kind:
-    """Stands for numpy's types, those of plain numbers only."""
+    """Stands for numpy's types of plain numbers."""
 
     def __init__(self, name: str | bytes, *_: object) -> None:
         self.name = name.decode() if isinstance(name, bytes) else name
@@ -54,14 +54,12 @@ class _Kind:
             raise pickle.UnpicklingError(f"an array has the byte order {self.byte_order!r}")
 
 
-def _numbers(data: bytes, kind: _Kind) -> np.ndarray[Any, Any]:
-    import numpy as np
-
+def _numbers(data: bytes, kind: _Kind) -> NDArray[Any]:
     return np.frombuffer(data, kind.byte_order + kind.name)
 
 
 def _array(data: bytes, kind: _Kind, shape: tuple[int, ...], order: str) -> Stored:
-    """Stands for the function of protocol 5."""
+    """Stands for numpy's function of pickle protocol 5."""
     array = Stored()
     array.__setstate__((1, shape, kind, order == "F", data))
     return array
@@ -86,13 +84,12 @@ _ADMITTED: dict[tuple[str, str], object] = {
 
 
 class _ArraysOnly(pickle._Unpickler):
-    """Unpickles dictionaries, lists, text, numbers and numpy's arrays of them, and nothing else.
+    """Unpickles only dictionaries, lists, text, numbers and numpy's arrays of numbers.
 
-    By pickle's module in Python: the one in C takes gigabytes where seven bytes ask it to remember something as the
-    two billionth.
+    It is pickle's implementation in Python, since seven bytes make the one in C allocate gigabytes for its memo.
     """
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         wanted = module.replace("numpy._core", "numpy.core"), name  # as numpy 2 calls it
         if wanted not in _ADMITTED:
             raise pickle.UnpicklingError(f"it would run {module}.{name}")

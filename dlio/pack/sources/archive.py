@@ -1,7 +1,7 @@
-"""A tar or zip archive that holds a folder of class folders, read in place: nothing is unpacked.
+"""A tar or zip archive that holds a folder of class folders. It is read in place, not unpacked.
 
-Classes and order are those of ImageFolder over the unpacked tree, from the first folder down that does not hold just
-one folder. A tar within a tar is a folder of its name without the suffix, as in ImageNet's `ILSVRC2012_img_train.tar`.
+Classes and order are those of ImageFolder over the unpacked tree, from the first folder that holds more than one
+folder. A tar within a tar is a folder of its name without the suffix, as in ImageNet's `ILSVRC2012_img_train.tar`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,29 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
 from dlio.io.random_access import PositionalFile
 from dlio.pack import pace
-from dlio.pack.listing.archive_members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.archive_members import (
+    STORED,
+    LocalHeader,
+    Member,
+    check_crc,
+    members_of,
+    read_local_header,
+)
+from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
-from dlio.pack.prefetch import reading_ahead
-from dlio.pack.sources._looks import COMPRESSED_ARCHIVES
+from dlio.pack.prefetch import prefetching
+
+ARCHIVES = (".tar", ".zip")
+COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised to be refused by name
 
 
 def archive(path: str | Path, root: str | Path | None = None) -> Archive:
@@ -39,6 +50,11 @@ def archive(path: str | Path, root: str | Path | None = None) -> Archive:
 open_source = archive
 
 
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a file with an archive's suffix."""
+    return path.name.lower().endswith((*ARCHIVES, *COMPRESSED_ARCHIVES)) and path.is_file()
+
+
 @dataclass(frozen=True, slots=True)
 class Archive:
     """See `archive`."""
@@ -49,11 +65,9 @@ class Archive:
 
     def listing(self) -> Listing:
         """Returns all images, in ImageFolder's order; a key is the path below the folder of class folders."""
-        import numpy as np
-
         if self.path.name.lower().endswith(COMPRESSED_ARCHIVES):
-            problem = "is compressed as a whole, so that nothing in it can be read by itself"
-            raise SourceError(f"{self.path} {problem}: decompress it to a .tar, which need not be unpacked")
+            problem = "is compressed as a whole, so that single images cannot be read"
+            raise SourceError(f"{self.path} {problem}: decompress it to a .tar; do not unpack it")
         refused: Refused = []
         images = [member for member in members_of(self.path, refused) if member.name.lower().endswith(EXTENSIONS)]
         prefix = f"{self.root}/" if self.root is not None else _common_folder(images)
@@ -68,7 +82,7 @@ class Archive:
         index = {name: number for number, name in enumerate(classes)}
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),
-            "place": np.array(list(map(_place, images)), dtype="int64").reshape(-1, 4),
+            "extent": np.array(list(map(_extent, images)), dtype="int64").reshape(-1, 4),
         }
         keys = Keys.of(names)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
@@ -77,42 +91,41 @@ class Archive:
         return Listing(schema, keys, sizes, columns, versions=versions, refused=refused)
 
     def _refuse(self, names: list[str], refused: Refused) -> frozenset[int]:
-        """Notes names in no class folder, and such as came before, and returns their numbers."""
-        reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: make the archive anew")
+        """Refuses names outside of class folders and repeated names; returns their numbers."""
+        reasons = dict.fromkeys(Keys.of(names).repeated(), "is in the archive twice: make the archive again")
         loose = [row for row, name in enumerate(names) if "/" not in name]
-        reasons |= dict.fromkeys(loose, "is in no class folder: give the folder of them by --root")
+        reasons |= dict.fromkeys(loose, "is not in a class folder: give the folder of the class folders by --root")
         refused += [(names[row], f"{self.path}: {names[row]!r} {reasons[row]}") for row in sorted(reasons)]
         return frozenset(reasons)
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-        """Gives what reads one image with its class index from its place in the archive."""
-        file = PositionalFile(self.path)
+        """Gives a function that reads one image with its class index, from its offset in the archive."""
+        file, is_zip = PositionalFile(self.path), self.path.suffix.lower() == ".zip"
+        extents, labels = listing.columns["extent"].tolist(), listing.columns["label"].tolist()
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
-            offset, packed, num_bytes, method = listing.columns["place"][index].tolist()
+            offset, packed, num_bytes, method = extents[index]
             pace.take(1, packed)
             try:
-                if self.path.suffix.lower() == ".zip":
-                    offset = zip_data_offset(file, offset)
+                header = read_local_header(file, offset) if is_zip else LocalHeader(offset, None)
                 if max(packed, num_bytes) > LARGE_BYTES:
-                    check_large(_head(file, offset, packed, method), max(packed, num_bytes))
-                data = file.read(offset, packed)
+                    check_large(_head(file, header.data_offset, packed, method), max(packed, num_bytes))
+                data = file.read(header.data_offset, packed)
                 image = data if method == STORED else _inflate(data, num_bytes)
-                if self.path.suffix.lower() == ".zip":
-                    place = int(listing.columns["place"][index][0])
-                    check_crc(image, file, place, offset + packed)
+                if is_zip:
+                    check_crc(image, header, file, header.data_offset + packed)
             except (DataError, zlib.error) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
-            return Sample(key, {"image": image, "label": int(listing.columns["label"][index])})
+            return Sample(key, {"image": image, "label": labels[index]})
 
-        sizes = listing.columns["place"][:, 1:3].sum(axis=1).tolist()
-        with closing(file), reading_ahead(read, sizes, len(listing)) as read_in_order:
+        sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
+        with closing(file), prefetching(read, sizes, len(listing)) as read_in_order:
             yield read_in_order
 
 
-def _place(member: Member) -> tuple[int, int, int, int]:
+def _extent(member: Member) -> tuple[int, int, int, int]:
     return member.offset, member.packed_bytes, member.num_bytes, member.method
 
 
@@ -122,7 +135,7 @@ def _order(member: Member) -> tuple[str, str, str]:
 
 
 def _common_folder(images: list[Member]) -> str:
-    """Returns the deepest folder that holds all images and more than one folder of them, with a slash; '' for none."""
+    """Returns the deepest folder that holds all images and more than one class folder, with a slash; '' for none."""
     folders = {PurePosixPath(member.name).parent.parts for member in images}
     shared: tuple[str, ...] = min(folders, default=())
     for parts in folders:
@@ -134,13 +147,13 @@ def _common_folder(images: list[Member]) -> str:
 
 
 def _head(file: PositionalFile, offset: int, packed: int, method: int) -> bytes:
-    """Returns how a member begins."""
+    """Returns the first bytes of a member."""
     data = file.read(offset, min(packed, HEAD_BYTES))
     return data if method == STORED else zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, HEAD_BYTES)
 
 
 def _inflate(data: bytes, num_bytes: int) -> bytes:
-    """Returns what a deflated member holds, never more than the archive claims."""
+    """Returns the content of a deflated member, never more than the size in the archive."""
     engine = zlib.decompressobj(-zlib.MAX_WBITS)
     content = engine.decompress(data, num_bytes)
     if len(content) != num_bytes or not (engine.eof or engine.decompress(b"", 1) == b""):

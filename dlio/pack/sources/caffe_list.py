@@ -1,34 +1,48 @@
-"""Caffe's list of images: `path label` a line, split at the last space (caffe `tools/convert_imageset.cpp`)."""
+"""Caffe's list of images, with lines `path label`, split at the last space (caffe `tools/convert_imageset.cpp`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader
 from dlio.pack.listing.lists import Listed, read_lines
-from dlio.pack.sources._looks import CAFFE_LINE
+
+_LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
 
 
 def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
     """Returns the images that a list names, by paths below `root` (default: the folder of the list).
 
-    As in Caffe, `root` stands before every path, one that begins with a slash too.
+    As in Caffe, `root` precedes every path, even one that begins with a slash.
     """
     path = Path(path).absolute()
     return CaffeList(path, Path(root).absolute() if root is not None else path.parent, root is not None)
 
 
 open_source = caffe_list
+IS_GENERAL = True
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a .txt file whose first line ends with a space and a whole number."""
+    if path.suffix != ".txt" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(1 << 16).decode(errors="replace")
+    return _LINE.fullmatch(first.rstrip("\r\n")) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CaffeList:
-    """See `caffe_list`; `all_below_root` takes absolute paths for such below `root`."""
+    """See `caffe_list`; `all_below_root` reads absolute paths as paths below `root`."""
 
     path: Path
     root: Path
@@ -37,11 +51,9 @@ class CaffeList:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the list, with int64 labels."""
-        import numpy as np
-
-        listed = Listed(self.path)
+        listed = Listed[int](self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
-            match = CAFFE_LINE.fullmatch(line)
+            match = _LINE.fullmatch(line)
             if match is None:
                 listed.refuse_line(number, f"expected a path, a space, and a whole number: {line!r}")
                 continue
@@ -51,5 +63,5 @@ class CaffeList:
         return image_file_listing(self.root, listed, labels, ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives what reads one image with its label."""
+        """Gives a function that reads one image with its label."""
         return image_file_reader(self.root, listing)

@@ -13,14 +13,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.lists import Listed, raw_lines, read_lines
-from dlio.pack.sources._looks import CHEST_TABLES
 
+TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
+SPLITS = ("train_val_list.txt", "test_list.txt")
 NO_FINDING = "No Finding"
 FINDINGS = (
     "Atelectasis",
@@ -54,6 +57,13 @@ def chestxray14(path: str | Path, root: str | Path | None = None) -> ChestXray14
 open_source = chestxray14
 
 
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is the data set's folder, its table, or a split list beside the table."""
+    folder = path if path.is_dir() else path.parent
+    is_beside = path.is_dir() or path.name in SPLITS
+    return path.name in TABLES or (is_beside and any((folder / name).is_file() for name in TABLES))
+
+
 @dataclass(frozen=True, slots=True)
 class ChestXray14:
     """See `chestxray14`."""
@@ -64,11 +74,9 @@ class ChestXray14:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the split list, or of the table."""
-        import numpy as np
-
         findings, twice = self._findings()
         is_split = not self.path.is_dir() and self.path.suffix.lower() != ".csv"
-        listed = Listed(self.path, refused=[] if is_split else twice)
+        listed = Listed[tuple[int, ...]](self.path, refused=[] if is_split else twice)
         folders = self._folders()
         for number, name in enumerate(read_lines(self.path) if is_split else findings, start=1):
             found = findings.get(name, f"{self.path} names {name!r}, which the table in {self.root} does not have")
@@ -78,31 +86,33 @@ class ChestXray14:
                 problem = f"{name!r} is in none of the folders images* of {self.root}: unpack all archives"
                 listed.refused.append((printable(name), problem))
             else:
-                listed.add(number, f"{folders[name]}/{name}", tuple(found))
+                listed.add(number, f"{folders[name]}/{name}", found)
         listed.refuse_names()
         labels = np.zeros((len(listed.names), len(FINDINGS)), dtype="float32")
         for row, found in enumerate(listed.labels):
             labels[row, list(found)] = 1
         return image_file_listing(self.root, listed, labels, FINDINGS)
 
-    def _findings(self) -> tuple[dict[str, list[int] | str], list[tuple[str, str]]]:
-        """Returns the numbers of the findings of each image, or why it is refused; and rows that name one again."""
-        table = next((self.root / name for name in CHEST_TABLES if (self.root / name).is_file()), None)
+    def _findings(self) -> tuple[dict[str, tuple[int, ...] | str], Refused]:
+        """Returns the findings of each image by number, or why it is refused; and the rows that repeat an image."""
+        table = next((self.root / name for name in TABLES if (self.root / name).is_file()), None)
         table = self.path if self.path.suffix.lower() == ".csv" else table
         if table is None:
-            raise SourceError(f"{self.root} has no {' or '.join(CHEST_TABLES)}: give the data set's folder by --root")
+            raise SourceError(f"{self.root} has no {' or '.join(TABLES)}: give the data set's folder by --root")
         try:
             rows = csv.DictReader(raw_lines(table, newline=""))
-            found: dict[str, list[int] | str] = {}
-            twice: list[tuple[str, str]] = []
+            found: dict[str, tuple[int, ...] | str] = {}
+            twice: Refused = []
             for row in rows:
-                name, place = row["Image Index"] or "", f"{table}, line {rows.line_num}"
+                name, line = row["Image Index"] or "", f"{table}, line {rows.line_num}"
                 if name in found:
-                    twice.append((printable(name), f"{place}: {name!r} is listed twice"))
+                    twice.append((printable(name), f"{line}: {name!r} is listed twice"))
                 else:
-                    found[name] = _numbers(row["Finding Labels"], place) if name else f"{place} names no image"
+                    found[name] = _numbers(row["Finding Labels"], line) if name else f"{line} names no image"
         except (KeyError, csv.Error) as error:
-            raise SourceError(f"{table} is no table with the columns Image Index and Finding Labels: {error}") from None
+            raise SourceError(
+                f"{table} is not a table with the columns Image Index and Finding Labels: {error}"
+            ) from None
         if not found:
             raise SourceError(f"{table} has no rows: expected a line for each image")
         return found, twice
@@ -119,15 +129,15 @@ class ChestXray14:
         }
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives what reads one image with its findings."""
+        """Gives a function that reads one image with its findings."""
         return image_file_reader(self.root, listing)
 
 
-def _numbers(text: str | None, place: str) -> list[int] | str:
-    """Returns the numbers of the findings named, or what is wrong."""
+def _numbers(text: str | None, line: str) -> tuple[int, ...] | str:
+    """Returns the numbers of the named findings, or what is wrong with `line`."""
     names = [name for name in (text or "").split("|") if name != NO_FINDING]
     for name in names:
         if name not in FINDINGS:
             expected = f"expected {NO_FINDING!r} or some of {', '.join(FINDINGS)}, with | between"
-            return f"{place}: {name!r} is no finding: {expected}"
-    return [FINDINGS.index(name) for name in names]
+            return f"{line}: {name!r} is not a finding: {expected}"
+    return tuple(FINDINGS.index(name) for name in names)

@@ -1,7 +1,7 @@
 """CIFAR-10's Python batches: `data_batch_1` to `data_batch_5` for training, `test_batch`, and `batches.meta`.
 
 A batch is a pickled dictionary with `data`, uint8 of shape (n, 3072), each row the red, green and blue plane of 32 x 32
-pixels, and `labels`. A pickle is a program, so only what numpy's arrays and numbers consist of is let through.
+pixels, and `labels`. A pickle is a program, so only the parts of numpy arrays and numbers are admitted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
@@ -22,12 +25,10 @@ from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.plain_pickles import Stored, load
-from dlio.pack.prefetch import reading_ahead
-from dlio.pack.sources._looks import CIFAR_TEST, CIFAR_TRAIN
+from dlio.pack.prefetch import prefetching
 
-if TYPE_CHECKING:
-    import numpy as np
-
+TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = ("test_batch",)
 SIDE = 32
 ROW_BYTES = 3 * SIDE * SIDE
 _MAX_BATCH_BYTES = 256 << 20  # the real ones have 31 MB
@@ -52,6 +53,11 @@ def cifar10(path: str | Path, split: str = "train", form: str = "png") -> Cifar1
 open_source = cifar10
 
 
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a folder with a training or test batch."""
+    return (path / TEST[0]).is_file() or (path / TRAIN[0]).is_file()
+
+
 @dataclass(frozen=True, slots=True)
 class Cifar10:
     """See `cifar10`."""
@@ -63,9 +69,7 @@ class Cifar10:
 
     def listing(self) -> Listing:
         """Returns the images in the batches' order; keys are `data_batch_1/00042`."""
-        import numpy as np
-
-        batches = [_Batch.load(self.path / name) for name in (CIFAR_TRAIN if self.split == "train" else CIFAR_TEST)]
+        batches = [_Batch.load(self.path / name) for name in (TRAIN if self.split == "train" else TEST)]
         names = self._class_names()
         labels = np.concatenate([batch.labels for batch in batches])
         if labels.min() < 0 or (names and labels.max() >= len(names)):
@@ -90,10 +94,8 @@ class Cifar10:
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-        """Gives what reads one image with its class index, straight from its place in the batch."""
-        import numpy as np
-
-        names = CIFAR_TRAIN if self.split == "train" else CIFAR_TEST
+        """Gives a function that reads one image with its class index, from its offset in the batch file."""
+        names = TRAIN if self.split == "train" else TEST
         needed = set(listing.columns["batch"].tolist())
         batches = {number: PositionalFile(self.path / names[number]) for number in needed}
 
@@ -108,14 +110,14 @@ class Cifar10:
             return Sample(listing.keys[index], {"image": image, "label": int(listing.columns["label"][index])})
 
         try:
-            with reading_ahead(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
+            with prefetching(planes, lambda _: ROW_BYTES, len(listing)) as planes_of:
                 yield read
         finally:
             for batch in batches.values():
                 batch.close()
 
 
-def _png(pixels: np.ndarray[Any, Any]) -> bytes:
+def _png(pixels: NDArray[np.uint8]) -> bytes:
     from PIL import Image
 
     out = io.BytesIO()
@@ -128,13 +130,11 @@ class _Batch:
     """The labels of a batch, int64 of shape (n,), and where in the file its pixels begin."""
 
     path: Path
-    labels: np.ndarray[Any, Any]
+    labels: NDArray[np.int64]
     offset: int
 
     @classmethod
     def load(cls, path: Path) -> _Batch:
-        import numpy as np
-
         batch, content = _unpickle(path)
         stored, labels = batch.get("data"), batch.get("labels")
         data = stored.values if isinstance(stored, Stored) else None
@@ -144,8 +144,8 @@ class _Batch:
             raise SourceError(f"{path} has no list 'labels' of {len(data)} whole numbers")
         offset = content.find(data.tobytes())
         if offset < 0:
-            problem = "does not keep its pixels in one piece: it is none of CIFAR-10's own batches"
-            raise SourceError(f"{path} {problem}, or was pickled anew by a protocol before 3: pickle it by 3 or later")
+            problem = "does not keep its pixels in one piece: it is not one of CIFAR-10's own batches"
+            raise SourceError(f"{path} {problem}, or was pickled again by a protocol before 3: pickle it by 3 or later")
         return cls(path, np.array(labels, dtype="int64"), offset)
 
 
@@ -157,11 +157,11 @@ def _unpickle(path: Path) -> tuple[dict[str, Any], bytes]:
     """Returns the dictionary of a batch, with text as keys, and the file's content."""
     content = read_regular(path, _MAX_BATCH_BYTES)
     if len(content) > _MAX_BATCH_BYTES:
-        raise SourceError(f"{path} has more than {_MAX_BATCH_BYTES:,} bytes: it is none of CIFAR-10's batches")
+        raise SourceError(f"{path} has more than {_MAX_BATCH_BYTES:,} bytes: it is not one of CIFAR-10's batches")
     try:
         batch = load(content)
     except Exception as error:  # a damaged pickle can raise anything
-        raise SourceError(f"{path} is no batch of CIFAR-10: {error}") from None
+        raise SourceError(f"{path} is not a batch of CIFAR-10: {error}") from None
     if not isinstance(batch, dict):
-        raise SourceError(f"{path} is no batch of CIFAR-10: it holds no dictionary")
+        raise SourceError(f"{path} is not a batch of CIFAR-10: it holds no dictionary")
     return {key.decode(errors="replace") if isinstance(key, bytes) else str(key): batch[key] for key in batch}, content

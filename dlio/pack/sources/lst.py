@@ -1,4 +1,4 @@
-"""MXNet's list of images: `index TAB label [TAB label ...] TAB path` a line (mxnet `tools/im2rec.py`)."""
+"""MXNet's list of images, with lines `index TAB label [TAB label ...] TAB path` (mxnet `tools/im2rec.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader
 from dlio.pack.listing.labels import stack
-from dlio.pack.listing.lists import Listed, read_lines
+from dlio.pack.listing.lists import Listed, label_columns, read_lines
 
 
 def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:
@@ -23,6 +23,11 @@ def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:
 open_source = lst_file
 
 
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a .lst file."""
+    return path.suffix == ".lst" and path.is_file()
+
+
 @dataclass(frozen=True, slots=True)
 class LstFile:
     """See `lst_file`."""
@@ -32,8 +37,8 @@ class LstFile:
     name: str = "lst"
 
     def listing(self) -> Listing:
-        """Returns the images in the order of the list; labels are int64 where all are whole, else float32."""
-        listed = Listed(self.path)
+        """Returns the images in the order of the list; labels are int64 if all are whole, else float32."""
+        listed = Listed[tuple[str, ...]](self.path)
         for number, line in enumerate(read_lines(self.path), start=1):
             cells = line.split("\t")
             labels = tuple(cells[1:-1])
@@ -46,10 +51,10 @@ class LstFile:
                 listed.add(number, cells[-1], labels)
         listed.refuse_names()
         num_columns = len(listed.labels[0]) if listed.labels else 1
-        columns = listed.columns([""] * num_columns)
+        columns = label_columns(listed, [""] * num_columns)
         values = columns[0].numbers() if len(columns) == 1 else stack(columns)
         return image_file_listing(self.root, listed, values[listed.refuse(columns[0].refused)], ())
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
-        """Gives what reads one image with its label or labels."""
+        """Gives a function that reads one image with its label or labels."""
         return image_file_reader(self.root, listing)

@@ -1,6 +1,6 @@
-"""A packed data set of any format: its samples go into other shards as they are, nothing is decoded.
+"""A packed data set of any format, whose samples go into other shards as they are; nothing is decoded.
 
-Keys, labels, class names, label offset and order are kept; the shards too, unless another size or number is asked for.
+Keys, labels, class names, label offset and order are kept; so are the shards, unless another size or number is given.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import SampleTable
@@ -20,7 +22,7 @@ from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
-from dlio.pack.prefetch import reading_ahead
+from dlio.pack.prefetch import prefetching
 
 
 def packed(path: str | Path) -> Packed:
@@ -31,6 +33,11 @@ def packed(path: str | Path) -> Packed:
 open_source = packed
 
 
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a folder with a manifest."""
+    return (path / NAME).is_file()
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """See `packed`."""
@@ -39,9 +46,7 @@ class Packed:
     name: str = "packed"
 
     def listing(self) -> Listing:
-        """Returns all samples in order, from the tables of the shards; all of a shard count as equally large."""
-        import numpy as np
-
+        """Returns all samples in order, from the shards' tables; all samples of a shard count as equally large."""
         found = Manifest.load(self.path)
         if not found.num_samples:
             raise SourceError(f"{self.path} has no samples: give a data set that has some")
@@ -57,7 +62,7 @@ class Packed:
             found.schema,
             keys,
             np.repeat(np.array(means, dtype="int64"), counts),
-            columns | {"place": np.arange(len(keys))},
+            columns | {"index": np.arange(len(keys))},
             image_fields=_image_fields(found),
             bounds=np.array(found.offsets, dtype="int64"),
             versions=np.full(len(keys), int(found.content_id[:15], 16)),
@@ -65,24 +70,24 @@ class Packed:
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-        """Gives what reads samples, each compared with its checksum."""
+        """Gives a function that reads samples, each compared with its checksum."""
         own = [name for name in listing.columns if name in listing.schema]
         with closing(ShardPool(Manifest.load(self.path))) as pool:
 
             def read(index: int) -> Sample:
                 pace.take(1, int(listing.num_bytes[index]))
                 try:
-                    sample = pool.read(int(listing.columns["place"][index]))
+                    sample = pool.read(int(listing.columns["index"][index]))
                 except CorruptRecordError as error:
                     raise SourceError(str(error)) from error
                 return Sample(sample.key, sample.fields | {name: listing.columns[name][index] for name in own})
 
-            with reading_ahead(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
+            with prefetching(read, listing.num_bytes.tolist(), len(listing)) as read_in_order:
                 yield read_in_order
 
 
 def _image_fields(found: Manifest) -> tuple[str, ...]:
-    """Returns the fields whose images are looked at: of image classification, and where some are ready for crops."""
+    """Returns the fields with images: of image classification, and of data sets with crop-ready images."""
     if found.schema.is_image_classification:
         return ("image",)
     if not any(shard.crop_ready for shard in found.shards):
@@ -91,10 +96,10 @@ def _image_fields(found: Manifest) -> tuple[str, ...]:
 
 
 def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
-    """Yields each shard and the table of its samples, open until the next is asked for."""
+    """Yields each shard and the table of its samples, which stays open until the next one."""
     for shard in found.shards:
         opened = open_table(found, shard)
         if opened is None:
-            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set anew")
+            raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set again")
         with closing(opened) as table:
             yield shard, table

@@ -97,7 +97,7 @@ class TestHDF5:
             file["empty"], file["kind"] = h5py.Empty("f"), np.dtype("f4")
         manifest, _ = adopt(tmp_path, "hdf5")
         assert manifest.schema.types() == {"image": "float32[2]", "label": "int64"}
-        no_rows = "it is no dataset of rows"
+        no_rows = "it is not a dataset of rows"
         left_out = {
             "mean": "it has 2 rows, not 3",
             "version": no_rows,

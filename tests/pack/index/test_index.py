@@ -91,7 +91,7 @@ class TestFinding:
         with pytest.raises(SourceError, match="holds no shards"):
             index(tmp_path, format=name)
         for path in ("none", "notes.txt"):
-            with pytest.raises(UsageError, match="is no folder"):
+            with pytest.raises(UsageError, match="is not a folder"):
                 index(tmp_path / path, format=name)
 
     @pytest.mark.parametrize("data", [b"", b"half", b"\x1f\x8b\x08\0 compressed as a whole"])
@@ -99,7 +99,7 @@ class TestFinding:
         for name in ("train-00001-of-00002", "b.tfrecord"):
             write_records(tmp_path / "train-00000-of-00002", "tfrecord", photo_records(0, 2), PAIR)
             (tmp_path / name).write_bytes(data)
-            with pytest.raises(CorruptRecordError, match=f"{name}.* has the name of a shard and is none"):
+            with pytest.raises(CorruptRecordError, match=f"{name}.* has the name of a shard, but"):
                 index(tmp_path, format="tfrecord")
             (tmp_path / name).unlink()
 
@@ -258,13 +258,13 @@ class TestCommandLine:
         with pytest.raises(SystemExit) as raised:
             main(["index", str(tmp_path), "--format", "tfrecord", "--schema", schema])
         assert raised.value.code == 2
-        assert "is no schema" in capsys.readouterr().err
+        assert "is not a schema" in capsys.readouterr().err
 
     def test_a_folder_that_may_only_be_read(self, open_tmp, tmp_path, capsys):
         write_records(open_tmp / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
         open_tmp.chmod(0o555)
         with unprivileged():
             assert main(["index", str(open_tmp), "--format", "tfrecord", "--workers", "1"]) == 4
-        said = f"dlio: cannot write to {open_tmp}: Permission denied: where the shards may only be read, make a folder"
+        said = f"dlio: cannot write to {open_tmp}: Permission denied: if the shards are read-only, make a folder"
         assert capsys.readouterr().err.startswith(said)
         assert [path.name for path in open_tmp.iterdir()] == ["a.tfrecord"]

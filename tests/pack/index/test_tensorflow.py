@@ -102,7 +102,7 @@ def test_sequences_are_refused_by_name(tf, tmp_path):
     )
     record = tf.train.SequenceExample(context=context, feature_lists=lists)
     write(tf, tmp_path / "a", [record.SerializeToString()])
-    with pytest.raises(SchemaError, match=r"a, record 0 is no tf\.train\.Example, but a SequenceExample"):
+    with pytest.raises(SchemaError, match=r"a, record 0 is not a tf\.train\.Example, but a SequenceExample"):
         index(tmp_path, format="tfrecord")
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from dlio.pack import prefetch
-from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, reading_ahead, side_by_side
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, prefetching, side_by_side
 
 
 def deep(reads: int = 16) -> Depth:
@@ -55,7 +55,7 @@ class TestDepth:
         assert 32 <= depth.reads <= MOST_READS
 
 
-class TestReadAhead:
+class TestPrefetcher:
     def test_reads_each_once_and_hands_out_in_order(self):
         read = Counter()
         lock = threading.Lock()
@@ -65,12 +65,12 @@ class TestReadAhead:
                 read[number] += 1
             return number * number
 
-        with reading_ahead(count, [1] * 500, 500, deep()) as result:
+        with prefetching(count, [1] * 500, 500, deep()) as result:
             assert [result(number) for number in range(500)] == [number * number for number in range(500)]
         assert read == Counter(range(500))
 
     def test_from_memory_no_thread_is_started(self):
-        with reading_ahead(lambda number: number, [1] * 1000, 1000, Depth(clock=lambda: 0.0)) as result:
+        with prefetching(lambda number: number, [1] * 1000, 1000, Depth(clock=lambda: 0.0)) as result:
             assert [result(number) for number in range(1000)] == list(range(1000))
             assert "dlio-reader" not in {thread.name for thread in threading.enumerate()}
 
@@ -85,7 +85,7 @@ class TestReadAhead:
             assert go.wait(60), "fewer were begun"
             return number
 
-        with reading_ahead(wait, [1] * 100, 100, deep(16)) as result:
+        with prefetching(wait, [1] * 100, 100, deep(16)) as result:
             assert result(0) == 0
             assert max(began) <= 16
 
@@ -99,7 +99,7 @@ class TestReadAhead:
                 most.append(sum(held.values()))
             return number
 
-        with reading_ahead(read, [size] * 40, 40, deep(32)) as result:
+        with prefetching(read, [size] * 40, 40, deep(32)) as result:
             for number in range(40):
                 result(number)
                 with lock:
@@ -112,7 +112,7 @@ class TestReadAhead:
                 raise ValueError(number)
             return number
 
-        with reading_ahead(read, [1] * 50, 50, deep()) as result:
+        with prefetching(read, [1] * 50, 50, deep()) as result:
             for number in range(50):
                 if number % 7 == 3:
                     with pytest.raises(ValueError, match=f"^{number}$"):
@@ -121,7 +121,7 @@ class TestReadAhead:
                     assert result(number) == number
 
     def test_asked_for_another_it_goes_on_from_there(self):
-        with reading_ahead(lambda number: number, [1] * 100, 100, deep()) as result:
+        with prefetching(lambda number: number, [1] * 100, 100, deep()) as result:
             assert [result(number) for number in (0, 1, 50, 51, 7, 99)] == [0, 1, 50, 51, 7, 99]
 
     def test_a_read_that_hangs_does_not_keep_an_interrupt_from_ending_it(self):
@@ -131,7 +131,7 @@ class TestReadAhead:
             go.wait()
             return number
 
-        with pytest.raises(KeyboardInterrupt), reading_ahead(hang, [1] * 100, 100, deep()) as result:
+        with pytest.raises(KeyboardInterrupt), prefetching(hang, [1] * 100, 100, deep()) as result:
             result._begin()
             raise KeyboardInterrupt
         go.set()

@@ -1,0 +1,57 @@
+"""Publishing shards while the next ones are written."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import PARTIAL_NAME
+from dlio.errors import StorageError
+from dlio.io import files
+from dlio.pack import publish
+from dlio.pack.sources.imagefolder import ImageFolder
+from dlio.pack.write import ASIDE
+from dlio.sources import image_folder
+from tests.pack.conftest import content
+
+
+def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatch):
+    reads, next_is_read = [], threading.Event()
+
+    @dataclass(frozen=True, slots=True)
+    class Watched(ImageFolder):
+        @contextmanager
+        def reader(self, listing):
+            reads.append(listing.keys[0])
+            if len(reads) == 2:
+                next_is_read.set()
+            with ImageFolder.reader(self, listing) as read:
+                yield read
+
+    publish_all = files.publish_all
+
+    def wait_and_publish(*args):
+        assert next_is_read.wait(100), "the next shard is read after this one is synced"
+        publish_all(*args)
+
+    monkeypatch.setattr(publish.files, "publish_all", wait_and_publish)
+    dlio.pack(Watched(photos), tmp_path / "out", num_shards=3, engine="serial")
+    monkeypatch.undo()
+    dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=3, engine="serial")
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_a_disk_that_refuses_ends_the_run_and_leaves_nothing(photos, tmp_path, monkeypatch, engine):
+    def refuse(aside, out, names):
+        raise StorageError(5, f"cannot sync {aside}")
+
+    monkeypatch.setattr(publish.files, "publish_all", refuse)
+    with pytest.raises(StorageError, match="cannot sync"):
+        dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine=engine)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
+    assert not (tmp_path / "out" / ASIDE).exists()
