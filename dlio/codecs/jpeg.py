@@ -7,14 +7,13 @@ that the core leaves to it (CMYK, 12 bit). What the core finds damaged is an err
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import DataError, UnsupportedJpegError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 START = b"\xff\xd8\xff"
 TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's words, for a file without its end
@@ -45,8 +44,6 @@ def probe(data: object) -> native.Probe | None:
 
 def measure(pictures: Sequence[object]) -> npt.NDArray[np.int64]:
     """Returns heights and widths, int64 (n, 2), of the JPEGs that `probe` returns something of; of others 0, 0."""
-    import numpy as np
-
     if not native.available:
         return np.zeros((len(pictures), 2), dtype=np.int64)
     return native.measure([picture if is_for_core(picture) else b"" for picture in pictures])

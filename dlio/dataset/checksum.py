@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy as np
 from crc32c import crc32c as extend_crc
 
 from dlio.dataset.schema import Field, Sample, Schema
@@ -43,6 +44,4 @@ def crc32c(sample: Sample, schema: Schema) -> int:
 
 
 def _number_bytes(value: Any, kind: Field) -> bytes:
-    import numpy as np
-
     return np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()

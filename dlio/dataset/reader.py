@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.checksum import crc32c
@@ -134,8 +136,6 @@ class ShardReader:
         """
         if self._table and name in sample_table.columns(self._schema):
             return self._table.field(name)
-        import numpy as np
-
         kind = self._schema[name]
         return np.array([self._reader.read(i).fields[name] for i in range(len(self))], dtype=kind.dtype)
 

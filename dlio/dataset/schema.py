@@ -16,14 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio.errors import SchemaError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Value = bytes | str | int | float | list[bytes] | list[str] | np.ndarray[Any, Any]
+#: Numbers of any dtype; numpy's own types allow no arithmetic on NDArray[generic].
+Array = npt.NDArray[Any]
+Value = bytes | str | int | float | list[bytes] | list[str] | Array
 
 NUMBER_TYPES = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
@@ -110,14 +112,12 @@ class Field:
         raise SchemaError(f"expected {self}, found {_describe(value)}")
 
     def _convert_number(self, value: object) -> Value:
-        import numpy as np
-
         try:
             array = np.asarray(value)
         except ValueError:  # lists of different lengths
             raise SchemaError(f"expected {self}, found {_describe(value)} of unequal parts") from None
         if array.dtype != self.dtype:
-            exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, np.dtype(self.dtype)))
+            exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, self.dtype))
             if not exact:
                 raise SchemaError(f"expected {self}, found {_describe(value)}")
             array = array.astype(self.dtype)
@@ -128,17 +128,15 @@ class Field:
         return array if self.shape else array.item()
 
 
-def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Tells whether whole numbers keep their value in `dtype`, and fractions stay fractions within its range."""
-    import numpy as np
-
+def _fits(array: Array, dtype: str) -> bool:
+    """Returns whether whole numbers keep their value in `dtype`, and fractions stay fractions within its range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(dtype)
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return bool(dtype.kind == "f" and (np.isinf(array.astype(dtype)) == np.isinf(array)).all())
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return bool((array.astype(dtype).astype("float64") == array.astype("float64")).all())
-    if dtype.kind == "b":
+        return bool(converted.dtype.kind == "f" and (np.isinf(converted) == np.isinf(array)).all())
+    if converted.dtype.kind == "f":
+        return bool((converted.astype("float64") == array.astype("float64")).all())
+    if converted.dtype.kind == "b":
         return bool(array.dtype.kind == "b")
     limits = np.iinfo(dtype)
     return int(array.min()) >= limits.min and int(array.max()) <= limits.max

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dlio.errors import CorruptRecordError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 _LOCAL = struct.Struct("<4s22x2H")
 _ENTRY = struct.Struct("<4s6xH4x3L3H8xL")
@@ -36,7 +36,7 @@ class Member(NamedTuple):
     crc: int
 
 
-def read_directory(file: PositionalFile) -> dict[str, Member]:
+def read_directory(file: RandomAccessFile) -> dict[str, Member]:
     """Returns the members by their names.
 
     Raises:
@@ -55,7 +55,7 @@ def read_directory(file: PositionalFile) -> dict[str, Member]:
     return members
 
 
-def _directory(file: PositionalFile) -> tuple[int, bytes]:
+def _directory(file: RandomAccessFile) -> tuple[int, bytes]:
     """Returns the number of entries and their bytes, which reach up to the end's record."""
     tail_bytes = min(file.num_bytes, _END_64.size + _LOCATOR_BYTES + _END.size)
     at = tail_bytes - _END.size
@@ -110,7 +110,7 @@ def _large_numbers(extra: bytes) -> Iterator[int]:
     raise ValueError("a number of 64 bits is missing")
 
 
-def read_member(file: PositionalFile, name: str, member: Member) -> bytes:
+def read_member(file: RandomAccessFile, name: str, member: Member) -> bytes:
     """Returns the content of a member of `read_directory`.
 
     Raises:
@@ -128,5 +128,5 @@ def read_member(file: PositionalFile, name: str, member: Member) -> bytes:
     return data
 
 
-def _damaged(file: PositionalFile, name: str, member: Member, problem: str) -> CorruptRecordError:
+def _damaged(file: RandomAccessFile, name: str, member: Member, problem: str) -> CorruptRecordError:
     return CorruptRecordError(file.path, f"{name} is damaged, {problem}: restore the file", offset=member.header)

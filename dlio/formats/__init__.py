@@ -17,17 +17,11 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 
 class AppendFile(Protocol):
@@ -112,7 +106,7 @@ class Spans:
         marker: bytes to look for in the first 512 behind a start; empty where no look is needed.
     """
 
-    file: PositionalFile
+    file: RandomAccessFile
     starts: Numbers
     stops: Numbers
     gaps: Numbers

@@ -23,7 +23,9 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
@@ -38,10 +40,7 @@ from dlio.formats.layouts.hdf5_columns import (
     open_column,
 )
 from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".h5"
 KEY = "__key__"
@@ -64,8 +63,6 @@ def refuses(schema: Schema) -> str | None:
 
 
 def _row_bytes(kind: Field) -> int:
-    import numpy as np
-
     return np.dtype(kind.dtype).itemsize * prod(kind.fixed_shape)
 
 
@@ -82,8 +79,6 @@ class Writer:
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
             self._file: Any = create(self._path)
-            import numpy as np
-
             self._file.attrs["dlio_version"] = VERSION
             self._file.attrs["dlio_schema"] = np.bytes_(json.dumps(schema.types()))
             self._columns = {
@@ -116,7 +111,7 @@ class Reader:
     """Reads a shard by record number, values as they lie in the file with plain reads, others through h5py."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        self._file = PositionalFile(path)  # tells a file that cannot be read from a damaged one
+        self._file = RandomAccessFile(path)  # tells a file that cannot be read from a damaged one
         self._library: Any = None
         try:
             with reading(path):
@@ -151,7 +146,7 @@ class Reader:
         offsets = [column.locate(index) for column in self._columns.values()]
         return self._file.path, next((offset for offset in offsets if offset is not None), None)
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns where the values of a field of bytes lie, None where only HDF5 knows it."""
         column = self._columns[name]
         bounds = column.bounds() if isinstance(column, Blob) else None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
@@ -24,10 +23,7 @@ from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".lmdb"
 DATA_FILE = "data.mdb"
@@ -105,7 +101,7 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._payload = datum if datum.holds(schema) else example
-        self._file = PositionalFile(path / DATA_FILE if path.is_dir() else path)
+        self._file = RandomAccessFile(path / DATA_FILE if path.is_dir() else path)
         try:
             self._entries = read_entries(self._file)
         except BaseException:
@@ -129,7 +125,7 @@ class Reader:
             raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
         return Sample(sample.key or self._key(index), sample.fields)
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns where the values of a field of bytes lie; overflow pages hold a value in one piece."""
         starts, num_bytes = self._entries.extents.T
         if self._payload is datum:

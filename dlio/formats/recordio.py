@@ -21,17 +21,16 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".rec"
 MAGIC = 0xCED7230A
@@ -127,15 +126,11 @@ def _may_have_magic(part: Part) -> bool:
     """Tells whether the magic number is in `part`, at a multiple of 4 or, where that takes longer to tell, anywhere."""
     if len(part) <= _SEARCHED_BYTES:
         return _find_magic(part) is not None
-    import numpy as np
-
     return bool((np.frombuffer(part, "<u4", len(part) // 4) == np.uint32(MAGIC)).any())
 
 
 def _magics(data: bytes) -> list[int]:
     """Returns the offsets, multiples of 4, at which the data holds the magic number."""
-    import numpy as np
-
     offsets = np.flatnonzero(np.frombuffer(data, "<u4", len(data) // 4) == MAGIC) * 4
     return [int(offset) for offset in offsets]
 
@@ -146,7 +141,7 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._decode = irheader.decode if irheader.fits(schema) else example.decode
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._bounds = _bounds(self._file)
         except BaseException:
@@ -175,7 +170,7 @@ class Reader:
         """Returns the index of the shard, the keys of its records being their numbers."""
         return b"".join(b"%d\t%d\n" % line for line in enumerate(self._bounds[:-1].tolist()))
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
+    def spans(self, name: str, sizes: Numbers) -> Spans:
         """Returns where the values of a field of bytes lie; a record of several parts ends behind its value's place."""
         starts, stops = self._bounds[:-1] + _HEAD.size, self._bounds[1:]
         if not irheader.fits(self._schema):
@@ -220,10 +215,8 @@ def _parse_head(head: bytes | memoryview, follows: bool) -> tuple[int, int]:
     return flag, word & (1 << _LENGTH_BITS) - 1
 
 
-def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
+def _bounds(file: RandomAccessFile) -> Numbers:
     """Returns where each record begins and the last one ends, in bytes, int64 of shape (n + 1,)."""
-    import numpy as np
-
     found = read_index(file.path, columns=2)
     if found is None:
         return np.array([*scan(file), file.num_bytes], dtype="int64")
@@ -235,7 +228,7 @@ def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
     return bounds
 
 
-def scan(file: PositionalFile) -> Iterator[int]:
+def scan(file: RandomAccessFile) -> Iterator[int]:
     """Yields the offset of every record, in bytes, by reading the parts' heads only.
 
     Raises:

@@ -25,7 +25,6 @@ from contextlib import closing
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
@@ -33,10 +32,7 @@ from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
 from dlio.formats.layouts.tar_index import Layout, read_layout, split
 from dlio.formats.payloads import members
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tar"
 _MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
@@ -146,7 +142,7 @@ class Reader:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._layout: Layout = read_layout(self._file)
         except BaseException:
@@ -183,7 +179,7 @@ class Reader:
         """Returns the index of the shard, None where names in it cannot stand in one."""
         return self._layout.index_text()
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
+    def spans(self, name: str, sizes: Numbers) -> Spans:
         """Returns where the values of a field of bytes lie, in samples of one file a field in the schema's order."""
         starts, stops = self._layout.files(list(self._schema).index(name), len(self._schema))
         return Spans(self._file, starts, stops, sizes * 0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio.errors import CorruptRecordError, StorageError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Numbers = npt.NDArray[np.int64]
 
 #: Gives memory for so many bytes, with arbitrary content, which lives as long as any view of it.
 Take = Callable[[int], memoryview]
@@ -28,7 +27,7 @@ def take_fresh(num_bytes: int) -> memoryview:
     return memoryview(bytearray(num_bytes))
 
 
-class PositionalFile:
+class RandomAccessFile:
     """A file open for reading at any offset; thread-safe, since nothing moves between calls.
 
     Reads copy rather than map: a file that shrinks, or a disk that fails, then gives an error instead of a signal.
@@ -114,8 +113,6 @@ class PositionalFile:
         Ranges that follow one another closely are asked for together. Where the first and the last byte are in memory
         already, so are most likely the others, and nothing is done.
         """
-        import numpy as np
-
         if self._descriptor is None or not len(starts):
             return
         if _holds(self._descriptor, int(starts[0]), int(stops[-1]) - 1):

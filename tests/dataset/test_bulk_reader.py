@@ -18,7 +18,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from tests.loaders.packing import pack_samples
 
 SCHEMAS = {
@@ -167,7 +167,7 @@ def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops
     path.write_bytes(bytes(1000))
     crcs = np.zeros(3, dtype=np.uint32)
     for marker in (b"", b"\0"):
-        file = PositionalFile(path)
+        file = RandomAccessFile(path)
         spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
         values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
         values.announce(np.arange(3))
@@ -181,7 +181,7 @@ def test_places_that_do_not_rise_can_be_announced(tmp_path: Path, monkeypatch: p
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "preadv", lambda *_: 0)  # nothing is in memory yet
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: asked.append((start, count)))
-    file = PositionalFile(path)
+    file = RandomAccessFile(path)
     file.will_need(np.array([90_000, 91_000, 100, 50_000]), np.array([90_500, 92_000, 200, 50_100]))
     assert asked == [(90_000, 2_000), (100, 100), (50_000, 100)]
     file.close()

@@ -14,7 +14,7 @@ import pytest
 
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 MEMBERS = {"first.npy": b"1" * 100, "empty.npy": b"", "päth/third.npy": bytes(range(256))}
 
@@ -28,7 +28,7 @@ def zipped(members: dict[str, bytes] = MEMBERS) -> bytes:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    with closing(PositionalFile(path)) as file:
+    with closing(RandomAccessFile(path)) as file:
         return {name: read_member(file, name, member) for name, member in read_directory(file).items()}
 
 

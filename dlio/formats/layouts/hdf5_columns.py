@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from dlio.dataset.schema import Field
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 # At most one chunk of each dataset is padding, and is held in memory while writing.
 CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
@@ -31,8 +30,6 @@ class ColumnWriter:
     """Appends the values of a field to its datasets."""
 
     def __init__(self, file: Any, name: str, kind: Field, chunk_bytes: int) -> None:
-        import numpy as np
-
         self._kind = kind
         self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
         shape = kind.fixed_shape if kind.is_number else ()
@@ -45,8 +42,6 @@ class ColumnWriter:
     def append(self, value: Any) -> None:
         """Appends the value of one sample."""
         if self._kind.is_number:
-            import numpy as np
-
             self._rows.append(np.asarray(value, dtype=self._dtype).tobytes())
         elif self._kind.is_scalar:
             self._append_item(value)
@@ -84,7 +79,7 @@ class Column(Protocol):
         """Returns where in the file the value begins, in bytes, or None where only HDF5 knows."""
 
 
-def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> Column:
+def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) -> Column:
     """Returns the values of the field `name` in the open h5py.File `library`.
 
     Raises:
@@ -116,10 +111,8 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     return found
 
 
-def _offsets(library: Any, file: PositionalFile, name: str, last: int) -> np.ndarray[Any, Any]:
+def _offsets(library: Any, file: RandomAccessFile, name: str, last: int) -> Numbers:
     """Returns offsets that lead from 0 up to `last`, int64."""
-    import numpy as np
-
     rows = open_rows(file, _dataset(library, file.path, name))
     if rows.dtype.kind not in "iu" or rows.row_shape or not rows.num_rows:
         raise CorruptRecordError(file.path, f"the dataset {name!r} holds no offsets: expected whole numbers")
@@ -145,8 +138,6 @@ class _Numbers:
         self.num_values = rows.num_rows
 
     def read(self, index: int) -> Any:
-        import numpy as np
-
         dtype = self._rows.dtype
         row = np.frombuffer(self._rows.read(index, index + 1, index), dtype=dtype).reshape(self._rows.row_shape)
         return self._kind.convert(row.astype(dtype.newbyteorder("=")))
@@ -158,7 +149,7 @@ class _Numbers:
 class Blob:
     """Bytes or text one after the other, with offsets."""
 
-    def __init__(self, rows: PlainRows | LibraryRows, offsets: np.ndarray[Any, Any], kind: Field) -> None:
+    def __init__(self, rows: PlainRows | LibraryRows, offsets: Numbers, kind: Field) -> None:
         self._rows = rows
         self._offsets = offsets
         self._is_text = kind.dtype == "str"
@@ -172,7 +163,7 @@ class Blob:
     def locate(self, index: int) -> int | None:
         return self._rows.locate(int(self._offsets[index]))
 
-    def bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    def bounds(self) -> tuple[Numbers, Numbers] | None:
         """Returns where in the file each value begins and ends, int64 of shape (n,), None where only HDF5 knows.
 
         A value in several runs ends, as told here, where its first run does.
@@ -183,7 +174,7 @@ class Blob:
 class _Lists:
     """A list of bytes or text for each record."""
 
-    def __init__(self, items: Blob, bounds: np.ndarray[Any, Any], kind: Field) -> None:
+    def __init__(self, items: Blob, bounds: Numbers, kind: Field) -> None:
         self._items = items
         self._bounds = bounds
         self._kind = kind
@@ -200,7 +191,7 @@ class _Lists:
 class _Objects:
     """Strings, or arrays of varying length, which HDF5 keeps in heaps."""
 
-    def __init__(self, file: PositionalFile, values: Any, kind: Field) -> None:
+    def __init__(self, file: RandomAccessFile, values: Any, kind: Field) -> None:
         import h5py
 
         path = file.path

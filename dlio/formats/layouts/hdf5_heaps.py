@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 
 from dlio.errors import CorruptRecordError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 _ROW = struct.Struct("<IQI")
 _HEAD = struct.Struct("<4sB3xQ")
@@ -26,7 +26,7 @@ _OBJECT = struct.Struct("<HHxxxxQ")
 class Heaps:
     """The heaps of a file, each looked at once; what else may be wrong with them the library finds itself."""
 
-    def __init__(self, file: PositionalFile) -> None:
+    def __init__(self, file: RandomAccessFile) -> None:
         self._file = file
         self._checked: set[int] = set()
 

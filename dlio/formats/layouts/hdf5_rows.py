@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 _ERRNO = re.compile(r"errno = ([0-9]+)")
 _DEFLATE_RATIO = 1032  # the most that zlib can shrink anything
@@ -125,10 +124,10 @@ class RowWriter:
 class PlainRows:
     """Rows that lie in the file as they are, in one or more runs; thread-safe."""
 
-    def __init__(self, file: PositionalFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
+    def __init__(self, file: RandomAccessFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
         """Takes over the layout of `dataset`; `runs` are the first row and the file offset of each run."""
         self._file = file
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: np.dtype[np.generic] = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
         self._row_bytes: int = _item_bytes(dataset) * prod(self.row_shape)
@@ -140,14 +139,12 @@ class PlainRows:
         run = bisect_right(self._starts, row) - 1
         return self._place(run, row) if run < len(self._offsets) else None
 
-    def bounds(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    def bounds(self, rows: Numbers) -> tuple[Numbers, Numbers] | None:
         """Returns where in the file the stretches between neighbours of `rows` begin, and end in the same run.
 
         Args:
             rows: rising numbers of rows, from 0 up to `num_rows`; int64 of shape (n + 1,).
         """
-        import numpy as np
-
         if not self._offsets:
             return None
         runs = np.searchsorted(self._starts, rows[:-1], side="right") - 1
@@ -181,7 +178,7 @@ class LibraryRows:
     def __init__(self, path: Path, dataset: Any) -> None:
         self._path = path
         self._dataset = dataset
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: np.dtype[np.generic] = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
 
@@ -195,7 +192,7 @@ class LibraryRows:
             return bytes(self._dataset[start:stop].tobytes())
 
 
-def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
+def open_rows(file: RandomAccessFile, dataset: Any) -> PlainRows | LibraryRows:
     """Returns the rows of a dataset of numbers.
 
     Raises:
@@ -215,7 +212,7 @@ def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
 
 
-def references(file: PositionalFile, dataset: Any) -> PlainRows | None:
+def references(file: RandomAccessFile, dataset: Any) -> PlainRows | None:
     """Returns what a dataset keeps of values in heaps, a row for each; None where only HDF5 can find these rows."""
     runs = _runs(dataset) if dataset.size else None
     return None if runs is None else PlainRows(file, dataset, runs)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.lmdb import (
@@ -28,10 +29,7 @@ from dlio.formats.layouts.lmdb import (
     PAGE,
     VERSION,
 )
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 _KINDS = 0x2F  # the flags that tell a page's kind
 _PAGE_BYTES = frozenset(1 << bits for bits in range(8, 17))
@@ -50,9 +48,9 @@ class Entries:
 
     page_bytes: int
     keys: list[bytes]
-    extents: np.ndarray[Any, Any]
+    extents: Numbers
 
-    def value(self, file: PositionalFile, index: int) -> memoryview:
+    def value(self, file: RandomAccessFile, index: int) -> memoryview:
         """Returns the value of record `index`.
 
         Raises:
@@ -72,15 +70,13 @@ class Entries:
         return pages[PAGE.size :]
 
 
-def read_entries(file: PositionalFile) -> Entries:
+def read_entries(file: RandomAccessFile) -> Entries:
     """Returns the records of the unnamed database.
 
     Raises:
         CorruptRecordError: the file is no LMDB file, is cut off, or its tree is damaged.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     meta = _meta_in_force(file)
     keys: list[bytes] = []
     extents: list[tuple[int, int]] = []
@@ -116,7 +112,7 @@ class _Meta:
         return (self.last_page + 1) * self.page_bytes
 
 
-def _meta_in_force(file: PositionalFile) -> _Meta:
+def _meta_in_force(file: RandomAccessFile) -> _Meta:
     first = _meta(file, 0, 0)
     if first.page_bytes not in _PAGE_BYTES:
         raise _corrupt(file, f"a page size of {first.page_bytes} bytes is none of LMDB's", offset=0)
@@ -133,7 +129,7 @@ def _meta_in_force(file: PositionalFile) -> _Meta:
     return meta
 
 
-def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
+def _meta(file: RandomAccessFile, number: int, offset: int) -> _Meta:
     page = file.read(offset, PAGE.size + META.size)
     found, _, flags, _, _ = PAGE.unpack_from(page)
     magic, version, _, _, page_bytes, *fields = META.unpack_from(page, PAGE.size)
@@ -143,7 +139,7 @@ def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
     return _Meta(page_bytes, db_flags, depth, num_leaves, num_entries, root, last_page, transaction)
 
 
-def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
+def _leaves(file: RandomAccessFile, meta: _Meta) -> list[int]:
     """Returns the page numbers of the leaves in order, level by level from the root."""
     level = [] if meta.root == NO_PAGE else [meta.root]
     if meta.depth > _MAX_DEPTH or (meta.depth == 0) != (not level):
@@ -157,14 +153,14 @@ def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
     return level
 
 
-def _children(file: PositionalFile, meta: _Meta, number: int) -> Iterator[int]:
+def _children(file: RandomAccessFile, meta: _Meta, number: int) -> Iterator[int]:
     page, nodes = _page(file, meta, number, BRANCH)
     for node in nodes:
         low, middle, high, _ = NODE.unpack_from(page, node)
         yield low | middle << 16 | high << 32
 
 
-def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
+def _values(file: RandomAccessFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
     page, nodes = _page(file, meta, number, LEAF)
     end = min(meta.end, file.num_bytes)  # the last pages may never have been written, if no record needs them
@@ -191,7 +187,7 @@ def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
     return "the record's value goes beyond the end of the file" if beyond_file else None
 
 
-def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
+def _page(file: RandomAccessFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
     """Returns a branch or leaf page and the offsets of its nodes."""
     if number > meta.last_page:
         raise _corrupt(file, f"its tree leads to page {number}, the last one is {meta.last_page}")
@@ -208,6 +204,6 @@ def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[by
 
 
 def _corrupt(
-    file: PositionalFile, problem: str, *, record: int | None = None, offset: int | None = None
+    file: RandomAccessFile, problem: str, *, record: int | None = None, offset: int | None = None
 ) -> CorruptRecordError:
     return CorruptRecordError(file.path, f"{problem}: restore the file", record=record, offset=offset)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlio.errors import CorruptRecordError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 BLOCK_BYTES = 512
 NAME_BYTES = 100
@@ -115,7 +115,7 @@ class Member:
     num_bytes: int
 
 
-def scan(file: PositionalFile) -> Iterator[Member]:
+def scan(file: RandomAccessFile) -> Iterator[Member]:
     """Yields the files of a tar in order, by reading the headers only.
 
     Raises:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
 from dlio.formats.layouts.text_index import read_text
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 _FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})\n")
 _OLDER = re.compile(rb"v1\.[01] [0-9]+\n")  # without names
@@ -75,14 +73,12 @@ class Layout:
         ]
         return b"v1.2 %d\n%b" % (len(self), b"".join(line + b"\n" for line in lines))
 
-    def files(self, number: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def files(self, number: int, count: int) -> tuple[Numbers, Numbers]:
         """Returns where file `number` of each sample begins and ends; 0 and 0 in samples of another count of files.
 
         Returns:
             Two arrays, int64 of shape (n,), in bytes.
         """
-        import numpy as np
-
         firsts = np.array(self._starts, dtype="int64")
         known = np.diff(firsts) == count
         places = np.where(known, firsts[:-1] + number, 0)
@@ -100,7 +96,7 @@ class Layout:
         return free <= num_bytes
 
 
-def read_layout(file: PositionalFile) -> Layout:
+def read_layout(file: RandomAccessFile) -> Layout:
     """Returns where the samples of a tar lie, from the index beside it, or by a scan.
 
     Raises:

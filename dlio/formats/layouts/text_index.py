@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError, StorageError
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 HIDDEN = ".dlio-index"
 
@@ -46,15 +45,13 @@ def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: T
     return None
 
 
-def read_index(records: Path, columns: int) -> tuple[Path, np.ndarray[Any, Any]] | None:
+def read_index(records: Path, columns: int) -> tuple[Path, Numbers] | None:
     """Returns where the index of the shard `records` is and its numbers, int64 of shape (n, columns); None without one.
 
     Raises:
         CorruptRecordError: it holds anything but lines of `columns` whole numbers.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     found = read_text(records)
     if found is None:
         return None

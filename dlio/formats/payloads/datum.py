@@ -12,16 +12,16 @@ These are the forms of `convert_imageset` with and without `--encoded`. A Datum 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 _DIMENSIONS = ("channels", "height", "width")
 
@@ -34,7 +34,7 @@ def holds(schema: Schema) -> bool:
     return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
 
 
-def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def gaps(sizes: Numbers) -> Numbers:
     """Returns where in Datums the encoded images of these sizes begin, in bytes; int64, same shape."""
     return 1 + varint_bytes(sizes)
 
@@ -57,7 +57,7 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
 
 
-def _planes(image: np.ndarray[Any, Any]) -> list[Part]:
+def _planes(image: Numbers) -> list[Part]:
     planes = image[:, :, ::-1] if image.shape[2] == 3 else image
     planes = planes.transpose(2, 0, 1)
     dimensions = b"".join(varint(number << 3) + varint(size) for number, size in enumerate(planes.shape, 1))
@@ -90,8 +90,6 @@ def _image(datum: Any, kind: Field) -> Any:
         raise ValueError(f"the Datum holds {found}, the schema says {kind}: read it under the schema it follows")
     if datum.encoded:
         return datum.data
-    import numpy as np
-
     shape = [getattr(datum, name) for name in _DIMENSIONS]
     if min(shape) < 0 or shape[0] * shape[1] * shape[2] != len(datum.data):
         raise ValueError(f"the Datum has {len(datum.data)} bytes of pixels, its dimensions C x H x W are {shape}")

@@ -19,15 +19,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 KEY = "__key__"
 IMAGE = "image/encoded"
@@ -115,11 +115,11 @@ def marker(name: str, schema: Schema) -> bytes:
     return _key({"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name) + b"\x12"
 
 
-def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def gaps(sizes: Numbers) -> Numbers:
     """Returns how many bytes stand between the marker and values of these sizes: two tags and three lengths; int64."""
     item = 1 + varint_bytes(sizes)
     items = 1 + varint_bytes(item + sizes)
-    gaps: np.ndarray[Any, Any] = varint_bytes(items + item + sizes) + items + item
+    gaps: Numbers = varint_bytes(items + item + sizes) + items + item
     return gaps
 
 
@@ -142,8 +142,6 @@ def _feature(value: Any, kind: Field) -> list[Part]:
     if not kind.is_number:
         items = [value] if kind.is_scalar else value
         return _bytes_list([item.encode() if kind.dtype == "str" else item for item in items])
-    import numpy as np
-
     array = np.asarray(value)
     if kind.dtype in _RAW:
         return _bytes_list([array.astype(f"<{array.dtype.str[1:]}").tobytes()])
@@ -229,8 +227,6 @@ def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
 
 def _numbers(feature: Any, name: str, kind: Field) -> Any:
     """Returns a feature's numbers as they are stored; `Field.convert` casts them to the field's type, and checks."""
-    import numpy as np
-
     dtype = np.dtype(kind.dtype)
     if kind.dtype in _RAW and feature.bytes_list.value:
         return np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)

@@ -17,6 +17,8 @@ import re
 import struct
 from typing import Any
 
+import numpy as np
+
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
@@ -59,8 +61,6 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     Raises:
         ValueError: `data` is no image record, or its labels are not those of the schema.
     """
-    import numpy as np
-
     if len(data) < HEADER.size:
         raise ValueError(f"the record has {len(data)} bytes, fewer than the {HEADER.size} of an image header")
     flag, label, number, _ = HEADER.unpack_from(data)

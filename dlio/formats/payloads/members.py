@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import npy
 
@@ -87,8 +89,6 @@ def _list_files(name: str, values: Sequence[bytes | str]) -> Contents:
 
 
 def _array_files(name: str, dtype: str, value: Any) -> Contents:
-    import numpy as np
-
     return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 

@@ -24,15 +24,14 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.aliases import stored_name
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".mds"
 _BYTES = frozenset(["bytes", "jpeg", "png"])
@@ -122,23 +121,19 @@ class Column:
 
 
 def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
-    import numpy as np
-
     try:
         return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
     except OverflowError as error:  # a dimension of more than 63 bits
         raise ValueError(f"{len(data)} bytes are no array of the shape {shape}: {error}") from None
 
 
-def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
+def read_offsets(file: RandomAccessFile) -> Numbers:
     """Returns where each sample begins and the last one ends, in bytes, int64 of shape (n + 1,).
 
     Raises:
         CorruptRecordError: the file is no MDS shard, or is cut off.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     count = int.from_bytes(file.read(0, 4), "little")
     offsets = np.frombuffer(file.read(4, 4 * (count + 1)), dtype="<u4").astype("int64")
     if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] != file.num_bytes:
@@ -147,7 +142,7 @@ def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
     return offsets
 
 
-def read_columns(file: PositionalFile) -> list[Column]:
+def read_columns(file: RandomAccessFile) -> list[Column]:
     """Returns the columns that a shard's configuration lists.
 
     Raises:
@@ -181,7 +176,7 @@ class Reader:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._offsets = read_offsets(self._file)
             self._columns = read_columns(self._file)

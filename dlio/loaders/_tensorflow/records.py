@@ -25,7 +25,7 @@ from dlio.dataset.reader import checked_files
 from dlio.dataset.schema import Field
 from dlio.formats import tfrecord
 from dlio.formats.payloads import example
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.loaders._tensorflow.images import decode_batch
 from dlio.loaders.batches import transform_key
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
@@ -205,7 +205,7 @@ def _feature_names(samples: PackedSamples) -> dict[str, str]:
     if not samples.schema.is_image_classification:
         return names
     first = next(shard for shard in samples.manifest.shards if shard.num_samples)
-    with closing(PositionalFile(samples.manifest.root / first.files[0].name)) as file:
+    with closing(RandomAccessFile(samples.manifest.root / first.files[0].name)) as file:
         offset, num_bytes = next(tfrecord.scan(file))
         record = file.read(offset + tfrecord.HEADER_BYTES, num_bytes - tfrecord.FRAME_BYTES, 0)
     imagenet = {IMAGE: example.IMAGE, LABEL: example.LABEL}

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 
 from dlio.errors import SourceError, StorageError
 from dlio.io import limits
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.keys import odd, printable
 
 STORED = zipfile.ZIP_STORED
@@ -125,7 +125,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
                 yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
 
 
-def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
+def zip_data_offset(file: RandomAccessFile, header_offset: int) -> int:
     """Returns where a member's bytes begin, behind its local header (PKWARE's APPNOTE, 4.3.7).
 
     Raises:
@@ -138,7 +138,7 @@ def zip_data_offset(file: PositionalFile, header_offset: int) -> int:
     return header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
 
 
-def check_crc(content: bytes, file: PositionalFile, header_offset: int, end: int) -> None:
+def check_crc(content: bytes, file: RandomAccessFile, header_offset: int, end: int) -> None:
     """Compares a member's content with the CRC-32 in its local header, or behind its bytes, which end at `end` (4.3.9).
 
     Raises:

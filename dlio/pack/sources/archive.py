@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.listing.archive_members import STORED, Member, Refused, check_crc, members_of, zip_data_offset
 from dlio.pack.listing.base import Listing
@@ -87,7 +87,7 @@ class Archive:
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives what reads one image with its class index from its place in the archive."""
-        file = PositionalFile(self.path)
+        file = RandomAccessFile(self.path)
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
@@ -133,7 +133,7 @@ def _common_folder(images: list[Member]) -> str:
     return "/".join(shared) + "/" if shared else ""
 
 
-def _head(file: PositionalFile, offset: int, packed: int, method: int) -> bytes:
+def _head(file: RandomAccessFile, offset: int, packed: int, method: int) -> bytes:
     """Returns how a member begins."""
     data = file.read(offset, min(packed, HEAD_BYTES))
     return data if method == STORED else zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, HEAD_BYTES)
