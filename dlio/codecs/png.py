@@ -1,7 +1,7 @@
 """Plain PNGs: 8 bit RGB or grey, one picture, nothing that asks for a conversion. OpenCV decodes them, where it is.
 
-One of 32 x 32 then takes 36 us, decoded, cropped and resized, with Pillow 85. OpenCV decodes no damaged PNG: what it
-refuses, and what is not plain, goes to Pillow, whose word on damage counts.
+OpenCV takes 0.3 of Pillow's time for an image of 32 x 32 (decoded, cropped and resized), 0.6 for one of 500 x 500 (one
+core of a Xeon). It decodes no damaged PNG: what it refuses, and what is not plain, goes to Pillow, which decides on damage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-_START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
+START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
 _HEAD = struct.Struct(">16xIIBBxxB")  # width, height, bit depth, colour type, interlace
 _CHUNK = struct.Struct(">I4s")
 _FIRST_CHUNK, _CHUNK_FRAME = 33, 12  # where the header ends; length, name and CRC of any chunk
@@ -37,7 +37,7 @@ _WITHOUT_EFFECT: dict[bytes, Container[int]] = {
 
 def measure(data: object) -> tuple[int, int] | None:
     """Returns the height and width that a plain PNG's header tells, None for anything else."""
-    if not isinstance(data, bytes | memoryview) or data[: len(_START)] != _START or len(data) < _FIRST_CHUNK:
+    if not isinstance(data, bytes | memoryview) or data[: len(START)] != START or len(data) < _FIRST_CHUNK:
         return None
     width, height, depth, colour, interlace = _HEAD.unpack_from(data)
     if depth != 8 or colour not in (_GREY, _RGB) or interlace or not (width and height):
