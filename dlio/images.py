@@ -195,7 +195,7 @@ def _is_pixels(value: object) -> bool:
 
 
 def _is_range(value: object) -> bool:
-    """Tells whether this is a pair of numbers 0 < low <= high, both finite."""
+    """Returns whether this is a pair of numbers 0 < low <= high, both finite."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         return False
     numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in value)

@@ -1,6 +1,6 @@
 """JPEGs as the compiled core sees them: what packing, checking and loading go by, so that they agree.
 
-Each function returns None where Pillow is to look instead: there is no core, the bytes are no JPEG, or one of a kind
+Each function returns None where Pillow is to look instead: there is no core, the bytes are not JPEG, or one of a kind
 that the core leaves to it (CMYK, 12 bit). What the core finds damaged is an error: Pillow would fill it with grey.
 """
 
@@ -21,7 +21,7 @@ LEFT_TO_PILLOW = 5  # the core's status
 
 
 def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
-    """Tells whether this is a JPEG, and the core is there."""
+    """Returns whether this is a JPEG, and the core is there."""
     return native.available and isinstance(data, bytes | memoryview) and data[: len(START)] == START
 
 

@@ -94,7 +94,7 @@ def _size(picture: Readable, upright: bool) -> tuple[int, int]:
 
 
 def _may_be_turned(picture: bytes | memoryview) -> bool:
-    """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
+    """Returns whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
     data = bytes(picture)
     return b"Exif\0" in data or b"tiff:Orientation" in data
 

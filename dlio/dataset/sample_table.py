@@ -1,13 +1,13 @@
 """The table beside each shard: key, checksum and small numbers of every sample, whatever the format.
 
 Containers keep a key only in their ecosystem's form, and most keep no checksum of a record. `STEM.samples.npz` keeps
-both exactly, so that damage is found and named, and labels are known without reading images. It is an uncompressed
-`.npz` of numpy with these arrays over the shard's n samples, each compared with its CRC-32 when it is first read:
+both exactly, so that damage is found and named, and labels can be read without images. It is an uncompressed `.npz` of
+numpy with these arrays for the shard's n samples, each compared with its CRC-32 when it is first read:
 
     key_bytes    uint8    the keys, UTF-8, one after the other
     key_offsets  int64    n + 1 positions in key_bytes
     crc32c       uint32   n checksums, as `dlio.dataset.checksum.crc32c` defines them
-    num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, numbers that are no arrays 8 each
+    num_bytes    int64    n sizes: the bytes of all values, text as UTF-8, a number outside an array as 8
     field_NAME   dtype    n values of each field of numbers that takes up to 256 bytes a sample
 """
 
@@ -31,7 +31,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".samples.npz"
 _OF_EVERY_TABLE = {"crc32c": Field("uint32"), "num_bytes": Field("int64")}
-_NUMBER_BYTES = 8  # the size that counts for a number that is no array
+NUMBER_BYTES = 8  # counted for a number outside an array
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels
 
 
@@ -68,7 +68,7 @@ class SampleTableBuilder:
         self._crcs.append(crc32c(sample, self._schema))
         num_bytes = 0
         for value in sample.fields.values():
-            num_bytes += len(value) if type(value) is bytes else _NUMBER_BYTES if type(value) is int else _size(value)
+            num_bytes += len(value) if type(value) is bytes else NUMBER_BYTES if type(value) is int else _size(value)
         self._sizes.append(num_bytes)
         for name, values in self._values.items():
             values.append(sample.fields[name])
@@ -88,7 +88,7 @@ def _size(value: Value) -> int:
         return len(value)
     if isinstance(value, str):
         return len(value.encode())
-    return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", _NUMBER_BYTES)
+    return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", NUMBER_BYTES)
 
 
 def _key_arrays(keys: list[bytes]) -> dict[str, bytes]:
@@ -112,7 +112,7 @@ class SampleTable:
         """Opens the table of a shard of `num_samples` samples.
 
         Raises:
-            CorruptRecordError: the file is no such table.
+            CorruptRecordError: the file is not such a table.
             StorageError: it cannot be read.
         """
         self.path = path
@@ -140,7 +140,7 @@ class SampleTable:
         """Returns the values of a small field of numbers, of its dtype and shape (n, *shape), read-only.
 
         Raises:
-            CorruptRecordError: the table lacks them, or they are not what the schema demands.
+            CorruptRecordError: they are missing, damaged, or of another dtype or shape than the schema says.
         """
         return self._array(f"field_{name}")
 
@@ -177,7 +177,7 @@ class SampleTable:
         return self.keys(index, index + 1)[0]
 
     def keys(self, start: int, stop: int) -> list[str]:
-        """Returns the keys of samples `start` to `stop`, that one left out.
+        """Returns the keys of samples `start` to `stop` - 1.
 
         Raises:
             CorruptRecordError: the keys are damaged.

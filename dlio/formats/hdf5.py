@@ -142,12 +142,12 @@ class Reader:
         return self._num_records
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the file and where in it the record's first field begins, None where only HDF5 knows it."""
+        """Returns the file and where in it the record's first field begins, None if only HDF5 knows it."""
         offsets = [column.locate(index) for column in self._columns.values()]
         return self._file.path, next((offset for offset in offsets if offset is not None), None)
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns where the values of a field of bytes lie, None where only HDF5 knows it."""
+        """Returns where the values of a field of bytes lie, None if only HDF5 knows it."""
         column = self._columns[name]
         bounds = column.bounds() if isinstance(column, Blob) else None
         return bounds and Spans(self._file, *bounds, sizes * 0)

@@ -126,7 +126,7 @@ class Writer:
 
 
 def _fit(key: bytes, room: int) -> tuple[bytes, bytes] | None:
-    """Returns the key as ustar's prefix and a name of at most `room` bytes, None where it is too long."""
+    """Returns the key as ustar's prefix and a name of at most `room` bytes, None if it is too long."""
     if len(key) <= room:
         return b"", key
     slash = key.rfind(b"/", 0, tar.PREFIX_BYTES + 1)
@@ -176,7 +176,7 @@ class Reader:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=begin) from error
 
     def index_text(self) -> bytes | None:
-        """Returns the index of the shard, None where names in it cannot stand in one."""
+        """Returns the index of the shard, None if names in it cannot stand in one."""
         return self._layout.index_text()
 
     def spans(self, name: str, sizes: Numbers) -> Spans:

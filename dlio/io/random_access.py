@@ -134,7 +134,7 @@ class RandomAccessFile:
 
 
 def _holds(descriptor: int, *places: int) -> bool:
-    """Tells whether bytes are in memory; where the system cannot tell, they count as not."""
+    """Returns whether bytes are in memory; where the system cannot tell, they count as not."""
     try:
         return all(os.preadv(descriptor, [bytearray(1)], place, os.RWF_NOWAIT) for place in places)
     except OSError:

@@ -243,7 +243,7 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         for shard, _, records in self._visits(indices):
-            shard.announce(records)
+            shard.prefetch_hint(records)
 
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
         """Yields each shard that samples are in, which of `indices` are there, and their records, which rise."""

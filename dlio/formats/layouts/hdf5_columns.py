@@ -1,4 +1,4 @@
-"""The values of one field in HDF5 datasets, laid out as the docstring of `hdf5` tells."""
+"""The values of one field in HDF5 datasets; the docstring of `hdf5` has the layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
 from dlio.io.random_access import Numbers, RandomAccessFile
 
-# At most one chunk of each dataset is padding, and is held in memory while writing.
+# At most one chunk of each dataset is padding; the writer holds one in memory.
 CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
 SMALL_CHUNK_BYTES = 64 << 10
 
@@ -76,7 +76,7 @@ class Column(Protocol):
         """
 
     def locate(self, index: int) -> int | None:
-        """Returns where in the file the value begins, in bytes, or None where only HDF5 knows."""
+        """Returns the value's offset in the file, in bytes, None if only HDF5 knows it."""
 
 
 def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) -> Column:
@@ -92,7 +92,9 @@ def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) ->
         return _Objects(file, values, kind)
     rows = open_rows(file, values)
     if rows.dtype != "uint8" or rows.row_shape:
-        raise CorruptRecordError(file.path, f"the dataset {name!r} is no sequence of uint8: it is no field of {kind}")
+        raise CorruptRecordError(
+            file.path, f"the dataset {name!r} is not a sequence of uint8: it is not a field of {kind}"
+        )
     items = Blob(rows, _offsets(library, file, f"{name}_offsets", rows.num_rows), kind)
     return items if kind.is_scalar else _Lists(items, _offsets(library, file, f"{name}_lists", items.num_values), kind)
 
@@ -101,13 +103,13 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     import h5py
 
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
-        # the others are not listed: in a damaged file HDF5 may crash as it lists them
+        # the message lists no others: HDF5 may crash when it lists a damaged file
         raise CorruptRecordError(
             path, f"it has no dataset {name!r} of its own: restore the file, or see by h5ls what it has"
         )
     found = library[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-        raise CorruptRecordError(path, f"{name!r} is no dataset whose data are in this file")
+        raise CorruptRecordError(path, f"{name!r} is not a dataset whose data are in this file")
     return found
 
 
@@ -124,7 +126,7 @@ def _offsets(library: Any, file: RandomAccessFile, name: str, last: int) -> Numb
         wrong = np.array([rows.num_rows - 1])
     if wrong.size:
         row = int(wrong[0])
-        problem = f"{name} says {offsets[row]} there, expected numbers that rise from 0 to {last}: restore the file"
+        problem = f"{name} says {offsets[row]} there, expected increasing numbers from 0 to {last}: restore the file"
         raise CorruptRecordError(file.path, problem, record=max(row - 1, 0), offset=rows.locate(row))
     return offsets
 
@@ -164,9 +166,9 @@ class Blob:
         return self._rows.locate(int(self._offsets[index]))
 
     def bounds(self) -> tuple[Numbers, Numbers] | None:
-        """Returns where in the file each value begins and ends, int64 of shape (n,), None where only HDF5 knows.
+        """Returns the bounds of each value in the file, int64 of shape (n,), None if only HDF5 knows them.
 
-        A value in several runs ends, as told here, where its first run does.
+        A value in several runs has the end of its first run.
         """
         return self._rows.bounds(self._offsets) if isinstance(self._rows, PlainRows) else None
 
@@ -197,7 +199,9 @@ class _Objects:
         path = file.path
         element = h5py.check_vlen_dtype(values.dtype)
         if values.ndim != 1 or not kind.is_scalar or not (element == "uint8" or h5py.check_string_dtype(values.dtype)):
-            raise CorruptRecordError(path, f"the dataset {values.name} holds {values.dtype}: it is no field of {kind}")
+            raise CorruptRecordError(
+                path, f"the dataset {values.name} holds {values.dtype}: it is not a field of {kind}"
+            )
         self._path = path
         self._values = values
         self._is_text = kind.dtype == "str"

@@ -74,7 +74,7 @@ def read_entries(file: RandomAccessFile) -> Entries:
     """Returns the records of the unnamed database.
 
     Raises:
-        CorruptRecordError: the file is no LMDB file, is cut off, or its tree is damaged.
+        CorruptRecordError: the file is not an LMDB file, is cut off, or its tree is damaged.
         StorageError: it cannot be read.
     """
     meta = _meta_in_force(file)
@@ -134,7 +134,7 @@ def _meta(file: RandomAccessFile, number: int, offset: int) -> _Meta:
     found, _, flags, _, _ = PAGE.unpack_from(page)
     magic, version, _, _, page_bytes, *fields = META.unpack_from(page, PAGE.size)
     if found != number or flags & _KINDS != META_PAGE or (magic, version) != (MAGIC, VERSION):
-        raise _corrupt(file, f"page {number} is no meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
+        raise _corrupt(file, f"page {number} is not a meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
     db_flags, depth, _, num_leaves, _, num_entries, root, last_page, transaction = fields[8:]
     return _Meta(page_bytes, db_flags, depth, num_leaves, num_entries, root, last_page, transaction)
 

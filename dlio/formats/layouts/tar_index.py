@@ -87,7 +87,7 @@ class Layout:
         return np.where(known, starts, 0), np.where(known, stops, 0)
 
     def lies_within(self, num_bytes: int) -> bool:
-        """Tells whether the files follow one another, each after its header, in a tar of `num_bytes`."""
+        """Returns whether the files follow one another, each after its header, in a tar of `num_bytes`."""
         free = 0
         for offset, size in zip(self._offsets, self._sizes, strict=True):
             if offset % BLOCK_BYTES or offset < free + BLOCK_BYTES or size < 0:
@@ -118,7 +118,7 @@ def read_layout(file: RandomAccessFile) -> Layout:
 
 
 def has_names(text: bytes) -> bool:
-    """Tells whether an index is not of DALI's older form, without the names of the files."""
+    """Returns whether an index is not of DALI's older form, without the names of the files."""
     return _OLDER.match(text) is None
 
 

@@ -20,7 +20,7 @@ HIDDEN = ".dlio-index"
 def index_paths(records: Path) -> tuple[Path, Path]:
     """Returns where the index of the shard `records` may be: beside it, and hidden.
 
-    Of `train.tfrecord-00000-of-00008` the number is no suffix.
+    Of `train.tfrecord-00000-of-00008` the number is not a suffix.
     """
     name = f"{records.name}.idx"
     beside = records.with_name(name) if "-of-" in records.suffix else records.with_suffix(".idx")
@@ -28,7 +28,7 @@ def index_paths(records: Path) -> tuple[Path, Path]:
 
 
 def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
-    """Returns where an index of the shard `records` is and its text, None where there is none that is usable.
+    """Returns where an index of the shard `records` is and its text, None if there is none that is usable.
 
     Raises:
         StorageError: it cannot be read.

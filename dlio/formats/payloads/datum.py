@@ -7,7 +7,7 @@
                                             RGB becomes BGR, as OpenCV and so Caffe have it; h, w, c fixed or varying
 
 These are the forms of `convert_imageset` with and without `--encoded`. A Datum has room for one whole label only, and
-`float_data` is for features: a vector of labels, like any other schema, is no Datum.
+`float_data` is for features: a vector of labels, like any other schema, is not a Datum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIMENSIONS = ("channels", "height", "width")
 
 
 def holds(schema: Schema) -> bool:
-    """Tells whether samples of this schema are what a Datum is for."""
+    """Returns whether samples of this schema are what a Datum is for."""
     if set(schema) != {"image", "label"} or str(schema["label"]) != "int64":
         return False
     image = schema["image"]
@@ -68,7 +68,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """Returns the sample of a Datum; its key is '', since a Datum has none.
 
     Raises:
-        ValueError: `data` is no Datum, or not one of this schema.
+        ValueError: `data` is not a Datum, or not one of this schema.
         MissingPackageError: protobuf is not installed.
     """
     kind = message("Datum")
@@ -77,7 +77,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     try:
         datum = kind.FromString(bytes(data))
     except DecodeError as error:
-        raise ValueError(f"the record is no Datum: {error}") from error
+        raise ValueError(f"the record is not a Datum: {error}") from error
     for name in ("data", "label"):
         if not datum.HasField(name):
             raise ValueError(f"the Datum has no field {name!r}")

@@ -29,7 +29,7 @@ MAX_INTEGER = 1 << 24
 
 
 def fits(schema: Schema) -> bool:
-    """Tells whether samples of `schema` are image records: an encoded image and its labels, so named."""
+    """Returns whether samples of `schema` are image records: an encoded image and its labels, so named."""
     types = schema.types()
     return types.keys() == {"image", "label"} and types["image"] == "bytes" and bool(_LABELS.fullmatch(types["label"]))
 
@@ -59,7 +59,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """Returns the sample of a record; its key is the header's id as text.
 
     Raises:
-        ValueError: `data` is no image record, or its labels are not those of the schema.
+        ValueError: `data` is not an image record, or its labels are not those of the schema.
     """
     if len(data) < HEADER.size:
         raise ValueError(f"the record has {len(data)} bytes, fewer than the {HEADER.size} of an image header")

@@ -131,7 +131,7 @@ def _field(files: Files, name: str, kind: Field, schema: Schema) -> Any:
 
 
 def _is_bare(extension: str, name: str, schema: Schema) -> bool:
-    """Tells whether a file of another tool, of this extension, holds the field `name`."""
+    """Returns whether a file of another tool, of this extension, holds the field `name`."""
     if extension == name.lower():
         return True
     if name == "image" and extension in IMAGE_TYPES:

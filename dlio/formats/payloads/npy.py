@@ -45,11 +45,11 @@ def view(data: bytes | memoryview) -> Array:
     """Returns the array that lies in `data`, in the file's byte order.
 
     Raises:
-        ValueError: `data` is no `.npy` of numbers, or its size does not match its header.
+        ValueError: `data` is not a `.npy` of numbers, or its size does not match its header.
     """
     file = memoryview(data)
     if bytes(file[:6]) != MAGIC or len(file) < 12 or file[6] not in (1, 2, 3):
-        raise ValueError("the file is no .npy")
+        raise ValueError("the file is not a .npy")
     begins = 10 if file[6] == 1 else 12
     ends = begins + int.from_bytes(file[8:begins], "little")
     match = _HEADER.fullmatch(file[begins:ends]) if ends <= len(file) else None

@@ -60,7 +60,7 @@ def refuses(schema: Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its encoding, and the size of its values in bytes, None where that varies."""
+    """A column: its name, its encoding, and the size of its values in bytes, None if that varies."""
 
     name: str
     encoding: str
@@ -68,7 +68,7 @@ class Column:
 
     @property
     def field(self) -> Field | None:
-        """The field that its values make, None where they are not read or tell their shape themselves."""
+        """The field that its values make, None if they are not read or tell their shape themselves."""
         kind, _, of = self.encoding.partition(":")
         dtype, _, shape = of.partition(":")
         if kind in _BYTES:
@@ -124,14 +124,14 @@ def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
     try:
         return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
     except OverflowError as error:  # a dimension of more than 63 bits
-        raise ValueError(f"{len(data)} bytes are no array of the shape {shape}: {error}") from None
+        raise ValueError(f"{len(data)} bytes are not array of the shape {shape}: {error}") from None
 
 
 def read_offsets(file: RandomAccessFile) -> Numbers:
     """Returns where each sample begins and the last one ends, in bytes, int64 of shape (n + 1,).
 
     Raises:
-        CorruptRecordError: the file is no MDS shard, or is cut off.
+        CorruptRecordError: the file is not an MDS shard, or is cut off.
         StorageError: it cannot be read.
     """
     count = int.from_bytes(file.read(0, 4), "little")
@@ -146,7 +146,7 @@ def read_columns(file: RandomAccessFile) -> list[Column]:
     """Returns the columns that a shard's configuration lists.
 
     Raises:
-        CorruptRecordError: the file is no MDS shard of version 2.
+        CorruptRecordError: the file is not an MDS shard of version 2.
         StorageError: it cannot be read.
     """
     offsets = read_offsets(file)
