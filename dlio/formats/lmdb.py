@@ -5,9 +5,9 @@ A shard is the folder `NAME.lmdb` with `data.mdb` in it, or with `SingleFileWrit
 511 bytes at the border of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema
 a `tf.train.Example`.
 
-Both writing and reading do without the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` tell why.
-Equal samples give equal bytes, the file ends with its last page in use, and there is no lock file. No environment, map
-or lock is shared between readers, threads or processes.
+Neither writing nor reading uses the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` say why. Equal
+samples give equal bytes, the file ends with its last page in use, and there is no lock file. Readers, threads and
+processes share no environment, map or lock.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Reader:
         return Sample(sample.key or self._key(index), sample.fields)
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns where the values of a field of bytes lie; overflow pages hold a value in one piece."""
+        """Returns the offsets of the values of a field of bytes; overflow pages hold a value in one piece."""
         starts, num_bytes = self._entries.extents.T
         if self._payload is datum:
             return Spans(self._file, starts, starts + num_bytes, datum.gaps(sizes))

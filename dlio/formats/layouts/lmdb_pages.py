@@ -1,8 +1,8 @@
-"""Where the records of an LMDB file lie, found by walking its B+tree with plain reads.
+"""Offsets of the records of an LMDB file, found by walking its B+tree with plain reads.
 
 LMDB itself maps the file and trusts it: a file cut short, or one flipped bit in a page, ends the process with SIGBUS.
-Here every branch and leaf page is read once and checked against the file's size, and no byte outside of it is touched.
-LMDB keeps no checksum, so a flip inside a value is not seen here.
+Here every branch and leaf page is read once and checked against the file's size, and nothing outside of it is read.
+LMDB keeps no checksum, so a flip inside a value is not detected here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dlio.formats.layouts.lmdb import (
 )
 from dlio.io.random_access import Numbers, RandomAccessFile
 
-_KINDS = 0x2F  # the flags that tell a page's kind
+_KINDS = 0x2F  # flags of a page's kind
 _PAGE_BYTES = frozenset(1 << bits for bits in range(8, 17))
 _MAX_DEPTH = 32  # of LMDB's own cursors
 
@@ -54,7 +54,7 @@ class Entries:
         """Returns the value of record `index`.
 
         Raises:
-            CorruptRecordError: the overflow pages that should hold it are not there.
+            CorruptRecordError: its overflow pages are missing.
             StorageError: the file cannot be read.
         """
         offset, num_bytes = map(int, self.extents[index])
@@ -86,12 +86,12 @@ def read_entries(file: RandomAccessFile) -> Entries:
             extents.append((offset, num_bytes))
     if len(keys) != meta.num_entries:
         raise _corrupt(file, f"expected {meta.num_entries} records in its tree, found {len(keys)}")
-    places = np.array(extents, dtype="int64").reshape(-1, 2)
-    claimed = int(places[:, 1].sum())
-    if claimed > file.num_bytes:  # else a small file could stand for any amount of data
+    bounds = np.array(extents, dtype="int64").reshape(-1, 2)
+    claimed = int(bounds[:, 1].sum())
+    if claimed > file.num_bytes:  # else a small file could claim any amount of data
         problem = f"expected records of at most {file.num_bytes} bytes in all, found {claimed}: they overlap"
         raise _corrupt(file, problem)
-    return Entries(meta.page_bytes, keys, places)
+    return Entries(meta.page_bytes, keys, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,10 @@ class _Meta:
 def _meta_in_force(file: RandomAccessFile) -> _Meta:
     first = _meta(file, 0, 0)
     if first.page_bytes not in _PAGE_BYTES:
-        raise _corrupt(file, f"a page size of {first.page_bytes} bytes is none of LMDB's", offset=0)
+        raise _corrupt(file, f"LMDB has no page size of {first.page_bytes} bytes", offset=0)
     second = _meta(file, 1, first.page_bytes)
     if second.page_bytes != first.page_bytes:
-        problem = f"its meta pages tell page sizes of {first.page_bytes} and {second.page_bytes} bytes"
+        problem = f"its meta pages have page sizes of {first.page_bytes} and {second.page_bytes} bytes"
         raise _corrupt(file, problem, offset=first.page_bytes)
     meta = max(first, second, key=lambda meta: meta.transaction)
     # transaction n writes page n mod 2, so the two numbers are neighbours, or both 0 in a new file
@@ -147,7 +147,7 @@ def _leaves(file: RandomAccessFile, meta: _Meta) -> list[int]:
     for _ in range(meta.depth - 1):
         level = [child for number in level for child in _children(file, meta, number)]
         if len(set(level)) != len(level):
-            raise _corrupt(file, "a page of its tree is in two places")
+            raise _corrupt(file, "a page is in its tree twice")
     if len(level) != meta.num_leaves:
         raise _corrupt(file, f"expected {meta.num_leaves} leaves in its tree, found {len(level)}")
     return level
@@ -164,7 +164,7 @@ def _values(file: RandomAccessFile, meta: _Meta, number: int, first: int) -> Ite
     """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
     page, nodes = _page(file, meta, number, LEAF)
     end = min(meta.end, file.num_bytes)  # the last pages may never have been written, if no record needs them
-    room = len(page)  # nodes that overlap would let a small file stand for any amount of keys
+    room = len(page)  # nodes that overlap would let a small file claim any number of keys
     for record, node in enumerate(nodes, first):
         low, high, flags, key_bytes = NODE.unpack_from(page, node)
         start, num_bytes = node + NODE.size + key_bytes, low | high << 16

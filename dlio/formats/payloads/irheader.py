@@ -1,4 +1,4 @@
-"""MXNet's image record: a header of 24 bytes, more labels where there are several, then the encoded image.
+"""MXNet's image record: a header of 24 bytes, more labels if there are several, then the encoded image.
 
 The layout (mxnet `python/mxnet/recordio.py`, `src/io/image_recordio.h`), little-endian:
 

@@ -13,8 +13,8 @@ A shard, little-endian, of up to 2^32 bytes:
     ndarray:TYPE:N,M             TYPE[N,M]                    the array
     ndarray:TYPE  ndarray        TYPE[?,...]                  [u8 type] u8 dims << 2 | log2 of their bytes, dims, array
 
-A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, where there is
-none of that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
+A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, if no
+column has that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
 read. Shards have no checksums and no keys.
 """
 
@@ -54,7 +54,7 @@ _TYPE_CODES = {
 
 
 def refuses(schema: Schema) -> str | None:
-    """Returns that MDS is not written, whatever the schema."""
+    """Returns that dlio does not write MDS."""
     return f"dlio reads MDS, and writes the fields {', '.join(map(repr, schema))} in other formats only"
 
 
@@ -68,7 +68,7 @@ class Column:
 
     @property
     def field(self) -> Field | None:
-        """The field that its values make, None if they are not read or tell their shape themselves."""
+        """The field that its values make, None if they are not read or contain their shape."""
         kind, _, of = self.encoding.partition(":")
         dtype, _, shape = of.partition(":")
         if kind in _BYTES:
@@ -87,7 +87,7 @@ class Column:
         """Returns the value that is stored as `data`.
 
         Raises:
-            ValueError: it is none of this encoding, or the encoding is not read.
+            ValueError: it is not of this encoding, or the encoding is not read.
         """
         kind = self.encoding.partition(":")[0]
         if kind == "ndarray":
@@ -128,7 +128,7 @@ def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
 
 
 def read_offsets(file: RandomAccessFile) -> Numbers:
-    """Returns where each sample begins and the last one ends, in bytes, int64 of shape (n + 1,).
+    """Returns the offset of each sample and of the end of the last one, in bytes, int64 of shape (n + 1,).
 
     Raises:
         CorruptRecordError: the file is not an MDS shard, or is cut off.
@@ -161,7 +161,7 @@ def read_columns(file: RandomAccessFile) -> list[Column]:
             raise ValueError("two columns of one name")
         return columns
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        problem = f"its configuration is none of MDS, version 2 ({error!r}): restore the file"
+        problem = f"its configuration is not that of MDS, version 2 ({error!r}): restore the file"
         raise CorruptRecordError(file.path, problem, offset=begin) from error
 
 

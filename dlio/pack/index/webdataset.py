@@ -16,7 +16,7 @@ from pathlib import Path
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
-from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
+from dlio.formats.layouts.tar_index import SampleOffsets, has_names, read_offsets, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.io.random_access import RandomAccessFile
@@ -41,7 +41,7 @@ def files(path: Path) -> tuple[Path, ...]:
 def infer(records: Path) -> Schema:
     """Returns the schema of the first samples' files."""
     with closing(RandomAccessFile(records)) as file:
-        layout = read_layout(file)
+        layout = read_offsets(file)
         samples = []
         num_bytes = 0
         for number in range(min(len(layout), MAX_RECORDS)):
@@ -63,7 +63,7 @@ def infer(records: Path) -> Schema:
     return legal_schema(records, {name: common_field(name, [fields[name] for fields in samples]) for name in names})
 
 
-def _fields(path: Path, file: RandomAccessFile, layout: Layout, number: int) -> dict[str, Field]:
+def _fields(path: Path, file: RandomAccessFile, layout: SampleOffsets, number: int) -> dict[str, Field]:
     """Returns the fields that the files of a sample make."""
     contents: dict[str, tuple[int, int]] = {}
     for name, offset, num_bytes in layout.members(number):
