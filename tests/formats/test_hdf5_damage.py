@@ -151,7 +151,7 @@ def test_flipped_bits_in_hdf5s_own_structures_give_an_error_or_the_samples(tmp_p
 import json, pathlib, sys
 from dlio.errors import CorruptRecordError
 from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 path, damaged = map(pathlib.Path, sys.argv[1:])
 def read(path):
     reader = hdf5.Reader(path, IMAGE_CLASSIFICATION)
