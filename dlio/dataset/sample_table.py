@@ -116,7 +116,7 @@ class SampleTable:
             StorageError: it cannot be read.
         """
         self.path = path
-        self._types = _arrays(schema)
+        self._schema = schema
         self._num_samples = num_samples
         self._file = RandomAccessFile(path)
         self._arrays: dict[str, Array] = {}
@@ -157,20 +157,20 @@ class SampleTable:
         try:
             found = npy.view(data)
             shape, dtype = self._expected(name, found.size)
-            if found.shape != shape or found.dtype != dtype or not found.flags.c_contiguous:
+            if (found.shape, found.dtype) != (shape, dtype) or not found.flags.c_contiguous:
                 raise ValueError(f"{found.dtype}{list(found.shape)}, expected {dtype}{list(shape)}, row by row")
             return found
         except ValueError as error:
             raise CorruptRecordError(self.path, f"the column {name!r} is damaged: {error}: restore it") from error
 
-    def _expected(self, name: str, key_bytes: int) -> tuple[tuple[int, ...], str]:
+    def _expected(self, name: str, key_bytes: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         """Returns the shape and dtype of an array."""
         if name == "key_bytes":
-            return (key_bytes,), "uint8"
+            return (key_bytes,), np.dtype("uint8")
         if name == "key_offsets":
-            return (self._num_samples + 1,), "int64"
-        kind = self._types[name]
-        return (self._num_samples, *kind.fixed_shape), kind.dtype
+            return (self._num_samples + 1,), np.dtype("int64")
+        kind = _OF_EVERY_TABLE.get(name) or self._schema[name.removeprefix("field_")]
+        return (self._num_samples, *kind.fixed_shape), np.dtype(kind.dtype)
 
     def key(self, index: int) -> str:
         """Returns the key of sample `index`."""
@@ -196,7 +196,7 @@ class SampleTable:
         Raises:
             CorruptRecordError: the table is damaged.
         """
-        kept = {name: npy.encode(self._array(name)) for name in self._types}
+        kept = {name: npy.encode(self._array(name)) for name in _arrays(self._schema)}
         return _dump(_key_arrays([key.encode() for key in keys]) | kept)
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ def test_every_flipped_bit_of_a_value_is_found_and_named(packed: Manifest) -> No
         path.write_bytes(sound)
 
 
-def test_records_laid_out_by_another_tool_are_read_the_long_way(tmp_path: Path) -> None:
+def test_records_of_other_tools_are_read_one_by_one(tmp_path: Path) -> None:
     """Here the features of an Example stand in another order, under other names, and the labels are no table's."""
     schema = Schema.of(SCHEMAS["one label"])
     samples = [Sample(f"k{i}", {"image": bytes([i]) * 600, "label": i}) for i in range(5)]

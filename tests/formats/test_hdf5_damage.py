@@ -28,7 +28,7 @@ def change(path: Path, name: str, row: int, value: int) -> int:
 @pytest.mark.parametrize(
     ("row", "value", "record"), [(0, 1, 0), (7, -1, 6), (7, 2**62, 6), (7, 0, 6), (20, 1 << 20, 19), (20, 0, 19)]
 )
-def test_offsets_that_do_not_rise_to_the_end_name_record_and_place(tmp_path, row, value, record):
+def test_offsets_out_of_order_name_record_and_offset(tmp_path, row, value, record):
     path = write(tmp_path / "a", images(20))
     place = change(path, "image_offsets", row, value)
     with pytest.raises(CorruptRecordError, match=r"image_offsets says .*expected increasing numbers") as raised:
@@ -137,7 +137,7 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
             hdf5.Reader(cut, IMAGE_CLASSIFICATION)
 
 
-def test_flipped_bits_in_hdf5s_own_structures_give_an_error_or_the_samples(tmp_path):
+def test_flipped_bits_in_hdf5s_structures_give_errors_or_the_samples(tmp_path):
     """In a process of its own, which a crash of libhdf5 would end; every byte was tried once, this tries some."""
     path = write(tmp_path / "a", images(20))
     structures = np.ones(path.stat().st_size, dtype=bool)

@@ -57,7 +57,7 @@ def test_neighbours_are_read_together_and_others_are_not(path: Path) -> None:
     assert len(read(path, [(number * 92_024, 92_000) for number in range(9)])[1]) == 3
 
 
-def test_what_the_file_lost_since_it_was_opened_is_left_out_and_no_old_content_stands_in(tmp_path: Path) -> None:
+def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "shard"
     path.write_bytes(DATA[:10_000])
     file = RandomAccessFile(path)
