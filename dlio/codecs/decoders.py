@@ -1,8 +1,8 @@
 """Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
 The compiled core decodes JPEGs, of which it reads and resizes the box only. OpenCV decodes plain PNGs, which the core
-resizes. Pillow decodes all others, also what these two refuse (CMYK, for instance), and everything if the core or OpenCV
-is missing. Its `convert("RGB")` converts grey, palette, 16 bit and transparent images, as in torchvision's ImageFolder.
+resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if the core or OpenCV is
+missing. Its `convert("RGB")` converts grey, palette, 16 bit and transparent images, as in torchvision's ImageFolder.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _decode_by_pillow(
 def _turn(images: Sequence[Readable], rows: list[int]) -> AbstractContextManager[object]:
     """Returns a lock if the images are small, so that one thread at a time decodes them: they are mostly Python's work.
 
-    Two threads that exchange Python's lock several times an image take 136 us of CPU for a PNG of 32 x 32. In turns they
-    take 82 us, and decode 1.2 times as many a second.
+    Two threads that exchange Python's lock several times an image take 136 us of CPU for a PNG of 32 x 32. In turns
+    they take 82 us, and decode 1.2 times as many a second.
     """
     sizes = [len(data) if isinstance(data := images[row], bytes) else data.nbytes for row in rows]
     return _small_images if sum(sizes) < _SMALL_BYTES * len(rows) else nullcontext()

@@ -1,7 +1,7 @@
 """JPEGs as the compiled core reads them; packing, checking and loading all use this module, so that they agree.
 
-A function returns None if Pillow has to decode instead: the core is missing, the bytes are not a JPEG, or of a kind that
-the core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
+A function returns None if Pillow has to decode: the core is missing, the bytes are not a JPEG, or of a kind that the
+core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def check_digest(path: Path, expected: str) -> None:
 
 @contextmanager
 def storage_errors(verb: str, path: Path) -> Iterator[None]:
-    """Turns the system's errors into StorageErrors that say what could not be done, and to which path."""
+    """Turns OSErrors into StorageErrors that name the operation and the path."""
     try:
         yield
     except StorageError:
@@ -192,12 +192,12 @@ def publish_all(aside: Path, final: Path, names: Sequence[str]) -> None:
 
 
 def publish_bytes(final: Path, data: bytes) -> None:
-    """Writes a small file whole: nobody ever sees a part of it under its name.
+    """Writes a small file atomically.
 
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name that others can plant a link under
+    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name to plant a link under
     try:
         with storage_errors("write", final), aside.open("xb") as file:
             file.write(data)
