@@ -5,7 +5,7 @@
 
 venv: .venv/.complete
 
-.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.cpp dlio/native/*.hpp) tools/setup.sh
+.venv/.complete: pyproject.toml CMakeLists.txt $(wildcard dlio/native/*.?pp dlio/native/*/*.?pp) tools/setup.sh
 	bash tools/setup.sh
 	touch $@
 
@@ -19,6 +19,9 @@ lint: .venv/.complete
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/clang-format --dry-run --Werror dlio/native/*.?pp dlio/native/*/*.?pp tools/fuzz/*.cpp
+	printf '%s\n' dlio/native/*.cpp dlio/native/jpeg/*.cpp dlio/native/resize/*.cpp | \
+	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet
 
 clean:
 	rm -rf .venv build demo-data

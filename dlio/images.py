@@ -1,4 +1,4 @@
-"""Transforms of images: each plans, for a batch of image sizes, which box of each image to take and whether to flip it.
+"""Transforms of images: each plans, for a batch of image sizes, the box of each image to take and whether to flip it.
 
 A transform is plain data and its plan is pure; `dlio.codecs.decoders` carries it out while it decodes, so that only the
 box is decoded and resized. Pixels stay uint8; normalise on the device, where it costs nothing.
@@ -18,18 +18,18 @@ from dlio.random_keys import Keys, uniform
 Sizes = npt.NDArray[np.int64]
 
 _NUM_TRIES = 10
-_EVALUATION_SCALE = 256 / 224  # what ImageNet is evaluated with: shorter edge 256, centre 224
+_EVALUATION_SCALE = 256 / 224  # usual for ImageNet: shorter edge 256, centre 224
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """What to take of each image of a batch.
+    """The parts of the images of a batch to take.
 
     Attributes:
         boxes: left, top, width, height in the image's pixels; int32 of shape (n, 4).
         flips: whether to mirror left and right afterwards; bool of shape (n,).
-        parts: what is resized of each box, left, top, width, height in pixels from its corner; float64 of shape (n, 4);
-            None for all of it. The filter reaches into the rest of the box, as if the image were cropped afterwards.
+        parts: left, top, width, height of the part of each box to resize, in pixels from its corner; float64 of shape
+            (n, 4); None for all of it. The filter reaches into the rest of the box, as if the crop came afterwards.
     """
 
     boxes: npt.NDArray[np.int32]
@@ -39,7 +39,7 @@ class Windows:
 
 @runtime_checkable
 class Transform(Protocol):
-    """Plans boxes; immutable, picklable, safe for several threads. Any class with these two members will do."""
+    """Plans boxes; immutable, picklable, safe for several threads. Any class with these two members fits."""
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -123,10 +123,10 @@ class CenterCrop:
 
     Attributes:
         size: height and width of the result.
-        resize: what the shorter edge of the image is resized to before; 8/7 of `size` if not given, 256 for 224.
+        resize: the size of the shorter edge before the crop; 8/7 of `size` if not given, 256 for 224.
 
     Raises:
-        UsageError: a size below 1, or a shorter edge that the result would not fit in.
+        UsageError: a size below 1, or a shorter edge below it.
     """
 
     size: int
@@ -195,7 +195,7 @@ def _is_pixels(value: object) -> bool:
 
 
 def _is_range(value: object) -> bool:
-    """Tells whether this is a pair of numbers 0 < low <= high, both finite."""
+    """Returns whether this is a pair of numbers 0 < low <= high, both finite."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         return False
     numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in value)

@@ -1,13 +1,11 @@
 """Random numbers and permutations as pure functions of a key: nothing is drawn in sequence, so nothing is stored.
 
-Any process can compute the same number for sample 7 of epoch 3, or the place of position 10^9 in a shuffled order,
-without computing the others. The functions are fixed here rather than taken from numpy, whose streams may change with
-its version: a run is to go on in the same order after an upgrade.
+Any process can compute the number for sample 7 of epoch 3, or position 10^9 of a shuffled order, without computing the
+others. The functions are defined here, not taken from numpy, whose streams may change with its version. So after an
+upgrade a run continues in the same order.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +14,7 @@ Keys = npt.NDArray[np.uint64]
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-_NUM_ROUNDS = (
-    8  # the fewest (even) at which orders of 2 to 40 samples pass the chi-square test in tests/test_random_keys.py
-)
+_NUM_ROUNDS = 8  # the fewest (even) with which 2 to 40 samples pass the chi-square test in tests/test_random_keys.py
 
 
 def mix(values: Keys) -> Keys:
@@ -45,12 +41,12 @@ def derive_each(key: int, numbers: npt.ArrayLike) -> Keys:
 def uniform(keys: Keys, count: int) -> npt.NDArray[np.float64]:
     """Returns `count` numbers of [0, 1) for each of n keys: float64 of shape (n, count)."""
     counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GAMMA)
-    bits: Any = mix(keys[:, None] + counters[None, :]) >> np.uint64(11)
-    return np.asarray(bits, dtype=np.float64) * 2.0**-53
+    bits = mix(keys[:, None] + counters[None, :]) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
 
 
 def permute(positions: npt.NDArray[np.int64], size: int, key: int) -> npt.NDArray[np.int64]:
-    """Returns where the permutation of range(size) named by `key` sends `positions`: int64, same shape.
+    """Returns the images of `positions` under the permutation of range(size) with this key: int64, same shape.
 
     A Feistel network over the next power of two, walked along its cycle until it is back within the range (Black and
     Rogaway, "Ciphers with arbitrary finite domains", 2002): no memory beyond the positions asked for.

@@ -1,9 +1,8 @@
-"""Decoding of images, batch-wise into memory that the caller owns; the one place that chooses who decodes.
+"""Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
-JPEGs go to the compiled core, which decodes and resizes the box only, plain PNGs to OpenCV, whose pixels the core
-resizes. Everything else, and what these leave to it (CMYK, for instance), goes to Pillow, whose `convert("RGB")`
-decides what grey, palette, 16 bit and transparent images become, as in torchvision's ImageFolder. Where there is no
-core, or no OpenCV, Pillow stands in.
+The compiled core decodes JPEGs, of which it reads and resizes the box only. OpenCV decodes plain PNGs, which the core
+resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if the core or OpenCV is
+missing. Its `convert("RGB")` converts grey, palette, 16 bit and transparent images, as in torchvision's ImageFolder.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ def decode_batch(
     *,
     upright: bool = False,
 ) -> dict[int, str]:
-    """Decodes one window of each image into the rows of `out` and returns what went wrong, by row.
+    """Decodes one window of each image into the rows of `out` and returns the problems, by row.
 
-    A row that went wrong is filled with zeros. Thread-safe; most of the time is spent without Python's lock.
+    A row with a problem is filled with zeros. Thread-safe; most of the time is spent without Python's lock.
 
     Args:
-        images: n of them, whose bytes nobody changes meanwhile; a bytearray cannot be resized as long.
+        images: n images, whose bytes must not change meanwhile; a bytearray cannot be resized.
         transform: plans the windows.
         keys: a random key for each image, uint64 of shape (n,).
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
@@ -75,27 +74,32 @@ def decode_batch(
     statuses = np.full(len(readable), jpeg.LEFT_TO_PILLOW, np.int32)
     if heads.for_core.any():
         buffers = [image if core else b"" for image, core in zip(readable, heads.for_core, strict=True)]
-        statuses[heads.for_core] = _place(native.decode_batch, buffers, windows, rows)[heads.for_core]
+        statuses[heads.for_core] = _write(native.decode_batch, buffers, windows, rows)[heads.for_core]
     if heads.plain and native.available:
-        _place_pixels(readable, heads.plain, windows, rows, statuses)
+        _resize_plain(readable, heads.plain, windows, rows, statuses)
     problems = heads.problems
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
         problems.setdefault(row, pictures.problem(jpeg.problem(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
-    with _turn(readable, left):
-        for row in left:
-            if problem := _decode_row(readable[row], windows, row, rows[row], upright):
-                problems[row] = problem
+    problems |= _decode_by_pillow(readable, left, windows, rows, upright)
     for row in problems:
         out[row] = 0
     return problems
 
 
-def _turn(images: Sequence[Readable], rows: list[int]) -> AbstractContextManager[object]:
-    """Returns what lets one thread at a time decode images that are small: they are mostly Python's work.
+def _decode_by_pillow(
+    images: Sequence[Readable], left: list[int], windows: Windows, out: npt.NDArray[np.uint8], upright: bool
+) -> dict[int, str]:
+    with _turn(images, left):
+        found = {row: _decode_row(images[row], windows, row, out[row], upright) for row in left}
+    return {row: problem for row, problem in found.items() if problem}
 
-    Two threads that hand Python's lock to and fro several times an image take 136 us of CPU for a PNG of 32 x 32, in
-    turns 82, and do 1.2 times as many a second.
+
+def _turn(images: Sequence[Readable], rows: list[int]) -> AbstractContextManager[object]:
+    """Returns a lock if the images are small, so that one thread at a time decodes them: they are mostly Python's work.
+
+    Two threads that exchange Python's lock several times an image take 136 us of CPU for a PNG of 32 x 32. In turns
+    they take 82 us, and decode 1.2 times as many a second.
     """
     sizes = [len(data) if isinstance(data := images[row], bytes) else data.nbytes for row in rows]
     return _small_images if sum(sizes) < _SMALL_BYTES * len(rows) else nullcontext()
@@ -105,7 +109,7 @@ _small_images = ForkLock()
 
 
 def measure(images: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:
-    """Returns the images' heights and widths, int64 of shape (n, 2), and what is wrong with some, by row.
+    """Returns the images' heights and widths, int64 of shape (n, 2), and the problems, by row.
 
     Only headers are read; an image that cannot be measured counts as 1 x 1.
     """
@@ -123,19 +127,19 @@ def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDA
     return out.transpose(0, 2, 3, 1) if first else out
 
 
-def _place_pixels(
+def _resize_plain(
     images: Sequence[Readable], plain: list[int], windows: Windows, rows: npt.NDArray[np.uint8], statuses: Statuses
 ) -> None:
-    """Resizes the windows of images that are plain into their rows, and notes the statuses of these."""
+    """Resizes the windows of plain images into their rows, and sets their statuses."""
     pixels = [_NO_PIXELS] * len(images)
     for row in plain:
-        if (decoded := pictures.plain_pixels(images[row])) is not None:
-            pixels[row] = decoded
-    there = np.array([one is not _NO_PIXELS for one in pixels])
-    statuses[there] = _place(native.resize_batch, pixels, windows, rows)[there]
+        if (found := pictures.plain_pixels(images[row])) is not None:
+            pixels[row] = found
+    decoded = np.array([one is not _NO_PIXELS for one in pixels])
+    statuses[decoded] = _write(native.resize_batch, pixels, windows, rows)[decoded]
 
 
-def _place(
+def _write(
     function: Callable[..., Statuses], images: list[Any], windows: Windows, rows: npt.NDArray[np.uint8]
 ) -> Statuses:
     """Calls a function of the core for `rows`, of shape (n, height, width, 3) in memory of either layout."""
@@ -145,14 +149,14 @@ def _place(
         out = rows.transpose(0, 3, 1, 2)
     else:  # the core would take (n, 3, height, 3) for (n, height, width, 3)
         out = rows.copy()
-        statuses = _place(function, images, windows, out)
+        statuses = _write(function, images, windows, out)
         rows[...] = out
         return statuses
     return function(images, windows.boxes, windows.flips, out, windows.parts)
 
 
 def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool) -> str | None:
-    """Decodes one window whole into `out`, of shape (h, w, 3), and returns what went wrong, if anything."""
+    """Decodes one window whole into `out`, of shape (h, w, 3), and returns the problem, None if there is none."""
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
     try:

@@ -1,20 +1,19 @@
-"""JPEGs as the compiled core sees them: what packing, checking and loading go by, so that they agree.
+"""JPEGs as the compiled core reads them; packing, checking and loading all use this module, so that they agree.
 
-Each function returns None where Pillow is to look instead: there is no core, the bytes are no JPEG, or one of a kind
-that the core leaves to it (CMYK, 12 bit). What the core finds damaged is an error: Pillow would fill it with grey.
+A function returns None if Pillow has to decode: the core is missing, the bytes are not a JPEG, or of a kind that the
+core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import DataError, UnsupportedJpegError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 START = b"\xff\xd8\xff"
 TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's words, for a file without its end
@@ -22,12 +21,12 @@ LEFT_TO_PILLOW = 5  # the core's status
 
 
 def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
-    """Tells whether this is a JPEG, and the core is there."""
+    """Returns whether this is a JPEG, and the core is available."""
     return native.available and isinstance(data, bytes | memoryview) and data[: len(START)] == START
 
 
 def probe(data: object) -> native.Probe | None:
-    """Returns what the headers of a JPEG say, which has its end.
+    """Returns the headers of a complete JPEG.
 
     Raises:
         DataError: the headers are bad, or the end is missing.
@@ -45,8 +44,6 @@ def probe(data: object) -> native.Probe | None:
 
 def measure(pictures: Sequence[object]) -> npt.NDArray[np.int64]:
     """Returns heights and widths, int64 (n, 2), of the JPEGs that `probe` returns something of; of others 0, 0."""
-    import numpy as np
-
     if not native.available:
         return np.zeros((len(pictures), 2), dtype=np.int64)
     return native.measure([picture if is_for_core(picture) else b"" for picture in pictures])
@@ -67,5 +64,5 @@ def decode(data: object) -> npt.NDArray[np.uint8] | None:
 
 
 def problem(status: int) -> DataError:
-    """Returns the error that a status of the core stands for."""
+    """Returns the error of a status of the core."""
     return DataError(native.status_message(status))

@@ -1,4 +1,4 @@
-"""Pictures, encoded or not, as the decoders see them: who decodes each, its size, and what Pillow makes of it whole."""
+"""Pictures, encoded or not: the decoder of each, its size, and the whole picture as Pillow decodes it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ORIENTATION_TAG = 0x0112
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heads:
-    """What the heads of n images tell.
+    """The heads of n images.
 
     Attributes:
         sizes: height and width, int64 of shape (n, 2); 1 x 1 of one that cannot be decoded.
         for_core: whether the core decodes it, bool of shape (n,).
-        plain: the rows whose pixels are there, or in a plain PNG.
-        problems: what is wrong with some, by row.
+        plain: the rows of pixels and of plain PNGs.
+        problems: the images that cannot be decoded, by row.
     """
 
     sizes: Sizes
@@ -46,11 +46,11 @@ def readable(picture: Picture) -> Readable:
     """
     if isinstance(picture, bytes) or (isinstance(picture, np.ndarray) and picture.ndim > 1):
         return picture
-    return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy tells it from Python 3.12 on
+    return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy's types allow it from Python 3.12 on
 
 
 def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
-    """Returns what the heads tell, once images are turned where they are to stand `upright`; decodes none."""
+    """Returns the heads, sizes as after turning if `upright`; decodes no image."""
     sizes = jpeg.measure(pictures)
     if upright:
         sizes[[jpeg.is_for_core(picture) and _may_be_turned(picture) for picture in pictures]] = 0
@@ -86,7 +86,7 @@ def _plain_size(picture: Readable, upright: bool) -> tuple[int, int] | None:
 
 def _size(picture: Readable, upright: bool) -> tuple[int, int]:
     """Returns height and width of an image that Pillow decodes; raises one of `pillow.ERRORS`."""
-    jpeg.probe(picture)  # tells what is wrong with a JPEG
+    jpeg.probe(picture)  # raises if a JPEG is damaged
     image = open_image(picture)
     if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
         image = whole(picture, upright=True)  # only Pillow knows what it makes of odd orientations and of TIFF's
@@ -94,7 +94,7 @@ def _size(picture: Readable, upright: bool) -> tuple[int, int]:
 
 
 def _may_be_turned(picture: bytes | memoryview) -> bool:
-    """Tells whether a JPEG may have an orientation, in EXIF or XMP: Pillow looks more closely."""
+    """Returns whether a JPEG may have an orientation, in EXIF or XMP: Pillow decides."""
     data = bytes(picture)
     return b"Exif\0" in data or b"tiff:Orientation" in data
 
@@ -105,7 +105,7 @@ def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:
 
 
 def whole(picture: Readable, *, upright: bool) -> Image.Image:
-    """Returns a decoded image, turned if it is to stand `upright`; raises one of `pillow.ERRORS`."""
+    """Returns a decoded image, turned if `upright`; raises one of `pillow.ERRORS`."""
     pixels = jpeg.decode(picture)
     if pixels is None:
         image = open_image(picture)
@@ -118,10 +118,10 @@ def whole(picture: Readable, *, upright: bool) -> Image.Image:
 
 
 def open_image(picture: Readable) -> Image.Image:
-    """Returns an image whose head is read; raises one of `pillow.ERRORS`."""
+    """Returns an image with its head read; raises one of `pillow.ERRORS`."""
     return Image.fromarray(picture) if isinstance(picture, np.ndarray) else pillow.open_image(picture)
 
 
 def problem(error: BaseException) -> str:
-    """Returns what one of `pillow.ERRORS` means for an image."""
+    """Returns one of `pillow.ERRORS` as a problem of an image."""
     return f"the image cannot be decoded: {pillow.reason(error)}"

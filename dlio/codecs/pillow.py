@@ -1,7 +1,7 @@
-"""Pillow's decoders, asked for common formats only: the one place that opens an image by Pillow.
+"""Opens images by Pillow, in common formats only; no other module does.
 
-Left to itself Pillow tries every plugin it has, whatever the file is called: one starts Ghostscript on PostScript, and
-damage in a rare format raises whatever its plugin happens to raise.
+By default Pillow tries all of its plugins: one starts Ghostscript on PostScript, and the plugins of rare formats raise
+any exception on damage.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import zlib
 
 from PIL import Image
 
-#: The formats whose suffixes the image folder takes, and GIF, in which such names are often found.
+#: The formats whose suffixes the image folder takes, and GIF, which files of such names often are.
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
-
-_PNG = b"\x89PNG\r\n\x1a\n"  # of the many small images; asking the other plugins takes half of the time to open one
 
 #: What Pillow raises on damaged files of these formats, when it opens them or later, when it decodes.
 ERRORS = (
@@ -39,13 +37,13 @@ def open_image(data: bytes | memoryview) -> Image.Image:
     """Returns an encoded image of one of `FORMATS`, its header read, its pixels not; safe in several threads.
 
     Raises:
-        one of ERRORS: it is of no such format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels.
+        one of ERRORS: it is of another format, is damaged, or has more than `dlio.dataset.schema.MAX_PIXELS` pixels.
     """
-    return Image.open(io.BytesIO(data), formats=("PNG",) if data[: len(_PNG)] == _PNG else FORMATS)
+    return Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def reason(error: BaseException) -> str:
-    """Returns what one of `ERRORS` says, as the end of a message."""
+    """Returns the message of one of `ERRORS`."""
     if "cannot identify image file" in str(error):
         return f"no known format, expected {', '.join(FORMATS)}"
     return str(error) or type(error).__name__

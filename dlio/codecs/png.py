@@ -1,7 +1,7 @@
-"""Plain PNGs: 8 bit RGB or grey, one picture, nothing that asks for a conversion. OpenCV decodes them, where it is.
+"""Plain PNGs, decoded by OpenCV if it is installed: 8 bit RGB or grey, one picture, no chunk that changes pixels.
 
-One of 32 x 32 then takes 36 us, decoded, cropped and resized, with Pillow 85. OpenCV decodes no damaged PNG: what it
-refuses, and what is not plain, goes to Pillow, whose word on damage counts.
+OpenCV takes 0.3 of Pillow's time for an image of 32 x 32 (decoded, cropped and resized) and 0.6 for one of 500 x 500,
+on one core of a Xeon. It decodes no damaged PNG. Pillow decodes what OpenCV refuses and every PNG that is not plain.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-_START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
+START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
 _HEAD = struct.Struct(">16xIIBBxxB")  # width, height, bit depth, colour type, interlace
 _CHUNK = struct.Struct(">I4s")
 _FIRST_CHUNK, _CHUNK_FRAME = 33, 12  # where the header ends; length, name and CRC of any chunk
 _GREY, _RGB = 0, 2
 _END = struct.pack(">I4sI", 0, b"IEND", crc32(b"IEND"))
-_MAX_CHUNKS = 4096  # looked at; pixels come in pieces of at least 8 KiB from libpng, of 64 KiB from Pillow
+_MAX_CHUNKS = 4096  # at most read; pixels come in pieces of at least 8 KiB from libpng, of 64 KiB from Pillow
 
-#: What may stand before the pixels and changes nothing of them, nor makes libpng warn about a profile; its lengths.
+#: Chunks before the pixels that neither change them nor make libpng warn about a profile, and their lengths.
 _WITHOUT_EFFECT: dict[bytes, Container[int]] = {
     b"gAMA": {4},
     b"cHRM": {32},
@@ -36,8 +36,8 @@ _WITHOUT_EFFECT: dict[bytes, Container[int]] = {
 
 
 def measure(data: object) -> tuple[int, int] | None:
-    """Returns the height and width that a plain PNG's header tells, None for anything else."""
-    if not isinstance(data, bytes | memoryview) or data[: len(_START)] != _START or len(data) < _FIRST_CHUNK:
+    """Returns the height and width of a plain PNG, None for anything else."""
+    if not isinstance(data, bytes | memoryview) or data[: len(START)] != START or len(data) < _FIRST_CHUNK:
         return None
     width, height, depth, colour, interlace = _HEAD.unpack_from(data)
     if depth != 8 or colour not in (_GREY, _RGB) or interlace or not (width and height):
@@ -46,7 +46,7 @@ def measure(data: object) -> tuple[int, int] | None:
 
 
 def _has_plain_chunks(data: bytes | memoryview) -> bool:
-    """Tells whether nothing but pixels, and before them what has no effect, stands between header and end."""
+    """Returns whether all chunks between header and end are pixels, or chunks without effect before the pixels."""
     at, pixels_began = _FIRST_CHUNK, False
     for _ in range(_MAX_CHUNKS):
         if at + _CHUNK_FRAME > len(data):
@@ -70,7 +70,7 @@ def _crc_before(data: bytes | memoryview, end: int) -> int:
 def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
     """Returns all pixels of a PNG that `measure` found plain, uint8 (height, width, 3), RGB.
 
-    None where it is damaged, or there is no OpenCV: Pillow is to look at it.
+    Returns None if it is damaged or OpenCV is missing: Pillow decodes it then.
     """
     opencv = _opencv()
     if opencv is None:
@@ -85,7 +85,7 @@ def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
 
 @cache
 def _opencv() -> Any:
-    """Returns the module, None where it is not there, or before 4.11; imported here, since that takes 0.2 s."""
+    """Returns the module, None if it is missing or older than 4.11; imported when needed, which takes 0.2 s."""
     try:
         import cv2
     except ImportError:

@@ -1,1 +1,1 @@
-"""What a packed data set is: samples and their schema, shards with their tables and readers, and the manifest."""
+"""A packed data set: samples and their schema, shards with their tables and readers, and the manifest."""

@@ -1,7 +1,7 @@
-"""The values of one large field of many records at once, read from their places and proven by the samples' checksums.
+"""Reads the values of one large field of many records at once, by offset, and compares each with its checksum.
 
-A record's own parts are not looked at: its small numbers are in the table beside the shard, and so is a checksum over
-all of its values. From that follows, for every sample, the checksum that its one large value must have.
+Numbers are not parsed: the table beside the shard has their small numbers and a checksum over all values of each. The
+checksum that a sample's one large value must have follows from these.
 """
 
 from __future__ import annotations
@@ -9,31 +9,27 @@ from __future__ import annotations
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 from crc32c import crc32c
 
 from dlio.dataset import row_checksums
-from dlio.dataset.sample_table import SampleTable, columns
-from dlio.dataset.schema import Schema
+from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
+from dlio.dataset.schema import Array, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import Take, take_fresh
+from dlio.io.random_access import Numbers, Take, take_fresh
 
-Records = npt.NDArray[np.int64]
-
-_LOOK_BYTES = 512  # holds what an Example has before its image, with a key of up to 300 bytes
-_UNKNOWN, _NOWHERE = -1, -2
-_NUMBER_BYTES = 8  # what the table counts for a number that is no array
+_SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
+_UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
 
 
 def large_field(schema: Schema) -> str | None:
-    """Returns the one field of bytes beside which the table keeps all others, None where there is no such field."""
+    """Returns the one field that the table does not keep, if it is of bytes; else None."""
     kept = columns(schema)
     others = [name for name in schema if name not in kept]
     return others[0] if len(others) == 1 and str(schema[others[0]]) == "bytes" else None
 
 
 def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValues | None:
-    """Returns the values of the large field of a shard, None where they are to be read record by record.
+    """Returns the values of the large field of a shard, None if they can only be read record by record.
 
     Raises:
         CorruptRecordError: the table is damaged.
@@ -43,16 +39,16 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     if name is None or not isinstance(reader, SpanReader):
         return None
     kept = columns(schema)
-    small = [table.field(other)[:1].nbytes if kind.shape else _NUMBER_BYTES for other, kind in kept.items()]
+    small = [table.field(other)[:1].nbytes if kind.shape else NUMBER_BYTES for other, kind in kept.items()]
     sizes = table.num_bytes - sum(small)
     spans = reader.spans(name, sizes)
     return None if spans is None else BulkValues(name, spans, sizes, *_wanted(table, schema, name, sizes))
 
 
 def _wanted(
-    table: SampleTable, schema: Schema, name: str, sizes: Records
+    table: SampleTable, schema: Schema, name: str, sizes: Numbers
 ) -> tuple[row_checksums.Crcs, row_checksums.Crcs]:
-    """Returns the checksums before and behind the values of field `name` of each sample: see `dataset.checksum`."""
+    """Returns each sample's running checksums before and after its value of field `name`; see `dataset.checksum`."""
     names = list(schema)
     at = names.index(name)
     before = np.zeros(len(sizes), dtype=np.uint32)
@@ -64,21 +60,21 @@ def _wanted(
     return before, after
 
 
-def _rows(numbers: npt.NDArray[np.generic]) -> row_checksums.Rows:
+def _rows(numbers: Array) -> row_checksums.Rows:
     """Returns the little-endian bytes of each sample's numbers; uint8 of shape (n, k)."""
     little = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<"))
     return little.view(np.uint8).reshape(len(numbers), -1)
 
 
 class BulkValues:
-    """The values of a field of bytes; safe for several threads.
+    """Reads the values of a field of bytes; safe for several threads.
 
     Attributes:
         name: the field.
     """
 
     def __init__(
-        self, name: str, spans: Spans, sizes: Records, before: row_checksums.Crcs, after: row_checksums.Crcs
+        self, name: str, spans: Spans, sizes: Numbers, before: row_checksums.Crcs, after: row_checksums.Crcs
     ) -> None:
         self.name = name
         self._spans = spans
@@ -86,61 +82,59 @@ class BulkValues:
         self._before = before if before.any() else None
         self._after = after
         if spans.marker:
-            self._places = np.full(len(sizes), _UNKNOWN, dtype=np.int64)
+            self._offsets = np.full(len(sizes), _UNSEARCHED, dtype=np.int64)
         else:
-            self._places = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
+            self._offsets = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
 
-    def read(self, records: Records, take: Take = take_fresh) -> tuple[list[memoryview], list[int]]:
-        """Returns the values of `records`, which rise, and the rows of those that only the record itself can tell.
+    def read(self, records: Numbers, take: Take = take_fresh) -> tuple[list[memoryview], list[int]]:
+        """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
 
         Args:
-            records: int64 of shape (n,).
-            take: gives the memory to read into.
+            records: increasing; int64 of shape (n,).
+            take: allocates the memory to read into.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        places = self._found(records)
-        sizes = np.where(places < 0, 0, self._sizes[records])
+        offsets = self._found(records)
+        sizes = np.where(offsets < 0, 0, self._sizes[records])
         before = repeat(0) if self._before is None else iter(self._before[records].tolist())
         values: list[memoryview] = []
         crcs: list[int] = []
-        for some in self._spans.file.read_many(np.maximum(places, 0), sizes, take):
+        for some in self._spans.file.read_many(np.maximum(offsets, 0), sizes, take):
             values += some
             crcs += map(crc32c, some, before)
-        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (places < 0)
+        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (offsets < 0)
         return values, np.flatnonzero(wrong).tolist()
 
     def forget(self, record: int) -> None:
-        """Takes it that the place of `record` is none."""
-        self._places[record] = _NOWHERE
+        """Marks the offset of a record's value as unknown."""
+        self._offsets[record] = _UNKNOWN
 
-    def announce(self, records: Records) -> None:
-        """Lets the system read what holds these values, while others are worked on; `records` rise."""
+    def prefetch_hint(self, records: Numbers) -> None:
+        """Lets the system read the values of `records`, in increasing order, while the caller works on others."""
         self._spans.file.will_need(self._spans.starts[records], self._spans.stops[records])
 
-    def _found(self, records: Records) -> Records:
-        """Returns the places of the values, negative where there is none."""
-        places = self._places[records]
-        missing = places == _UNKNOWN
+    def _found(self, records: Numbers) -> Numbers:
+        """Returns the offsets of the values, negative if unknown."""
+        missing = self._offsets[records] == _UNSEARCHED
         if missing.any():
-            self._look(records[missing])
-            places = self._places[records]
-        return places
+            self._search(records[missing])
+        return self._offsets[records]
 
-    def _look(self, records: Records) -> None:
-        """Finds places by the marker."""
+    def _search(self, records: Numbers) -> None:
+        """Finds offsets by the marker."""
         marker, starts = self._spans.marker, self._spans.starts[records]
         read = self._spans.file.read_many(
-            np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _LOOK_BYTES)
+            np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _SEARCHED_BYTES)
         )
-        found = np.array([bytes(look).find(marker) for some in read for look in some], dtype=np.int64)
-        places = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
-        self._places[records] = np.where(found < 0, _NOWHERE, places)
+        found = np.array([bytes(begin).find(marker) for some in read for begin in some], dtype=np.int64)
+        offsets = self._within(records, starts + found + len(marker) + self._spans.gaps[records])
+        self._offsets[records] = np.where(found < 0, _UNKNOWN, offsets)
 
-    def _within(self, records: Records, places: Records) -> Records:
-        """Returns the places of values that lie within the file and their records' spans, `_NOWHERE` for others."""
+    def _within(self, records: Numbers, offsets: Numbers) -> Numbers:
+        """Returns the offsets of values that lie within the file and their records' spans, `_UNKNOWN` for others."""
         starts, stops, sizes = self._spans.starts[records], self._spans.stops[records], self._sizes[records]
         inside = (starts >= 0) & (stops <= self._spans.file.num_bytes)
-        fits = inside & (starts <= places) & (places <= stops) & (sizes >= 0) & (sizes <= stops - places)
-        return np.where(fits, places, _NOWHERE)
+        fits = inside & (starts <= offsets) & (offsets <= stops) & (sizes >= 0) & (sizes <= stops - offsets)
+        return np.where(fits, offsets, _UNKNOWN)

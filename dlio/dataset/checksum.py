@@ -1,23 +1,23 @@
-"""The checksum of a sample's values, the same in whatever format the sample is stored."""
+"""The checksum of a sample's values, the same in every format."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
 
+import numpy as np
 from crc32c import crc32c as extend_crc
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Sample, Schema
 
 _INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 
 
 def crc32c(sample: Sample, schema: Schema) -> int:
-    """Returns the CRC-32C of a sample's values, uint32, the same in whatever format it is stored.
+    """Returns the CRC-32C of a sample's values, uint32, the same in every format.
 
     The checksum runs over the fields in the schema's order: bytes as they are, text as UTF-8, numbers as the
     little-endian bytes of their dtype, entries of a list one after another. Then follow, as little-endian uint64, what
-    the values alone do not tell: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
+    the values alone do not define: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
     """
     crc = 0
     sizes: list[int] = []
@@ -31,7 +31,8 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             crc = extend_crc(_INT64.pack(value), crc)
             continue
         if kind.is_number:
-            crc = extend_crc(_number_bytes(value, kind), crc)
+            array = np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<"))
+            crc = extend_crc(array.tobytes(), crc)
             sizes += value.shape if None in kind.shape else ()
             continue
         sizes += () if kind.is_scalar else (len(value),)
@@ -40,9 +41,3 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             crc = extend_crc(data, crc)
             sizes.append(len(data))
     return extend_crc(_UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes), crc)
-
-
-def _number_bytes(value: Any, kind: Field) -> bytes:
-    import numpy as np
-
-    return np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()

@@ -1,12 +1,12 @@
-"""Manifests: what a packed data set consists of, as JSON Lines.
+"""Manifests: the content of a packed data set, as JSON Lines.
 
 `manifest.jsonl` holds a header line and then one line per shard, in order:
 
     {"dlio": 1, "format": "tfrecord", "schema": {"image": "bytes", "label": "int64"}, "class_names": [...], ...}
     {"shard": "shard-00000", "samples": 812, "files": [{"name": "shard-00000.tfrecord", "bytes": 268, "digest": ...}]}
 
-While a data set is being packed the lines stand in `manifest.jsonl.partial`, in the order in which shards finish;
-the final name appears when all are there. `head`, `wc -l` and `jq` read both.
+While a data set is being packed the lines are in `manifest.jsonl.partial`, in the order in which shards finish. The
+final name appears when all shards are complete. `head`, `wc -l` and `jq` read both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Manifest:
         shards: in order; samples are numbered through them from 0.
         origin: how the data set was made: the source, its options, the plan's digest.
         root: the folder that holds the files; not part of the manifest's text.
-        node: whose part of a data set staged in parts lies at `root`; None where all of it does.
+        node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
 
     Manifests are immutable, picklable, and safe to share between threads.
     """
@@ -82,7 +82,7 @@ class Manifest:
 
     @property
     def shards_here(self) -> tuple[Shard, ...]:
-        """The shards whose files lie at `root`: those of its node, for a data set staged in parts."""
+        """The shards whose files are at `root`: those of its node, for a data set staged in parts."""
         if self.node is None:
             return self.shards
         return tuple(shard for shard in self.shards if not shard.nodes or self.node in shard.nodes)
@@ -94,7 +94,7 @@ class Manifest:
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]:
-        """The inputs that were left out, each with the reason: those refused when they were listed come first."""
+        """The inputs left out, each with the reason; those refused during listing come first."""
         return (*_refused(self.origin), *(item for shard in self.shards for item in shard.skipped))
 
     @cached_property
@@ -106,7 +106,7 @@ class Manifest:
         """Returns the shard number and the record number within it of sample `index`.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: the index is out of range.
         """
         if not 0 <= index < self.num_samples:
             raise IndexError(f"sample {index} of {self.num_samples} in {self.root}")
@@ -115,12 +115,12 @@ class Manifest:
 
     @cached_property
     def content_id(self) -> str:
-        """Names the data set wherever it is staged: 32 hex digits over what its samples mean and its files' digests."""
+        """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
         content = header(self) | {
-            "origin": None,  # where the data came from does not change what they are
+            "origin": None,  # does not change the data
             "shards": [(shard.num_samples, shard.files) for shard in self.shards],
         }
-        text = json.dumps(content, sort_keys=True, check_circular=False)  # nothing read from JSON is
+        text = json.dumps(content, sort_keys=True, check_circular=False)
         return files.digest_bytes(text.encode()).partition(":")[2]
 
     @classmethod
@@ -128,7 +128,7 @@ class Manifest:
         """Returns the manifest of the data set in the folder `root`.
 
         Raises:
-            ManifestError: there is none, or it is damaged or of another version.
+            ManifestError: it is missing, damaged or of another version.
             StorageError: it cannot be read.
         """
         root = Path(root)
@@ -145,8 +145,8 @@ class Manifest:
         Raises:
             StorageError: the folder cannot be written.
         """
-        place = {} if self.node is None else {"node": self.node}
-        lines = [header(self) | place, *(shard.to_json() for shard in self.shards)]
+        node = {} if self.node is None else {"node": self.node}
+        lines = [header(self) | node, *(shard.to_json() for shard in self.shards)]
         path = Path(root) / NAME
         files.publish_bytes(path, "".join(dump_line(line) for line in lines).encode())
         return path
@@ -170,10 +170,10 @@ def dump_line(line: Mapping[str, Any]) -> str:
 
 
 def parse(lines: Iterable[str], path: Path) -> Manifest:
-    """Returns the manifest that `lines` describe; `path` is where they were read, for errors.
+    """Returns the manifest that `lines` describe; errors name `path`.
 
     Raises:
-        ManifestError: a line is no JSON, lacks a key, names a file outside the folder, or is of another version.
+        ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
     """
     numbered = enumerate(_values(list(lines), path), start=1)
     number = 1
@@ -198,10 +198,10 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
 
 
 def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
-    """Returns the manifest that `lines` describe, of which none may be missing.
+    """Returns the manifest that `lines` describe, with all of its shards.
 
     Raises:
-        ManifestError: as `parse` says, or the last shards are missing.
+        ManifestError: as `parse`, or the last shards are missing.
     """
     manifest = parse(lines, path)
     expected = manifest.origin.get("num_shards")
@@ -211,19 +211,19 @@ def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
 
 
 def from_bytes(data: bytes, path: Path) -> Manifest:
-    """Returns the manifest whose text `data` is, of which no more than one byte beyond the limit was read.
+    """Returns the manifest in `data`, which the caller reads up to one byte beyond the limit.
 
     Raises:
-        ManifestError: as `parse_whole` says, or it is no text, or longer than the limit.
+        ManifestError: as `parse_whole`, or it is not text, or longer than the limit.
     """
     return parse_whole(_lines(data, path), path)
 
 
 def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
-    """Yields the JSON value of each line: all parsed at once, in half the time; singly where that fails, to name one.
+    """Yields the JSON value of each line. All are parsed at once, in half the time; if that fails, singly.
 
     Raises:
-        ManifestError: a line is no JSON value, or more than one.
+        ManifestError: a line is not JSON value, or more than one.
     """
     try:
         values = json.loads(f"[{','.join(lines)}]")
@@ -262,9 +262,9 @@ def _signed(value: object) -> int:
 
 
 def read_partial(root: Path) -> Manifest | None:
-    """Returns the manifest of the finished shards of an interrupted run, or None where there was none.
+    """Returns the manifest of the finished shards of an interrupted run, None if there was no such run.
 
-    A last line that a crash cut off is left out.
+    Leaves out a last line that a crash cut off.
 
     Raises:
         ManifestError: the file is not of this form.
@@ -278,7 +278,7 @@ def read_partial(root: Path) -> Manifest | None:
 
 
 def _read_lines(path: Path) -> list[str] | None:
-    """Returns the lines of a file, None where there is none."""
+    """Returns the lines of a file, None if there is none."""
     try:
         return _lines(files.read_regular(path, limits.manifest_bytes()), path)
     except StorageError as error:
@@ -288,11 +288,11 @@ def _read_lines(path: Path) -> list[str] | None:
 
 
 def _lines(data: bytes, path: Path) -> list[str]:
-    """Returns the lines of a manifest, of which no more than one byte beyond the limit was read."""
+    """Returns the lines of a manifest, which the caller reads up to one byte beyond the limit."""
     if len(data) > limits.manifest_bytes():
         most = f"more than {limits.manifest_bytes():,} bytes"
         raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
     try:
-        return io.StringIO(data.decode()).readlines()  # str.splitlines takes other characters for ends, too
+        return io.StringIO(data.decode()).readlines()  # str.splitlines also splits at other characters
     except UnicodeDecodeError as error:
-        raise ManifestError(f"{path} is no text: {error}: restore the file or pack it anew") from error
+        raise ManifestError(f"{path} is not text: {error}: restore the file or pack it anew") from error

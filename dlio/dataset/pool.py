@@ -1,4 +1,4 @@
-"""A pool of open shards: it keeps a bounded number of them open, and opens them when they are needed."""
+"""A pool of shards: opens them when they are needed, and keeps a bounded number of them open."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dlio.dataset.schema import Sample
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
 
-class _Place:
-    """The place of one shard in a pool; whoever uses it first opens the shard, and the pool goes on meanwhile."""
+class _Slot:
+    """The slot of one shard in a pool; its first user opens the shard, without the pool's lock."""
 
     def __init__(self) -> None:
         self.opening = threading.Lock()
@@ -27,7 +27,7 @@ class _Place:
         self.is_dropped = False
 
     def close_if_unused(self) -> None:
-        """Closes the shard, unless somebody reads it."""
+        """Closes the shard if no thread uses it."""
         if self.num_users == 0 and self.reader is not None:
             self.reader.close()
 
@@ -35,7 +35,7 @@ class _Place:
 class ShardPool:
     """Opens the shards of a data set when they are needed, a bounded number at a time.
 
-    By default as many as a quarter of the files that the process may open (`ulimit -n`): a global shuffle visits most
+    The default number is a quarter of the files that the process may open (`ulimit -n`): a global shuffle visits most
     shards with every batch, and opening one costs about as much as reading ten of its samples.
 
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.
@@ -49,7 +49,7 @@ class ShardPool:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._places: OrderedDict[int, _Place] = OrderedDict()
+        self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
     def __getstate__(self) -> tuple[Manifest, int | None]:
         return self.manifest, self._max_open
@@ -65,36 +65,36 @@ class ShardPool:
             StorageError, CorruptRecordError: as ShardReader.
         """
         with self._lock:
-            place = self._places.setdefault(number, _Place())
-            self._places.move_to_end(number)
-            place.num_users += 1
-        is_new = place.reader is None
+            slot = self._slots.setdefault(number, _Slot())
+            self._slots.move_to_end(number)
+            slot.num_users += 1
+        is_new = slot.reader is None
         try:
-            with place.opening:
-                if place.reader is None:
-                    place.reader = ShardReader(self.manifest, self.manifest.shards[number])
-            yield place.reader
+            with slot.opening:
+                if slot.reader is None:
+                    slot.reader = ShardReader(self.manifest, self.manifest.shards[number])
+            yield slot.reader
         finally:
             with self._lock:
-                place.num_users -= 1
-                if place.is_dropped:
-                    place.close_if_unused()
+                slot.num_users -= 1
+                if slot.is_dropped:
+                    slot.close_if_unused()
                 if is_new:
                     self._evict()
 
     def _evict(self) -> None:
-        surplus = len(self._places) - (self._max_open or _num_open_shards())
+        surplus = len(self._slots) - (self._max_open or _num_open_shards())
         if surplus <= 0:
             return
-        idle = [number for number, place in self._places.items() if place.num_users == 0]
+        idle = [number for number, slot in self._slots.items() if slot.num_users == 0]
         for number in idle[:surplus]:
-            self._places.pop(number).close_if_unused()
+            self._slots.pop(number).close_if_unused()
 
     def read(self, index: int) -> Sample:
         """Returns sample `index` of the data set.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: the index is out of range.
             CorruptRecordError, StorageError: as ShardReader.read.
         """
         number, record = self.manifest.locate(index)
@@ -102,16 +102,16 @@ class ShardPool:
             return shard.read(record)
 
     def close(self) -> None:
-        """Closes every shard, one that a thread still reads as soon as it is given back; the pool can be used again."""
+        """Closes every shard, one that a thread uses as soon as it is given back; the pool can be used again."""
         with self._lock:
-            for place in self._places.values():
-                place.is_dropped = True
-                place.close_if_unused()
-            self._places.clear()
+            for slot in self._slots.values():
+                slot.is_dropped = True
+                slot.close_if_unused()
+            self._slots.clear()
 
 
 def _num_open_shards() -> int:
-    """Returns how many shards this process may keep open: with two files each, half of its descriptors."""
+    """Returns how many shards this process may keep open; with two files each they take half of its descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_OPEN_SHARDS if soft == resource.RLIM_INFINITY else min(max(8, soft // 4), MAX_OPEN_SHARDS)
 
@@ -120,7 +120,7 @@ _pools: weakref.WeakSet[ShardPool] = weakref.WeakSet()
 
 
 def _start_pools() -> None:
-    """Forgets, in a forked child, the parent's open shards and locks: neither may be shared between processes."""
+    """Forgets, in a forked child, the parent's open shards and locks, which processes must not share."""
     for pool in list(_pools):
         pool._start()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.checksum import crc32c
@@ -12,10 +14,10 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io.random_access import Take, take_fresh
+from dlio.io.random_access import Numbers, Take, take_fresh
 
 if TYPE_CHECKING:
-    from dlio.dataset.bulk_reader import BulkValues, Records
+    from dlio.dataset.bulk_reader import BulkValues
 
 
 class ShardReader:
@@ -28,8 +30,8 @@ class ShardReader:
         """Opens `shard` below `manifest.root`.
 
         Raises:
-            StorageError: a file is missing, has another size than the manifest says, or cannot be read.
-            CorruptRecordError: a file is damaged.
+            StorageError: a file is missing or cannot be read.
+            CorruptRecordError: a file is damaged, or of another size than in the manifest.
         """
         self._schema = manifest.schema
         self.shard = shard
@@ -67,7 +69,7 @@ class ShardReader:
         return Sample(self._table.key(index), sample.fields, sample.image_info)
 
     def _stored(self, index: int) -> Sample:
-        """Returns what the container holds; what is damaged is named by its key where the table has that."""
+        """Returns the container's record; an error names the sample's key if the table has it."""
         try:
             return self._reader.read(index)
         except CorruptRecordError as error:
@@ -76,15 +78,15 @@ class ShardReader:
             problem = f"sample {self.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
-    def read_columns(self, records: Records, take: Take = take_fresh) -> dict[str, Any]:
+    def read_columns(self, records: Numbers, take: Take = take_fresh) -> dict[str, Any]:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
-        Bytes come as views that cannot be written to. Small numbers come from the table, and values whose places are
-        known are read without their records: each sample is compared with its checksum in any case.
+        Bytes are read-only views. Small numbers come from the table, and values at known offsets are read without
+        parsing their records. Every sample is compared with its checksum.
 
         Args:
-            records: rising numbers, int64 of shape (n,).
-            take: gives the memory to read bytes into.
+            records: increasing record numbers, int64 of shape (n,).
+            take: allocates the memory to read bytes into.
 
         Raises:
             CorruptRecordError, StorageError: as `read`.
@@ -103,14 +105,14 @@ class ShardReader:
                 column[row] = _viewed(sample.fields[name])
         return read
 
-    def announce(self, records: Records) -> None:
-        """Lets the system read what holds `records`, which rise, while others are worked on."""
+    def prefetch_hint(self, records: Numbers) -> None:
+        """Lets the system read `records`, in increasing order, while the caller works on others."""
         bulk_reader = self._values()
         if bulk_reader is not None:
-            bulk_reader.announce(records)
+            bulk_reader.prefetch_hint(records)
 
     def _values(self) -> BulkValues | None:
-        """Returns what reads values from their places, where that is possible; made when first asked for."""
+        """Returns the reader of values by offset, None if there is none; made on first use."""
         if not self._is_prepared and self._table is not None:
             from dlio.dataset import bulk_reader
 
@@ -119,7 +121,7 @@ class ShardReader:
         return self._bulk
 
     def key(self, index: int) -> str:
-        """Returns the key of record `index`, without reading the record where the shard has a table."""
+        """Returns the key of record `index`; reads the record only if the shard has no table."""
         return self._table.key(index) if self._table else self._reader.read(index).key
 
     def keys(self) -> list[str]:
@@ -134,13 +136,11 @@ class ShardReader:
         """
         if self._table and name in sample_table.columns(self._schema):
             return self._table.field(name)
-        import numpy as np
-
         kind = self._schema[name]
         return np.array([self._reader.read(i).fields[name] for i in range(len(self))], dtype=kind.dtype)
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the file that holds record `index` and its offset in bytes, None where the format has none."""
+        """Returns the file that holds record `index` and its offset in bytes, None if the format has none."""
         return self._reader.locate(index)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ def _viewed(value: Any) -> Any:
 
 
 def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
-    """Returns the table of a shard's samples, None where it has none.
+    """Returns the table of a shard's samples, None if it has none.
 
     Raises:
         CorruptRecordError: the table is damaged.
@@ -166,7 +166,7 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
 
 
 def checked_files(manifest: Manifest, shard: Shard) -> list[Path]:
-    """Returns the files of `shard`, which are there and of the sizes that the manifest says.
+    """Returns the files of `shard`, whose sizes are those in the manifest.
 
     Raises:
         StorageError: a file is missing.
@@ -192,5 +192,5 @@ def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
 
 
 def _records(path: Path, name: str) -> Path:
-    """Returns what the format opens: the shard's first file, or its folder where the records' name is a folder's."""
+    """Returns the path that the format opens: the shard's first file, or the folder around it of this name."""
     return path.parent if path.parent.name == name else path

@@ -16,19 +16,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio.errors import SchemaError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Value = bytes | str | int | float | list[bytes] | list[str] | np.ndarray[Any, Any]
+#: Numbers of any dtype; numpy's own types allow no arithmetic on NDArray[generic].
+Array = npt.NDArray[Any]
+Value = bytes | str | int | float | list[bytes] | list[str] | Array
 
 NUMBER_TYPES = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 )
-MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; where Pillow too takes it for a decompression bomb
+MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; Pillow's limit for decompression bombs too
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -46,14 +48,14 @@ class Field:
         """Returns the field that `text` describes, such as `float32[14]`.
 
         Raises:
-            SchemaError: `text` is no type.
+            SchemaError: `text` is not a type.
         """
         match = _TYPE.fullmatch(text)
         if match is None or match[1] not in NUMBER_TYPES | {"bytes", "str"}:
-            raise SchemaError(f"{text!r} is no field type: expected bytes, str or a number type such as float32[14]")
+            raise SchemaError(f"{text!r} is not a field type: expected bytes, str or a number type such as float32[14]")
         dims = (match[2] or "?").split(",") if match[3] else []
         if match[1] in ("bytes", "str") and len(dims) > 1:
-            raise SchemaError(f"{text!r} is no field type: {match[1]} takes one dimension at most")
+            raise SchemaError(f"{text!r} is not a field type: {match[1]} takes one dimension at most")
         return cls(match[1], tuple(None if dim == "?" else int(dim) for dim in dims))
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """True where a sample holds one value."""
+        """True if a sample holds one value."""
         return not self.shape
 
     @property
@@ -80,7 +82,7 @@ class Field:
 
     @property
     def fixed_shape(self) -> tuple[int, ...]:
-        """The shape of a field that is fixed; of any other one, without the dimensions that vary."""
+        """The shape without the dimensions that vary."""
         return tuple(dim for dim in self.shape if dim is not None)
 
     def convert(self, value: object) -> Value:
@@ -89,7 +91,7 @@ class Field:
         Raises:
             SchemaError: `value` has another type or shape, or does not fit the dtype without loss.
         """
-        if not self.shape:  # what almost every value of a packed image is
+        if not self.shape:  # almost every value of a packed image
             if type(value) is bytes and self.dtype == "bytes":
                 return value
             if type(value) is int and self.dtype == "int64" and _LEAST <= value <= _MOST:
@@ -110,14 +112,12 @@ class Field:
         raise SchemaError(f"expected {self}, found {_describe(value)}")
 
     def _convert_number(self, value: object) -> Value:
-        import numpy as np
-
         try:
             array = np.asarray(value)
         except ValueError:  # lists of different lengths
             raise SchemaError(f"expected {self}, found {_describe(value)} of unequal parts") from None
         if array.dtype != self.dtype:
-            exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, np.dtype(self.dtype)))
+            exact = array.dtype.kind in "biuf" and (array.size == 0 or _fits(array, self.dtype))
             if not exact:
                 raise SchemaError(f"expected {self}, found {_describe(value)}")
             array = array.astype(self.dtype)
@@ -128,17 +128,15 @@ class Field:
         return array if self.shape else array.item()
 
 
-def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Tells whether whole numbers keep their value in `dtype`, and fractions stay fractions within its range."""
-    import numpy as np
-
+def _fits(array: Array, dtype: str) -> bool:
+    """Returns whether whole numbers keep their value in `dtype`, and fractions stay fractions within its range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(dtype)
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return bool(dtype.kind == "f" and (np.isinf(array.astype(dtype)) == np.isinf(array)).all())
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return bool((array.astype(dtype).astype("float64") == array.astype("float64")).all())
-    if dtype.kind == "b":
+        return bool(converted.dtype.kind == "f" and (np.isinf(converted) == np.isinf(array)).all())
+    if converted.dtype.kind == "f":
+        return bool((converted.astype("float64") == array.astype("float64")).all())
+    if converted.dtype.kind == "b":
         return bool(array.dtype.kind == "b")
     limits = np.iinfo(dtype)
     return int(array.min()) >= limits.min and int(array.max()) <= limits.max
@@ -172,11 +170,11 @@ class Schema(Mapping[str, Field]):
         """Returns the schema for field names and types as text.
 
         Raises:
-            SchemaError: a name is no identifier, or a type is unknown.
+            SchemaError: a name is not an identifier, or a type is unknown.
         """
         for name in types:
             if not _NAME.fullmatch(name):
-                raise SchemaError(f"{name!r} is no field name: expected letters, digits and '_' only")
+                raise SchemaError(f"{name!r} is not a field name: expected letters, digits and '_' only")
         fields = tuple((name, Field.parse(text)) for name, text in types.items())
         return cls(fields, tuple(class_names), label_offset)
 
@@ -198,11 +196,11 @@ class Schema(Mapping[str, Field]):
 
     @property
     def is_image_classification(self) -> bool:
-        """True for exactly one encoded image and one integer label: what each format's own tools expect."""
+        """True for exactly one encoded image and one integer label, as each format's own tools expect."""
         return self.types() == {"image": "bytes", "label": "int64"}
 
     def class_name(self, label: int) -> str:
-        """Returns the name of the class with this label, or '' where none is known."""
+        """Returns the name of the class with this label, or '' if it is unknown."""
         index = label - self.label_offset
         return self.class_names[index] if 0 <= index < len(self.class_names) else ""
 
@@ -233,19 +231,19 @@ class Schema(Mapping[str, Field]):
         return Sample(sample.key, values, sample.image_info)
 
 
-#: One encoded image and its class index: the schema that every format has a payload of its ecosystem for.
+#: One encoded image and its class index; every format stores it as its ecosystem does.
 IMAGE_CLASSIFICATION = Schema.of({"image": "bytes", "label": "int64"})
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an encoded image's header tells: format as Pillow spells it, size in pixels, channels of its colours."""
+    """An encoded image's header: format as Pillow spells it, size in pixels, number of colour channels."""
 
     format: str
     height: int
     width: int
     channels: int
-    crop_ready: bool = False  # whether crops can be cut out of it; found by the compiled core
+    crop_ready: bool = False  # whether crops can be cut out of it; set by the compiled core
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ class Sample:
     Attributes:
         key: any non-empty text; for image folders the path below the folder.
         fields: bytes, str, int, float, lists of bytes or str, or ndarrays, by field name.
-        image_info: the image's header where the packer has read it; formats may store it, none needs it.
+        image_info: the image's header if the packer has read it; formats may store it, none needs it.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""File and Shard: what a line of a manifest lists. Both are tuples, made in a third of a dataclass's time."""
+"""File and Shard: the content of a line of a manifest. Both are tuples, made in a third of a dataclass's time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
-_is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; no path needs to be made of it
+_is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; a Path would take longer
 
 
 class File(NamedTuple):
@@ -27,8 +27,8 @@ class CropReady:
 
     Attributes:
         ready: crops can be cut out of them.
-        rewritten: those that were rewritten for that when the shard was packed.
-        kept: all others, packed as they were: ready already, or of a kind that is not rewritten.
+        rewritten: made ready when the shard was packed.
+        kept: packed unchanged: ready already, or of a kind that is not rewritten.
     """
 
     ready: int = 0
@@ -48,9 +48,9 @@ class Shard(NamedTuple):
         num_samples: how many records it holds.
         files: its files; the one that holds the records comes first.
         skipped: the inputs left out under `--on-error skip`, each with the reason.
-        nodes: the node ranks that hold the shard once it is staged in parts; empty where every node does.
-        crop_ready: how many of its images are ready for crops, rewritten, and kept; None where none is, or was to be.
-        inputs: names the state of what it was packed from; '' where that is not known.
+        nodes: the node ranks that hold the shard once it is staged in parts; empty if every node does.
+        crop_ready: counts of images that are ready for crops, rewritten, and kept; None if the packer did not count.
+        inputs: identifies the state of its inputs; '' if unknown.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Shard(NamedTuple):
 
 
 def _inside(name: object) -> str:
-    """Returns a file name that stays inside the data set's folder; anything else is refused."""
+    """Returns a file name that stays inside the data set's folder; raises ValueError for any other."""
     if isinstance(name, str) and _is_plain(name):
         return name
     path = PurePosixPath(str(name))
@@ -119,10 +119,10 @@ def _inside(name: object) -> str:
 
 
 def count(value: object) -> int:
-    """Returns a value that is a number of samples or bytes.
+    """Returns a number of samples or bytes, checked.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `value` is not an integer from 0 to 2**63 - 1.
     """
     if type(value) is not int or not 0 <= value <= MAX_COUNT:  # type: a bool is an int, too
         raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")

@@ -1,11 +1,11 @@
-"""Container formats: one module each, found by name, that holds a Writer and a Reader of one shard.
+"""Container formats: one module each, found by name, with a Writer and a Reader of one shard.
 
-A format knows bytes and files. It knows nothing of atomicity, digests, manifests or clusters: the writer gets a path
-stem and samples, and whatever files it leaves there are the shard. To add a format, add a module to this folder, or
-name a module of your own package with its dots (`--format mypackage.zarr`); it fulfils `Format`.
+A format handles bytes and files only; its callers publish them and keep digests and manifests. A Writer gets a path
+stem and samples; the files that it creates are the shard. To add a format, write a module that fulfils `Format` in this
+folder, or in a package of yours (`--format mypackage.zarr`).
 
-    payloads/   what records hold, whatever the container: Example, IRHeader, Datum, a file for each field
-    layouts/    how some containers' files are laid out, where more than one module has to know
+    payloads/   the content of records, for any container: Example, IRHeader, Datum, a file for each field
+    layouts/    file layouts that several modules share
     readonly/   formats that are read and not written
 """
 
@@ -17,17 +17,11 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 
 class AppendFile(Protocol):
@@ -46,17 +40,17 @@ class AppendFile(Protocol):
         """Closes the file; may be called twice."""
 
 
-#: Creates a file for a writer; the caller of the writer decides what else happens to the bytes on their way.
+#: Creates a file for a writer; the writer's caller may digest the bytes on their way.
 OpenFile = Callable[[Path], AppendFile]
 
 
 def open_plain(path: Path) -> AppendFile:
-    """Creates a plain file; the `OpenFile` to use where nobody watches the bytes."""
+    """Creates a plain file; an `OpenFile` that does nothing else."""
     return path.open("xb")
 
 
 class Writer(Protocol):
-    """Writes the samples of one shard, in order; used by one thread; an unfinished one may be dropped after `close`."""
+    """Writes the samples of one shard, in order; used by one thread. `close` also ends an unfinished shard."""
 
     def write(self, sample: Sample) -> None:
         """Appends a sample that `Schema.check` has returned.
@@ -76,15 +70,15 @@ class Reader(Protocol):
         """Returns the number of records."""
 
     def read(self, index: int) -> Sample:
-        """Returns record `index`, 0 <= index < len; its key is what the container itself keeps of it.
+        """Returns record `index`, 0 <= index < len, with the key as the container keeps it.
 
         Raises:
-            CorruptRecordError: the record is not what the format prescribes; names file, record and offset.
+            CorruptRecordError: the record violates the format; names file, record and offset.
             StorageError: the file cannot be read.
         """
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the file that holds record `index` and its offset in bytes, None where the format has none."""
+        """Returns the file that holds record `index` and its offset in bytes, None if the format has no offsets."""
 
     def close(self) -> None:
         """Closes the files; may be called twice."""
@@ -92,27 +86,27 @@ class Reader(Protocol):
 
 @runtime_checkable
 class IndexedReader(Protocol):
-    """A reader that has to scan its shard where no index is beside it."""
+    """A reader that scans its shard if there is no index beside it."""
 
     def index_text(self) -> bytes | None:
-        """Returns the index that saves the scan, None where the shard can have none."""
+        """Returns the index that saves the scan, None if this shard cannot have one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Where the values of a field lie in a shard's file, as far as this is known without reading records.
+    """Offsets of a field's values in a shard's file, as far as they are known without reading records.
 
-    A place may be wrong, in a record that another tool has written: whoever reads there compares a checksum, and turns
-    to `Reader.read` where it differs.
+    An offset may be wrong for a record that another tool has written: the caller compares a checksum, and falls back to
+    `Reader.read` if it differs.
 
     Attributes:
         file: the shard's file.
-        starts, stops: the bounds of what of each record is to be read, in bytes of `file`; int64 of shape (n,).
-        gaps: how far behind its start, or behind the marker, a value begins; int64 of shape (n,).
-        marker: bytes to look for in the first 512 behind a start; empty where no look is needed.
+        starts, stops: the bounds of each record, in bytes of `file`; int64 of shape (n,).
+        gaps: bytes between a record's start, or the end of the marker, and the value; int64 of shape (n,).
+        marker: bytes to search in the first 512 of a record; empty if no search is needed.
     """
 
-    file: PositionalFile
+    file: RandomAccessFile
     starts: Numbers
     stops: Numbers
     gaps: Numbers
@@ -121,10 +115,10 @@ class Spans:
 
 @runtime_checkable
 class SpanReader(Protocol):
-    """What a Reader may do besides: tell where values lie, so that those of many records are read at once."""
+    """A Reader that knows the offsets of values, so that those of many records are read at once."""
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns where the values of a field of bytes lie, None where only `read` finds them.
+        """Returns the offsets of the values of a field of bytes, None if only `read` finds them.
 
         Args:
             name: the field.
@@ -133,25 +127,25 @@ class SpanReader(Protocol):
 
 
 class Format(Protocol):
-    """What a format's module holds."""
+    """The members of a format's module."""
 
     @property
     def SUFFIX(self) -> str:  # noqa: N802  a constant of the module
-        """What is added to a shard's stem to name the file, or folder, that holds its records."""
+        """Added to a shard's stem to name the file, or folder, that holds its records."""
 
     def refuses(self, schema: Schema) -> str | None:
         """Returns why this format cannot hold samples of `schema`, naming the field, or None if it can."""
 
     def Writer(self, stem: Path, schema: Schema, open_file: OpenFile = ...) -> Writer:  # noqa: N802
-        """Starts a shard whose files' names begin with `stem`."""
+        """Starts a shard whose file names begin with `stem`."""
 
     def Reader(self, path: Path, schema: Schema) -> Reader:  # noqa: N802
         """Opens the shard whose records are in `path`.
 
-        Records that lie in the file as they are take no more bytes than it has, all together: that bounds a batch.
+        All uncompressed records together take no more bytes than the file: that bounds the memory of a batch.
 
         Raises:
-            CorruptRecordError: the file, or its index, is damaged, or tells of records that overlap.
+            CorruptRecordError: the file or its index is damaged, or records overlap.
             StorageError: it cannot be read.
             MissingPackageError: the format's own package is not installed.
         """
@@ -173,33 +167,37 @@ def _modules(folder: str) -> list[str]:
 
 
 def load(name: str) -> Format:
-    """Returns the format of this name, or the module of this dotted path if it is imported already.
+    """Returns the format of this name, or the module of this dotted path if it is already imported.
 
-    Names come from manifests, and importing a module runs it: so a manifest alone never imports one of another package.
+    Names come from manifests, and importing a module runs it: a manifest never imports a module of another package.
 
     Raises:
-        UsageError: there is no such format, or its module is not imported.
+        UsageError: the format is unknown, or its module is not imported.
     """
     if "." not in name:
         if name in read_only_names():
             return cast(Format, importlib.import_module(f"{__name__}.readonly.{name}"))
         if name not in names():
-            raise UsageError(f"{name!r} is no format: expected one of {', '.join(names())}, or a module's dotted path")
+            raise UsageError(
+                f"{name!r} is not a format: expected one of {', '.join(names())}, or a module's dotted path"
+            )
         return cast(Format, importlib.import_module(f"{__name__}.{name}"))
     if name not in sys.modules:
         raise UsageError(f"the format {name!r} is a module of another package: if you trust it, `import {name}` first")
     module = sys.modules[name]
     missing = [member for member in ("SUFFIX", "refuses", "Writer", "Reader") if not hasattr(module, member)]
     if missing:
-        raise UsageError(f"the module {name!r} is no format: it has no {', '.join(missing)} (see dlio.formats.Format)")
+        raise UsageError(
+            f"the module {name!r} is not a format: it has no {', '.join(missing)} (see dlio.formats.Format)"
+        )
     return cast(Format, module)
 
 
 def import_format(name: str) -> Format:
-    """Returns the format that the user names, importing its module where that is of another package.
+    """Returns the format that the user names, importing its module if it is of another package.
 
     Raises:
-        UsageError: there is no such format.
+        UsageError: the format is unknown.
     """
     if "." in name:
         try:
@@ -214,7 +212,7 @@ def require(name: str, schema: Schema) -> Format:
 
     Raises:
         SchemaError: it cannot; the message names the field, the format, and formats that can.
-        UsageError: there is no such format.
+        UsageError: the format is unknown.
     """
     reason = import_format(name).refuses(schema)
     if reason is None:

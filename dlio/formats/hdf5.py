@@ -12,10 +12,10 @@ chunks of whole rows. Caffe's HDF5Data finds fields of numbers named `data` and 
 
 Files by other tools are read too: numbers in any layout, and bytes or text kept as variable-length arrays of uint8
 (`h5py.vlen_dtype`) or as strings; `image` also from datasets called images, img, data or x, `label` from labels, class,
-target, targets or y. A file whose parts are elsewhere (links, external or virtual datasets) is refused.
+target, targets or y. A file with parts in other files (links, external or virtual datasets) is refused.
 
-HDF5 keeps checksums of its own structures, as written here, and none of the data. It is not proof against files that
-were made to harm; open only those of people you trust.
+HDF5 keeps checksums of its own structures, as written here, and none of the data. HDF5 is not safe against hostile
+files; open only files of people you trust.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
@@ -38,10 +40,7 @@ from dlio.formats.layouts.hdf5_columns import (
     open_column,
 )
 from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".h5"
 KEY = "__key__"
@@ -64,8 +63,6 @@ def refuses(schema: Schema) -> str | None:
 
 
 def _row_bytes(kind: Field) -> int:
-    import numpy as np
-
     return np.dtype(kind.dtype).itemsize * prod(kind.fixed_shape)
 
 
@@ -82,8 +79,6 @@ class Writer:
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
             self._file: Any = create(self._path)
-            import numpy as np
-
             self._file.attrs["dlio_version"] = VERSION
             self._file.attrs["dlio_schema"] = np.bytes_(json.dumps(schema.types()))
             self._columns = {
@@ -113,10 +108,10 @@ class Writer:
 
 
 class Reader:
-    """Reads a shard by record number, values as they lie in the file with plain reads, others through h5py."""
+    """Reads a shard by record number: uncompressed values with plain reads, others through h5py."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        self._file = PositionalFile(path)  # tells a file that cannot be read from a damaged one
+        self._file = RandomAccessFile(path)  # so that an unreadable file is not reported as damaged
         self._library: Any = None
         try:
             with reading(path):
@@ -147,12 +142,12 @@ class Reader:
         return self._num_records
 
     def locate(self, index: int) -> tuple[Path, int | None]:
-        """Returns the file and where in it the record's first field begins, None where only HDF5 knows it."""
+        """Returns the file and the offset of the record's first field in it, None if only HDF5 knows it."""
         offsets = [column.locate(index) for column in self._columns.values()]
         return self._file.path, next((offset for offset in offsets if offset is not None), None)
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
-        """Returns where the values of a field of bytes lie, None where only HDF5 knows it."""
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
+        """Returns the offsets of the values of a field of bytes, None if only HDF5 knows them."""
         column = self._columns[name]
         bounds = column.bounds() if isinstance(column, Blob) else None
         return bounds and Spans(self._file, *bounds, sizes * 0)

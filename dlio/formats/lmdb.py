@@ -5,9 +5,9 @@ A shard is the folder `NAME.lmdb` with `data.mdb` in it, or with `SingleFileWrit
 511 bytes at the border of a character; up to 10^8 records. An image with one label is a Caffe Datum, any other schema
 a `tf.train.Example`.
 
-Both writing and reading do without the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` tell why.
-Equal samples give equal bytes, the file ends with its last page in use, and there is no lock file. No environment, map
-or lock is shared between readers, threads or processes.
+Neither writing nor reading uses the package `lmdb`; `layouts/lmdb_tree.py` and `layouts/lmdb_pages.py` say why. Equal
+samples give equal bytes, the file ends with its last page in use, and there is no lock file. Readers, threads and
+processes share no environment, map or lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
@@ -24,10 +23,7 @@ from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".lmdb"
 DATA_FILE = "data.mdb"
@@ -105,7 +101,7 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._payload = datum if datum.holds(schema) else example
-        self._file = PositionalFile(path / DATA_FILE if path.is_dir() else path)
+        self._file = RandomAccessFile(path / DATA_FILE if path.is_dir() else path)
         try:
             self._entries = read_entries(self._file)
         except BaseException:
@@ -129,8 +125,8 @@ class Reader:
             raise CorruptRecordError(path, str(error), record=index, offset=offset) from error
         return Sample(sample.key or self._key(index), sample.fields)
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans | None:
-        """Returns where the values of a field of bytes lie; overflow pages hold a value in one piece."""
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
+        """Returns the offsets of the values of a field of bytes; overflow pages hold a value in one piece."""
         starts, num_bytes = self._entries.extents.T
         if self._payload is datum:
             return Spans(self._file, starts, starts + num_bytes, datum.gaps(sizes))

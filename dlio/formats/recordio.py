@@ -21,26 +21,25 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".rec"
 MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
-_find_magic = re.compile(re.escape(_MAGIC_BYTES)).search  # takes half of the time of `in`
+_find_magic = re.compile(re.escape(_MAGIC_BYTES)).search  # takes half the time of `in`
 _HEAD = struct.Struct("<II")
 _PADDINGS = [bytes(-num_bytes % 4) for num_bytes in range(4)]
 _LENGTH_BITS = 29
-_SEARCHED_BYTES = 8 << 10  # up to this, a search for the bytes takes less time than a comparison of all words
+_SEARCHED_BYTES = 8 << 10  # up to this size, searching the bytes takes less time than comparing all words
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
@@ -74,7 +73,7 @@ class Writer:
             raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
         self._offsets.append(self._records.tell())
         framed = frame(parts)
-        if num_bytes <= _SEARCHED_BYTES:  # one small piece takes less than four
+        if num_bytes <= _SEARCHED_BYTES:  # one small write takes less time than four
             self._records.write(b"".join(framed))
         else:
             self._records.writelines(framed)
@@ -124,18 +123,14 @@ def _head(flag: int, num_bytes: int) -> bytes:
 
 
 def _may_have_magic(part: Part) -> bool:
-    """Tells whether the magic number is in `part`, at a multiple of 4 or, where that takes longer to tell, anywhere."""
+    """Returns whether the magic number is in `part`: at a multiple of 4 in a large part, anywhere in a small one."""
     if len(part) <= _SEARCHED_BYTES:
         return _find_magic(part) is not None
-    import numpy as np
-
     return bool((np.frombuffer(part, "<u4", len(part) // 4) == np.uint32(MAGIC)).any())
 
 
 def _magics(data: bytes) -> list[int]:
     """Returns the offsets, multiples of 4, at which the data holds the magic number."""
-    import numpy as np
-
     offsets = np.flatnonzero(np.frombuffer(data, "<u4", len(data) // 4) == MAGIC) * 4
     return [int(offset) for offset in offsets]
 
@@ -146,7 +141,7 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._decode = irheader.decode if irheader.fits(schema) else example.decode
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._bounds = _bounds(self._file)
         except BaseException:
@@ -175,8 +170,8 @@ class Reader:
         """Returns the index of the shard, the keys of its records being their numbers."""
         return b"".join(b"%d\t%d\n" % line for line in enumerate(self._bounds[:-1].tolist()))
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
-        """Returns where the values of a field of bytes lie; a record of several parts ends behind its value's place."""
+    def spans(self, name: str, sizes: Numbers) -> Spans:
+        """Returns the offsets of the values of a field of bytes; those of records in several parts are wrong."""
         starts, stops = self._bounds[:-1] + _HEAD.size, self._bounds[1:]
         if not irheader.fits(self._schema):
             return Spans(self._file, starts, stops, example.gaps(sizes), example.marker(name, self._schema))
@@ -210,20 +205,18 @@ def unframe(framed: bytes) -> bytes | memoryview:
 
 
 def _parse_head(head: bytes | memoryview, follows: bool) -> tuple[int, int]:
-    """Returns flag and length, in bytes, of a part; `follows` tells whether it continues a record."""
+    """Returns flag and length, in bytes, of a part; `follows` is whether it continues a record."""
     magic, word = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
     if magic != MAGIC:
         raise ValueError(f"expected a part's magic number {MAGIC:#010x}, found {magic:#010x}: restore the file")
     flag = word >> _LENGTH_BITS
     if flag not in ((_MIDDLE, _LAST) if follows else (_WHOLE, _FIRST)):
-        raise ValueError(f"a part with the flag {flag} stands in the wrong place: restore the file")
+        raise ValueError(f"a part with the flag {flag} is out of order: restore the file")
     return flag, word & (1 << _LENGTH_BITS) - 1
 
 
-def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
+def _bounds(file: RandomAccessFile) -> Numbers:
     """Returns where each record begins and the last one ends, in bytes, int64 of shape (n + 1,)."""
-    import numpy as np
-
     found = read_index(file.path, columns=2)
     if found is None:
         return np.array([*scan(file), file.num_bytes], dtype="int64")
@@ -235,11 +228,11 @@ def _bounds(file: PositionalFile) -> np.ndarray[Any, Any]:
     return bounds
 
 
-def scan(file: PositionalFile) -> Iterator[int]:
+def scan(file: RandomAccessFile) -> Iterator[int]:
     """Yields the offset of every record, in bytes, by reading the parts' heads only.
 
     Raises:
-        CorruptRecordError: a head is none, stands in the wrong place, or goes beyond the end of the file.
+        CorruptRecordError: a head is damaged, out of order, or goes beyond the end of the file.
     """
     offset, number, follows = 0, -1, False
     while offset < file.num_bytes or follows:

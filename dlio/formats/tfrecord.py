@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from crc32c import crc32c
 
 from dlio.dataset.schema import Sample, Schema
@@ -24,10 +24,7 @@ from dlio.errors import CorruptRecordError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import example
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tfrecord"
 HEADER_BYTES = 12
@@ -79,7 +76,7 @@ class Reader:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._extents = _extents(self._file)
         except BaseException:
@@ -112,8 +109,8 @@ class Reader:
         """Returns the index of the shard."""
         return b"".join(b"%d %d\n" % (offset, num_bytes) for offset, num_bytes in self._extents.tolist())
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
-        """Returns where the values of a field of bytes lie."""
+    def spans(self, name: str, sizes: Numbers) -> Spans:
+        """Returns the offsets of the values of a field of bytes."""
         starts, num_bytes = self._extents.T
         marker, gaps = example.marker(name, self._schema), example.gaps(sizes)
         return Spans(self._file, starts + HEADER_BYTES, starts + num_bytes, gaps, marker)
@@ -126,10 +123,8 @@ class Reader:
         return CorruptRecordError(self._file.path, problem, record=index, offset=int(self._extents[index, 0]))
 
 
-def _extents(file: PositionalFile) -> np.ndarray[Any, Any]:
+def _extents(file: RandomAccessFile) -> Numbers:
     """Returns offset and framed size of every record, int64 of shape (n, 2), from the index or by a scan."""
-    import numpy as np
-
     found = read_index(file.path, columns=2)
     if found is None:
         return np.array(list(scan(file)), dtype="int64").reshape(-1, 2)
@@ -141,7 +136,7 @@ def _extents(file: PositionalFile) -> np.ndarray[Any, Any]:
     return extents
 
 
-def scan(file: PositionalFile) -> Iterator[tuple[int, int]]:
+def scan(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
     """Yields offset and framed size of every record, in bytes, by reading the headers only.
 
     Raises:

@@ -1,11 +1,11 @@
 """WebDataset: a tar with a file per field, and DALI's text index beside it.
 
-The files of a sample follow one another, named `KEY.EXTENSION`, split at the first dot of the base name (webdataset
-`tariterators.py`); `payloads/members.py` says which extension a field has and what its file holds. The tar is plain
+The files of a sample are adjacent, named `KEY.EXTENSION`, split at the first dot of the base name (webdataset
+`tariterators.py`); `payloads/members.py` defines each field's extension and content. The tar is plain
 POSIX ustar with mtime 0, owner `bigdata` and mode 0444, so equal samples give equal bytes, and ends with two blocks of
 zeros. Headers have checksums, data has none.
 
-A sample's key becomes a member's name as follows; every reader gets this container key back:
+A sample's key becomes a member's name as follows; every reader returns this container key:
 
     1. an image's extension is dropped: `cat/1.jpg` is `cat/1`
     2. dots of the base name, white space and control characters become `_`; so do the folders `.` and `..`
@@ -25,18 +25,14 @@ from contextlib import closing
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
-from dlio.formats.layouts.tar_index import Layout, read_layout, split
+from dlio.formats.layouts.tar_index import read_offsets, split
 from dlio.formats.payloads import members
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tar"
 _MAX_FIELD_NAME = 48  # leaves a member's name 38 bytes for the key beside `NAME.000000.jpg`
@@ -52,12 +48,12 @@ def refuses(schema: Schema) -> str | None:
         if len(name) > _MAX_FIELD_NAME:
             return f"the name of the field {name!r} is longer than {_MAX_FIELD_NAME} letters"
         if (other := seen.setdefault(name.lower(), name)) != name:
-            return f"the fields {other!r} and {name!r} differ only in case, which webdataset does not tell apart"
+            return f"the fields {other!r} and {name!r} differ only in case, which webdataset does not distinguish"
     return None
 
 
 def legal_key(key: str) -> bytes:
-    """Returns the key as a tar's members can be named after it, UTF-8, by the rules 1 to 3 above."""
+    """Returns the key that a tar's members can have, UTF-8, by the rules 1 to 3 above."""
     folders, _, base = key.rstrip("/").rpartition("/")
     stem, _, extension = base.rpartition(".")
     if stem and extension.lower() in members.IMAGE_TYPES:
@@ -130,7 +126,7 @@ class Writer:
 
 
 def _fit(key: bytes, room: int) -> tuple[bytes, bytes] | None:
-    """Returns the key as ustar's prefix and a name of at most `room` bytes, None where it is too long."""
+    """Returns the key as ustar's prefix and a name of at most `room` bytes, None if it is too long."""
     if len(key) <= room:
         return b"", key
     slash = key.rfind(b"/", 0, tar.PREFIX_BYTES + 1)
@@ -146,46 +142,46 @@ class Reader:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
-            self._layout: Layout = read_layout(self._file)
+            self._samples = read_offsets(self._file)
         except BaseException:
             self._file.close()
             raise
 
     def __len__(self) -> int:
-        return len(self._layout)
+        return len(self._samples)
 
     def locate(self, index: int) -> tuple[Path, int | None]:
         """Returns the shard's file and the offset in it of the record's first header, in bytes."""
-        return self._file.path, self._layout.extent(index)[0]
+        return self._file.path, self._samples.extent(index)[0]
 
     def read(self, index: int) -> Sample:
         """Returns record `index`."""
-        begin, end = self._layout.extent(index)
+        begin, end = self._samples.extent(index)
         view = memoryview(self._file.read(begin, end - begin, index))
         files: dict[str, memoryview] = {}
         keys = set()
         try:
-            for name, at, num_bytes in self._layout.members(index):
+            for name, at, num_bytes in self._samples.members(index):
                 key, extension = _check(view[at - begin - tar.BLOCK_BYTES : at - begin], name, num_bytes)
                 if extension in files:
                     raise ValueError(f"the sample has two files {extension!r}")
                 files[extension] = view[at - begin : at - begin + num_bytes]
                 keys.add(key)
             if len(keys) != 1:
-                raise ValueError(f"files of several samples, {sorted(keys)}, stand under one")
+                raise ValueError(f"expected files of one sample, found those of {sorted(keys)}")
             return Sample(keys.pop(), members.decode(files, self._schema))
         except (ValueError, OverflowError) as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=begin) from error
 
     def index_text(self) -> bytes | None:
-        """Returns the index of the shard, None where names in it cannot stand in one."""
-        return self._layout.index_text()
+        """Returns the index of the shard, None if an index cannot hold its names."""
+        return self._samples.index_text()
 
-    def spans(self, name: str, sizes: np.ndarray[Any, Any]) -> Spans:
-        """Returns where the values of a field of bytes lie, in samples of one file a field in the schema's order."""
-        starts, stops = self._layout.files(list(self._schema).index(name), len(self._schema))
+    def spans(self, name: str, sizes: Numbers) -> Spans:
+        """Returns the offsets of a field of bytes, for samples of one file a field in the schema's order."""
+        starts, stops = self._samples.files(list(self._schema).index(name), len(self._schema))
         return Spans(self._file, starts, stops, sizes * 0)
 
     def close(self) -> None:
@@ -194,7 +190,7 @@ class Reader:
 
 
 def _check(block: memoryview, name: bytes | None, num_bytes: int) -> tuple[str, str]:
-    """Returns key and extension of a file, given its header, and its name where another header holds it."""
+    """Returns key and extension of a file, given its header, and its name if another header has it."""
     head = tar.Header.parse(block)
     if not head.is_regular or head.num_bytes != num_bytes:
         raise ValueError(f"expected the header of a file of {num_bytes} bytes, found {head}: delete the index")

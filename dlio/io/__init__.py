@@ -1,1 +1,1 @@
-"""Effects on files: reading, publishing, what a path lies on, and folders that other users can write to."""
+"""Effects on files: reading, publishing, file systems, and folders that other users can write to."""

@@ -1,7 +1,7 @@
-"""All effects on files: publishing under a final name, digests while bytes pass, verified copies.
+"""Effects on files: publishing under a final name, reading, digests, and errors that name the path.
 
-A file appears under its final name only when it is whole and on the disk: it is written aside, synced, renamed, and
-its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accidents, blake3 against people.
+A file gets its final name only when it is complete and on the disk: it is written under another name, synced, renamed,
+and its folder synced. Digests are `algorithm:hex`; xxh3-128 guards against accidents, blake3 against people.
 """
 
 from __future__ import annotations
@@ -10,42 +10,31 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+import blake3
+import xxhash
 
 from dlio.errors import DigestError, StorageError, UsageError
 
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
-COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (tools/bench/pack.py)
-CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
 
 
 class Hash(Protocol):
     """A running digest."""
 
-    def update(self, data: Any, /) -> Any:
+    def update(self, data: bytes | bytearray | memoryview, /) -> object:
         """Adds bytes."""
 
     def hexdigest(self) -> str:
         """Returns the digest so far."""
 
 
-def _new_xxh3() -> Hash:
-    import xxhash
-
-    return xxhash.xxh3_128()
-
-
-def _new_blake3() -> Hash:
-    import blake3
-
-    return blake3.blake3()
-
-
-ALGORITHMS: dict[str, Callable[[], Hash]] = {"xxh3-128": _new_xxh3, "blake3": _new_blake3}
+ALGORITHMS: dict[str, Callable[[], Hash]] = {"xxh3-128": xxhash.xxh3_128, "blake3": blake3.blake3}
 
 
 def new_hash(algorithm: str) -> Hash:
@@ -57,7 +46,7 @@ def new_hash(algorithm: str) -> Hash:
     try:
         return ALGORITHMS[algorithm]()
     except KeyError:
-        raise UsageError(f"{algorithm!r} is no digest: expected one of {', '.join(ALGORITHMS)}") from None
+        raise UsageError(f"{algorithm!r} is not a digest: expected one of {', '.join(ALGORITHMS)}") from None
 
 
 def digest_bytes(data: bytes, algorithm: str = DEFAULT_DIGEST) -> str:
@@ -126,7 +115,7 @@ def check_digest(path: Path, expected: str) -> None:
 
 @contextmanager
 def storage_errors(verb: str, path: Path) -> Iterator[None]:
-    """Turns the system's errors into StorageErrors that say what could not be done, and to which path."""
+    """Turns OSErrors into StorageErrors that name the operation and the path."""
     try:
         yield
     except StorageError:
@@ -142,89 +131,6 @@ def _advice(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ": check the owner and mode of the file and its folder"
     return ""
-
-
-class DigestingFile:
-    """A new binary file that keeps the digest of what is appended to it; not thread-safe.
-
-    Small pieces are collected, and must not change any more; a large one is digested and written with them at once,
-    without a copy.
-    """
-
-    def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST) -> None:
-        self.path = path
-        self._algorithm = algorithm
-        self._hash = new_hash(algorithm)
-        self._flushed = 0
-        self._pending: list[bytes | bytearray | memoryview] = []
-        self._pending_bytes = 0
-        with storage_errors("create", path):
-            self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Appends `data` and returns its size in bytes; raises as `writelines`."""
-        num_bytes = len(data)
-        if num_bytes < COPIED_BYTES and self._pending_bytes < CACHED_BYTES:
-            self._pending.append(data)
-            self._pending_bytes += num_bytes
-        else:
-            self.writelines((data,))
-        return num_bytes
-
-    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
-        """Appends `parts`, one after the other.
-
-        Raises:
-            StorageError: the file system refused, now or what earlier calls have left to write.
-        """
-        for part in parts:
-            if len(part) < COPIED_BYTES:
-                self._pending.append(part)
-                self._pending_bytes += len(part)
-            else:
-                self._flush(part)
-        if self._pending_bytes >= CACHED_BYTES:
-            self._flush()
-
-    def _flush(self, data: bytes | bytearray | memoryview = b"") -> None:
-        pending = b"".join(self._pending)
-        self._pending, self._pending_bytes = [], 0
-        self._hash.update(pending)
-        self._hash.update(data)
-        num_bytes = len(pending) + len(data)
-        with storage_errors("write", self.path):
-            if self._descriptor is None:
-                raise ValueError(f"{self.path} is closed")
-            written = os.writev(self._descriptor, (pending, data))
-            while written < num_bytes:  # an almost full disk, or a signal, takes a part
-                left = memoryview(pending)[written:], memoryview(data)[max(0, written - len(pending)) :]
-                written += os.writev(self._descriptor, left)
-        self._flushed += num_bytes
-
-    def tell(self) -> int:
-        """Returns the size so far, in bytes."""
-        return self._flushed + self._pending_bytes
-
-    def close(self) -> None:
-        """Writes what is left and closes; may be called twice.
-
-        Raises:
-            StorageError: the file system refused.
-        """
-        if self._descriptor is None:
-            return
-        try:
-            if self._pending:
-                self._flush()
-        finally:
-            descriptor, self._descriptor = self._descriptor, None
-            with storage_errors("write", self.path):
-                os.close(descriptor)
-
-    @property
-    def digest(self) -> str:
-        """`algorithm:hex` of what was appended, once the file is closed."""
-        return f"{self._algorithm}:{self._hash.hexdigest()}"
 
 
 def sync_file(path: Path) -> None:
@@ -286,12 +192,12 @@ def publish_all(aside: Path, final: Path, names: Sequence[str]) -> None:
 
 
 def publish_bytes(final: Path, data: bytes) -> None:
-    """Writes a small file whole: nobody ever sees a part of it under its name.
+    """Writes a small file atomically.
 
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name that others can plant a link under
+    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name to plant a link under
     try:
         with storage_errors("write", final), aside.open("xb") as file:
             file.write(data)

@@ -1,7 +1,7 @@
-"""What a path lies on: the file system's type, whether other machines see it, and how much more it takes.
+"""The file system of a path: its type, whether other machines see it, and its free space.
 
 Types come from /proc/self/mountinfo rather than from statfs numbers, since FUSE has one number for everything from
-GlusterFS to sshfs, and mountinfo has the subtype. A tmpfs is memory: what it takes is bounded by the job's cgroup too.
+GlusterFS to sshfs, and mountinfo has the subtype. A tmpfs is memory: the job's cgroup limits its free space too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SHARED = {
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.squashfuse", "fuse.squashfuse_ll"}
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
-# Where schedulers announce node-local storage, the most specific first; TMPDIR may be anything.
-_ANNOUNCED = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "PBS_JOBFS", "FLUX_JOB_TMPDIR", "LSB_JOB_TMPDIR", "TMPDIR")
+# Variables in which schedulers name node-local storage, the most specific first; TMPDIR may be anything.
+_LOCAL_VARIABLES = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "PBS_JOBFS", "FLUX_JOB_TMPDIR", "LSB_JOB_TMPDIR", "TMPDIR")
 _USUAL = ("/tmp", "/dev/shm")
 
 
@@ -37,8 +37,8 @@ class FileSystem:
     Attributes:
         type: as the kernel calls it: "ext4", "lustre", "tmpfs", "fuse.sshfs".
         mount: where it is mounted.
-        free_bytes: what this user can still write; for a tmpfs no more than the job's memory still holds.
-        free_files: how many more files fit; None where the file system has no such limit.
+        free_bytes: what this user can still write; for a tmpfs at most the memory that the job has left.
+        free_files: how many more files fit; None if the file system has no such limit.
     """
 
     type: str
@@ -113,7 +113,7 @@ def memory_left(root: Path = Path("/")) -> int:
 
 
 def _cgroup_rooms(root: Path) -> Iterator[int]:
-    """Yields the room left in each cgroup around this process that limits memory; page cache counts as room."""
+    """Yields the memory left in each cgroup around this process that limits memory; page cache counts as free."""
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "":
@@ -147,14 +147,14 @@ def _inactive_file(path: Path) -> int:
 
 
 def local_folders(environ: Mapping[str, str] | None = None) -> Iterator[tuple[str, Path]]:
-    """Yields the folders of this node that may serve as local storage, the best first, each with why it is thought of.
+    """Yields the folders of this node that may serve as local storage, the best first, each with its origin.
 
     Folders that do not exist, cannot be written, or lie on a shared file system are left out.
     """
     environ = os.environ if environ is None else environ
-    announced = [(f"${name}", environ[name]) for name in _ANNOUNCED if environ.get(name)]
+    named = [(f"${name}", environ[name]) for name in _LOCAL_VARIABLES if environ.get(name)]
     seen: set[Path] = set()
-    for why, name in (*announced, *((name, name) for name in _USUAL)):
+    for why, name in (*named, *((name, name) for name in _USUAL)):
         folder = Path(name)
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and folder.resolve() not in seen:
             seen.add(folder.resolve())
@@ -163,10 +163,10 @@ def local_folders(environ: Mapping[str, str] | None = None) -> Iterator[tuple[st
 
 
 def check_room(path: Path, needed_bytes: int, needed_files: int) -> FileSystem:
-    """Returns the file system of `path` if it takes `needed_bytes` more in `needed_files` more files.
+    """Returns the file system of `path`, after checking that it has room for `needed_bytes` in `needed_files` files.
 
     Raises:
-        StorageError: it does not; the message says what is needed and what is free.
+        StorageError: it has not; the message says what is needed and what is free.
     """
     system = filesystem_of(path)
     if system.free_bytes < needed_bytes:

@@ -1,7 +1,7 @@
-"""How much memory one piece of input may take before anything proves that it is worth it, and who raises that.
+"""Limits on the memory that one input may take, and the environment variables that raise them.
 
-An input is data of a stranger: a server that never ends its answer, a zip that inflates to a thousand times its size,
-a sparse file that holds nothing. Each limit is far beyond what real data sets need; an environment variable raises it.
+An input may be hostile: a server whose answer never ends, a zip that inflates to a thousand times its size, a sparse
+file without content. Each limit is far beyond the needs of real data sets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DEFAULTS = {
 
 
 def manifest_bytes() -> int:
-    """Returns the most bytes that a manifest may have; raises UsageError where DLIO_MAX_MANIFEST is no size."""
+    """Returns the most bytes that a manifest may have; raises UsageError if DLIO_MAX_MANIFEST is not a size."""
     return _limit("DLIO_MAX_MANIFEST")
 
 
 def sample_bytes() -> int:
-    """Returns the most bytes that an encoded image may have; raises UsageError where DLIO_MAX_SAMPLE is no size."""
+    """Returns the most bytes that an encoded image may have; raises UsageError if DLIO_MAX_SAMPLE is not a size."""
     return _limit("DLIO_MAX_SAMPLE")
 
 

@@ -1,8 +1,8 @@
 """Folders reached by descriptor, for places where other users may write.
 
-Between a look at a path and its use another user can put a link, a FIFO or another folder there. So a folder is held
-open: what is done through it reaches that folder, whatever becomes of its name. What lies in it is opened without
-following a link and without waiting, and only regular files of a few bytes are read.
+Between the check of a path and its use another user can put a link, a FIFO or another folder there. So a folder is held
+open: operations reach that folder even if its name changes. Its entries are opened without following links and without
+waiting, and only small regular files are read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import TracebackType
 from dlio.errors import StorageError
 from dlio.io import files
 
-MAX_BYTES = 16 << 10  # of a lease, a claim or a marker: theirs have some hundred
+MAX_BYTES = 16 << 10  # of a lease, a claim or a marker, which have some hundred
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MAX_DEPTH = 32  # of what is removed; data sets have a few levels
+_MAX_DEPTH = 32  # of a folder to remove; data sets have a few levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Below:
 
     Attributes:
         root: the folder that the user named, or one that nobody else can replace.
-        names: of the folders on the way down, the last one's its own.
-        owner: the user id of the only user to whom it may belong; None for anybody.
+        names: the names of the folders below it, down to this one.
+        owner: the user id that must own it; None for any.
     """
 
     root: Path
@@ -52,13 +52,13 @@ class Below:
 
         Raises:
             StorageError: it is another user's.
-            OSError: it is not there, or no folder.
+            OSError: it is missing, or not a folder.
         """
         with OpenFolder.at(self.root) as opened:
             return self._checked(opened.below(*self.names))
 
     def make(self) -> OpenFolder:
-        """Returns the folder, held open, made with those around it where they are not there yet; raises as `open`."""
+        """Returns the folder, held open, after making it and its parents if they are missing; raises as `open`."""
         self.root.mkdir(parents=True, exist_ok=True)
         found = OpenFolder.at(self.root)
         for name in self.names:
@@ -80,13 +80,13 @@ def is_loose(status: os.stat_result) -> bool:
 
 
 def check_ground(folder: Path, *names: str) -> None:
-    """Refuses a folder where what dlio makes under these names may be another user's; one that is not there is fine.
+    """Refuses a folder in which another user may control what dlio makes under these names; a missing one is fine.
 
     The folder's owner is trusted.
 
     Raises:
-        StorageError: anybody may rename what lies in the folder, or what has one of the names is no folder, or neither
-            this user's nor the folder's owner's.
+        StorageError: anybody may rename the folder's entries, or an entry of such a name is not a folder, or belongs to
+            neither this user nor the folder's owner.
     """
     with files.storage_errors("look at", folder):
         try:
@@ -108,11 +108,11 @@ def check_ground(folder: Path, *names: str) -> None:
 
 
 class OpenFolder:
-    """An open folder; a context manager, used by one thread. All methods raise OSError where the system refuses.
+    """An open folder; a context manager, used by one thread. All methods raise OSError if the system refuses.
 
     Attributes:
-        path: by which it was reached, for messages.
-        status: what the system says of the folder.
+        path: for messages.
+        status: of the folder, from fstat.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -164,12 +164,12 @@ class OpenFolder:
             return None
 
     def has_folder(self, name: str) -> bool:
-        """Returns whether an entry is a folder, and no link to one."""
+        """Returns whether an entry is a folder, not a link to one."""
         status = self.look(name)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
-        """Returns a small file's content and what the system says of it; another kind of entry is an OSError."""
+        """Returns a small file's content and status; raises OSError for any other kind of entry."""
         descriptor = os.open(name, FILE, dir_fd=self.descriptor)
         try:
             status = os.fstat(descriptor)
@@ -182,7 +182,7 @@ class OpenFolder:
             os.close(descriptor)
 
     def write_new(self, name: str, data: bytes) -> None:
-        """Writes a file that is not there yet, which all may read."""
+        """Writes a new file that all may read."""
         descriptor = os.open(name, _NEW, 0o600, dir_fd=self.descriptor)
         with open(descriptor, "wb") as file:  # noqa: PTH123  of a descriptor
             os.fchmod(descriptor, 0o644)
@@ -197,7 +197,7 @@ class OpenFolder:
         os.link(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def make(self, name: str, mode: int = 0o755) -> OpenFolder:
-        """Returns a folder below this one, made if nothing has its name; what has it otherwise is an OSError."""
+        """Returns a folder below this one, made if it is missing; raises OSError if the name is not a folder's."""
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=self.descriptor)
         return self.below(name)
@@ -227,9 +227,9 @@ class OpenFolder:
         return total
 
     def remove(self, name: str, owner: int, depth: int = _MAX_DEPTH) -> bool:
-        """Removes an entry with all that is below it, as far as it is of `owner`; returns whether nothing is left.
+        """Removes an entry and everything below it that belongs to `owner`; returns whether nothing is left.
 
-        Links are removed and not followed, other file systems are not entered, and an entry that is gone is removed.
+        Links are removed and not followed, and other file systems are not entered. A missing entry counts as removed.
         """
         status = self.look(name)
         if status is None:

@@ -1,35 +1,34 @@
-"""Reading a shard's file at given positions, by any number of threads."""
+"""Reading a file at given offsets, by any number of threads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dlio.errors import CorruptRecordError, StorageError
 
-if TYPE_CHECKING:
-    import numpy as np
+Numbers = npt.NDArray[np.int64]
 
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
-#: Gives memory for so many bytes, with arbitrary content, which lives as long as any view of it.
+#: Allocates memory of this many bytes, with arbitrary content, which lives as long as any view of it.
 Take = Callable[[int], memoryview]
 
-# A read takes some 0.9 us besides copying, as long as copying 10 KB.
+# A read takes 0.9 us in addition to copying, the time to copy 10 KB.
 _NEAR_BYTES = 4 << 10
 _GAP_BYTES = 32 << 10  # disks and file servers read this much more in the time of one more request
 _RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are computed
 
 
 def take_fresh(num_bytes: int) -> memoryview:
-    """Returns memory that was not used before: a `Take`."""
+    """Returns new memory: a `Take`."""
     return memoryview(bytearray(num_bytes))
 
 
-class PositionalFile:
-    """A file open for reading at any offset; thread-safe, since nothing moves between calls.
+class RandomAccessFile:
+    """A file open for reading at any offset; thread-safe, since there is no file position.
 
     Reads copy rather than map: a file that shrinks, or a disk that fails, then gives an error instead of a signal.
     """
@@ -47,7 +46,7 @@ class PositionalFile:
         """Returns exactly `num_bytes` from `offset`.
 
         Raises:
-            CorruptRecordError: the file ends before; names `record`.
+            CorruptRecordError: the file ends before that; names `record`.
             StorageError: the file cannot be read.
         """
         if self._descriptor is None:
@@ -68,14 +67,14 @@ class PositionalFile:
         return data
 
     def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
-        """Yields ranges, in order, as views that cannot be written to, so few at a time that they are still in cache.
+        """Yields ranges, in order, as read-only views, few enough at a time to stay in the processor's cache.
 
-        Ranges that follow one another closely are read together.
+        Ranges close to each other are read together.
 
         Args:
             offsets: where each begins, at least 0; int64 of shape (n,).
-            sizes: bytes of each, at least 0; int64 of shape (n,). What goes beyond the end of the file is left out.
-            take: gives the memory to read into.
+            sizes: bytes of each, at least 0; int64 of shape (n,). Bytes beyond the end of the file are left out.
+            take: allocates the memory to read into.
 
         Raises:
             StorageError: the file cannot be read.
@@ -101,7 +100,7 @@ class PositionalFile:
                 values, num_read = [], 0
 
     def _read_into(self, memory: memoryview, offset: int) -> memoryview:
-        """Fills `memory` and returns what was read, as a view that cannot be written to; raises StorageError."""
+        """Fills `memory` and returns the part that was read, as a read-only view; raises StorageError."""
         assert self._descriptor is not None
         try:
             return memory[: os.preadv(self._descriptor, (memory,), offset)].toreadonly()
@@ -111,11 +110,9 @@ class PositionalFile:
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
 
-        Ranges that follow one another closely are asked for together. Where the first and the last byte are in memory
-        already, so are most likely the others, and nothing is done.
+        Ranges close to each other are requested together. If the first and the last byte are in memory, the others most
+        likely are too, and nothing is requested.
         """
-        import numpy as np
-
         if self._descriptor is None or not len(starts):
             return
         if _holds(self._descriptor, int(starts[0]), int(stops[-1]) - 1):
@@ -136,9 +133,9 @@ class PositionalFile:
         self.close()
 
 
-def _holds(descriptor: int, *places: int) -> bool:
-    """Tells whether bytes are in memory; where the system cannot tell, they count as not."""
+def _holds(descriptor: int, *offsets: int) -> bool:
+    """Returns whether the bytes at `offsets` are in memory; False if the system does not know."""
     try:
-        return all(os.preadv(descriptor, [bytearray(1)], place, os.RWF_NOWAIT) for place in places)
+        return all(os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) for offset in offsets)
     except OSError:
         return False

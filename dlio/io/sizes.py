@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from dlio.errors import UsageError
 
@@ -19,8 +20,6 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no size: expected a number with an optional unit, such as 256MiB")
-    from fractions import Fraction
-
     return int(Fraction(match[1]) * (1 << _UNITS[match[2].lower()]))
 
 

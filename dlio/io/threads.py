@@ -1,4 +1,4 @@
-"""Threads that can be given up: where one hangs on a dead disk, neither its consumer nor the interpreter waits on."""
+"""Threads that can be abandoned: if one hangs on a dead disk, neither its consumer nor the interpreter waits for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from threading import Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_EXIT_SECONDS = 5.0  # a part takes some 20 ms; what takes longer when the interpreter exits, hangs
+_EXIT_SECONDS = 5.0  # a part takes some 20 ms; one that takes longer at exit hangs
 
-INTERRUPT_SECONDS = 1.0  # who interrupts is not kept waiting longer by what hangs
+INTERRUPT_SECONDS = 1.0  # the most that an interrupt waits for a thread that hangs
 
 _Call = tuple[Future[Any], Callable[[], Any]]
 _Calls = SimpleQueue[_Call | None]
@@ -23,8 +23,8 @@ _Calls = SimpleQueue[_Call | None]
 class Threads:
     """A number of threads that call functions, in the order in which these are submitted; used by one thread.
 
-    They are daemons, as the interpreter would wait for any other without end. But a daemon that is cut off in compiled
-    code may crash an exit, so the exit first ends those that are left, and waits some seconds for what they run.
+    They are daemons, since the interpreter would wait for other threads without end. But a daemon stopped in compiled
+    code may crash the exit, so an exit handler first ends the threads that are left, and waits some seconds for them.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -43,13 +43,13 @@ class Threads:
             self._threads.append(thread)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Returns the outcome of `call`, which a thread makes as soon as one is free."""
+        """Returns the future result of `call`, which the next free thread calls."""
         future: Future[T] = Future()
         self._calls.put((future, call))
         return future
 
     def end(self, seconds: float | None) -> bool:
-        """Stops, and returns whether all threads have ended within `seconds`; None waits."""
+        """Stops, and returns whether all threads have ended within `seconds`; None waits without limit."""
         self.stop()
         deadline = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
@@ -60,7 +60,7 @@ class Threads:
         return True
 
     def stop(self) -> None:
-        """Drops the calls that have not begun, and lets each thread end with what it does, without a wait for it."""
+        """Drops the calls that have not begun, and lets each thread end after its current call, without waiting."""
         with suppress(Empty):
             while True:
                 self._calls.get_nowait()
@@ -76,7 +76,7 @@ def _serve(calls: _Calls) -> None:
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-        del entry, future, call  # while this thread waits, nothing of a batch that is done is kept
+        del entry, future, call  # a waiting thread keeps nothing of a finished batch alive
 
 
 _started: set[Threads] = set()  # until all of their threads have ended

@@ -244,7 +244,7 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         for shard, _, records in self._visits(indices):
-            shard.announce(records)
+            shard.prefetch_hint(records)
 
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""

@@ -5,22 +5,22 @@
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
     decode(jpeg)                                 all pixels
     encode(pixels, quality)                      a JPEG of them
-    probe(jpeg)                                  what the headers say
+    probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
-    status_message(status)                       what a status of decode_batch means
-    available                                    whether there is a core that can be loaded
-    missing(purpose)                             the error that says why there is none
+    status_message(status)                       the meaning of a status of decode_batch
+    available                                    whether the core is installed and can be loaded
+    missing(purpose)                             the error that says why it is not
 
 Every function takes any object with the buffer protocol and works without Python's lock, so threads run side by side;
-each thread keeps its working memory from image to image, and nothing else is kept, so fork and spawn are safe. Where
-there is no core, `available` is False and the functions raise MissingPackageError.
+each thread keeps its working memory from image to image, and nothing else is kept, so fork and spawn are safe. Without
+the core `available` is False, and the functions raise MissingPackageError.
 
-Crop-ready: a restart marker stands after every k MCUs, where k divides the MCUs of a row and is about 64 pixels. The
+Crop-ready: a restart marker follows every k MCUs, where k divides the MCUs of a row and is about 64 pixels. The
 intervals between markers can be decoded alone, so decode_batch reads only those that a box touches. Any decoder of
 JPEG reads such a file as before.
 
-Bad input: damaged and truncated data are an error as soon as they touch what is decoded; stray bytes between intact
-data, and oddities of headers, are not. Refused are more than `dlio.dataset.schema.MAX_PIXELS` pixels, more than 100
+Bad input: damage and truncation are an error if they touch the decoded part; stray bytes between intact data, and
+oddities of headers, are not. Refused are more than `dlio.dataset.schema.MAX_PIXELS` pixels, more than 100
 scans, and more than 1024 pixels for each byte of the file (but with arithmetic coding, which may need less). CMYK,
 YCCK and 12 bit JPEGs are left to Pillow.
 """
@@ -72,12 +72,12 @@ available = _core is not None
 
 
 def missing(purpose: str) -> MissingPackageError:
-    """Returns the error to raise where `purpose` needs the core and there is none; it says why, and what to install."""
+    """Returns the error to raise if `purpose` needs the core and it is missing; says why, and what to install."""
     return MissingPackageError(f"{purpose} needs the compiled JPEG core, which {_problem}")
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a function of the core; raises MissingPackageError where there is no core."""
+    """Returns a function of the core; raises MissingPackageError without the core."""
     if name not in __all__:
         raise AttributeError(f"module 'dlio.native' has no attribute {name!r}")
     if not available:

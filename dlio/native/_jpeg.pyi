@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 @final
 class Probe:
-    """What a JPEG's headers say.
+    """A JPEG's headers.
 
     Attributes:
         width: pixels, as stored.
@@ -19,8 +19,8 @@ class Probe:
         subsampling: "4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey" or "other".
         progressive: whether the picture comes in several scans that refine each other.
         crop_ready: whether decode_batch can cut windows out of it.
-        complete: whether the marker of the image's end is there; where it is not, the file is truncated.
-        orientation: EXIF's number, 1 (as stored) to 8, where it is one SHORT or LONG; XMP is not read. decode and
+        complete: whether the end marker is there; else the file is truncated.
+        orientation: EXIF's number, 1 (as stored) to 8, if it is one SHORT or LONG; XMP is not read. decode and
             decode_batch do not turn pictures.
     """
 
@@ -63,7 +63,7 @@ def decode_batch(
     """Decodes a box of each image, resizes it and writes it to `out`; returns int32 (n,): 0 where that was done.
 
     The resize is Pillow's antialiased bilinear one. Grey images fill 3 equal channels. An image that fails leaves its
-    place in `out` as it was, and does not touch the others. Nothing is allocated for an image once the thread has
+    row of `out` unchanged, and does not affect the others. Nothing is allocated for an image once the thread has
     decoded one of its size.
 
     Statuses: 0 decoded, 1 box empty or outside the image, 2 no JPEG, 3 headers or tables broken, 4 data truncated or
@@ -84,7 +84,7 @@ def decode_batch(
     Raises:
         TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.
         BufferError, ValueError: a buffer that is not contiguous; which of them, its class decides.
-        ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message tells what came.
+        ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message names it.
     """
 
 def resize_batch(
@@ -98,7 +98,7 @@ def resize_batch(
 
     Args:
         images: n images, uint8 (height, width, 3), RGB, contiguous, of numpy or anything with the buffer protocol. One
-            without pixels has status 1, and its place in `out` stays as it was.
+            without pixels has status 1, and its row of `out` stays unchanged.
         boxes, flips, out, parts: as for decode_batch.
 
     Raises:
@@ -131,7 +131,7 @@ def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
     """
 
 def probe(jpeg: Buffer) -> Probe:
-    """Returns what the headers say, without decoding.
+    """Returns the headers, without decoding.
 
     Raises:
         DataError: the headers are bad: what `status_message` says of it, and libjpeg's own message.
@@ -143,7 +143,7 @@ def probe(jpeg: Buffer) -> Probe:
 def measure(buffers: list[Any]) -> NDArray[np.int64]:
     """Returns heights and widths, int64 (n, 2), of JPEGs that probe finds nothing wrong with and whose end is there.
 
-    Of any other it returns 0, 0: `probe` tells why.
+    Returns 0, 0 for any other: `probe` raises the reason.
 
     Args:
         buffers: n objects with the buffer protocol, which nobody changes meanwhile.
@@ -159,8 +159,8 @@ TAKES_OUR_DECODER: bool
 """Whether the libjpeg that is loaded lets windows be decoded by the core's own entropy decoder; found by a try."""
 
 def status_message(status: int) -> str:
-    """Returns what a status of decode_batch means.
+    """Returns the meaning of a status of decode_batch.
 
     Raises:
-        ValueError: there is no such status.
+        ValueError: the status is unknown.
     """

@@ -20,7 +20,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, SchemaError, SourceError
 from dlio.formats import Writer
 from dlio.io import files
-from dlio.io.files import DigestingFile
+from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.locking.owner import node_id
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing, Source
@@ -245,6 +245,6 @@ def _entries(aside: Path, created: dict[str, DigestingFile], task: WriteTask) ->
         if name in created:
             digest = created[name].digest
         else:  # it is in the page cache, so blocks that fit a core's cache are the fastest
-            digest = files.digest_file(aside / name, task.writing.digest, files.CACHED_BYTES)
+            digest = files.digest_file(aside / name, task.writing.digest, CACHED_BYTES)
         entries.append(File(name, (aside / name).stat().st_size, digest))
     return tuple(entries)

@@ -58,7 +58,7 @@ def test_the_words_for_a_missing_end_are_the_cores():
 
 @pytest.mark.parametrize("transform", [Resize(16), CenterCrop(16), RandomResizedCrop(16, scale=(0.08, 0.1))], ids=repr)
 @pytest.mark.parametrize("upright", [False, True])
-def test_a_truncated_jpeg_is_named_in_the_same_words_by_all(tmp_path, transform, upright):
+def test_a_truncated_jpeg_has_the_same_message_everywhere(tmp_path, transform, upright):
     cut = WHOLE[: len(WHOLE) * 3 // 4]
     folder = tmp_path / "photos/a"
     folder.mkdir(parents=True)

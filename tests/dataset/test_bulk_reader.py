@@ -18,7 +18,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from tests.loaders.packing import pack_samples
 
 SCHEMAS = {
@@ -111,7 +111,7 @@ def test_every_flipped_bit_of_a_value_is_found_and_named(packed: Manifest) -> No
         path.write_bytes(sound)
 
 
-def test_records_laid_out_by_another_tool_are_read_the_long_way(tmp_path: Path) -> None:
+def test_records_of_other_tools_are_read_one_by_one(tmp_path: Path) -> None:
     """Here the features of an Example stand in another order, under other names, and the labels are no table's."""
     schema = Schema.of(SCHEMAS["one label"])
     samples = [Sample(f"k{i}", {"image": bytes([i]) * 600, "label": i}) for i in range(5)]
@@ -167,7 +167,7 @@ def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops
     path.write_bytes(bytes(1000))
     crcs = np.zeros(3, dtype=np.uint32)
     for marker in (b"", b"\0"):
-        file = PositionalFile(path)
+        file = RandomAccessFile(path)
         spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
         values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
         values.announce(np.arange(3))
@@ -181,7 +181,7 @@ def test_places_that_do_not_rise_can_be_announced(tmp_path: Path, monkeypatch: p
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "preadv", lambda *_: 0)  # nothing is in memory yet
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: asked.append((start, count)))
-    file = PositionalFile(path)
+    file = RandomAccessFile(path)
     file.will_need(np.array([90_000, 91_000, 100, 50_000]), np.array([90_500, 92_000, 200, 50_100]))
     assert asked == [(90_000, 2_000), (100, 100), (50_000, 100)]
     file.close()

@@ -151,7 +151,7 @@ def test_a_damaged_line_is_named(line, tmp_path):
     assert str(path) in str(raised.value)
 
 
-def test_a_file_name_that_is_no_utf8_is_a_file_name(tmp_path):
+def test_a_file_name_may_be_other_than_utf8(tmp_path):
     """As Linux has them, and `dlio index` finds them."""
     path = _manifest().save(tmp_path)
     lines = path.read_text().splitlines()

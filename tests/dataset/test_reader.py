@@ -103,7 +103,7 @@ def test_a_lent_shard_stays_open_until_it_is_given_back(packed: Manifest) -> Non
     pool.close()
 
 
-def test_a_shard_in_use_is_closed_when_it_is_given_back(packed: Manifest) -> None:
+def test_a_shard_in_use_is_closed_once_given_back(packed: Manifest) -> None:
     pool = ShardPool(packed)
     with pool.shard(0) as shard:
         pool.read(6)
@@ -130,7 +130,7 @@ def test_a_shard_whose_disk_hangs_keeps_nobody_else_waiting(packed: Manifest, tm
         os.close(writer)
 
 
-def test_threads_read_what_one_thread_reads_while_shards_come_and_go(packed: Manifest) -> None:
+def test_threads_read_what_one_thread_reads_while_shards_close(packed: Manifest) -> None:
     pool = ShardPool(packed, max_open=2)
     order = random.Random(2).choices(range(NUM_SAMPLES), k=400)
     with ThreadPoolExecutor(8) as executor:

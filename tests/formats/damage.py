@@ -24,7 +24,7 @@ from dlio.errors import CorruptRecordError, StorageError
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"})
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "name": "str", "box": "float32[4]"})
 CHECKED = {"tfrecord"}  # containers with a checksum over all of their data
-MAX_POINTS = 250
+MAX_POINTS = 150
 MEMORY_BYTES = 4 << 30
 
 Damage = Callable[[bytes, int], bytes]

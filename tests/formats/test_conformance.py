@@ -216,8 +216,8 @@ def test_readers_in_other_processes(each_container, method, make, tmp_path):
         textwrap.dedent(f"""
         from pathlib import Path
         from dlio import formats
-        from dlio.sample import Schema
-        from dlio.sample_crc import crc32c
+        from dlio.dataset.schema import Schema
+        from dlio.dataset.checksum import crc32c
         schema = Schema.of({schema.types()!r})
         reader = formats.load({each_container.name!r}).Reader(Path({str(path)!r}), schema)
         sums = [crc32c(reader.read(index), schema) for index in reversed(range(len(reader)))]

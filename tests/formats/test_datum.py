@@ -84,7 +84,7 @@ def test_a_label_beyond_int32_is_refused(label):
 @pytest.mark.parametrize(
     ("data", "schema", "problem"),
     [
-        (b"\xff\xff\xff", IMAGE_CLASSIFICATION, "no Datum"),
+        (b"\xff\xff\xff", IMAGE_CLASSIFICATION, "not a Datum"),
         (b"\x28\x03\x38\x01", IMAGE_CLASSIFICATION, "no field 'data'"),
         (b"\x22\x01a\x38\x01", IMAGE_CLASSIFICATION, "no field 'label'"),
         (b"\x22\x01a\x28\x03", IMAGE_CLASSIFICATION, "raw pixels"),
@@ -94,7 +94,7 @@ def test_a_label_beyond_int32_is_refused(label):
         (b"\x08\x01\x10\x01\x18\x01\x22\x01a\x28\x03", FIXED, "expected"),
     ],
 )
-def test_what_is_no_datum_of_the_schema_is_a_value_error(data, schema, problem):
+def test_any_other_datum_is_a_value_error(data, schema, problem):
     with pytest.raises(ValueError, match=problem):
         datum.decode(data, schema)
 

@@ -11,7 +11,7 @@ SCRIPT = """
 import contextlib, errno, pathlib, resource, sys
 from dlio import formats
 from dlio.errors import StorageError
-from dlio.sample import IMAGE_CLASSIFICATION, Sample
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 name, folder, file = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
 writer = formats.load(name).Writer(pathlib.Path(folder) / "a", IMAGE_CLASSIFICATION)

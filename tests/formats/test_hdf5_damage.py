@@ -28,10 +28,10 @@ def change(path: Path, name: str, row: int, value: int) -> int:
 @pytest.mark.parametrize(
     ("row", "value", "record"), [(0, 1, 0), (7, -1, 6), (7, 2**62, 6), (7, 0, 6), (20, 1 << 20, 19), (20, 0, 19)]
 )
-def test_offsets_that_do_not_rise_to_the_end_name_record_and_place(tmp_path, row, value, record):
+def test_offsets_out_of_order_name_record_and_offset(tmp_path, row, value, record):
     path = write(tmp_path / "a", images(20))
     place = change(path, "image_offsets", row, value)
-    with pytest.raises(CorruptRecordError, match=r"image_offsets says .*expected numbers that rise") as raised:
+    with pytest.raises(CorruptRecordError, match=r"image_offsets says .*expected increasing numbers") as raised:
         hdf5.Reader(path, IMAGE_CLASSIFICATION)
     assert (raised.value.path, raised.value.record, raised.value.offset) == (str(path), record, place)
 
@@ -81,17 +81,17 @@ def instead(name, make_value):
     [
         (without("image"), "no dataset 'image' of its own: restore the file"),
         (without("image_offsets"), "no dataset 'image_offsets'"),
-        (instead("label", lambda file, name: file.create_group(name)), "'label' is no dataset"),
+        (instead("label", lambda file, name: file.create_group(name)), "'label' is not a dataset"),
         (instead("label", lambda file, name: file.__setitem__(name, [1, 2])), "different numbers of records"),
         (instead("label", lambda file, name: file.__setitem__(name, 1)), "not rows of numbers"),
         (instead("label", lambda file, name: file.__setitem__(name, ["1"])), "not rows of numbers"),
-        (instead("image", lambda file, name: file.__setitem__(name, np.zeros(5))), "no sequence of uint8"),
+        (instead("image", lambda file, name: file.__setitem__(name, np.zeros(5))), "not a sequence of uint8"),
         (instead("image_offsets", lambda file, name: file.__setitem__(name, [0.0, 5.0])), "holds no offsets"),
         (instead("label", lambda file, name: file.__setitem__(name, h5py.SoftLink("/image_offsets"))), "of its own"),
         (instead("label", lambda file, name: file.__setitem__(name, h5py.ExternalLink("b.h5", "/x"))), "of its own"),
         (
             instead("label", lambda file, name: file.create_dataset(name, (1,), "i8", external=[("b.bin", 0, 8)])),
-            "'label' is no dataset whose data are in this file",
+            "'label' is not a dataset whose data are in this file",
         ),
         (
             instead("label", lambda file, name: file.create_dataset(name, (2**50,), "i8", chunks=(8,))),
@@ -137,7 +137,7 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
             hdf5.Reader(cut, IMAGE_CLASSIFICATION)
 
 
-def test_flipped_bits_in_hdf5s_own_structures_give_an_error_or_the_samples(tmp_path):
+def test_flipped_bits_in_hdf5s_structures_give_errors_or_the_samples(tmp_path):
     """In a process of its own, which a crash of libhdf5 would end; every byte was tried once, this tries some."""
     path = write(tmp_path / "a", images(20))
     structures = np.ones(path.stat().st_size, dtype=bool)
@@ -151,7 +151,7 @@ def test_flipped_bits_in_hdf5s_own_structures_give_an_error_or_the_samples(tmp_p
 import json, pathlib, sys
 from dlio.errors import CorruptRecordError
 from dlio.formats import hdf5
-from dlio.sample import IMAGE_CLASSIFICATION
+from dlio.dataset.schema import IMAGE_CLASSIFICATION
 path, damaged = map(pathlib.Path, sys.argv[1:])
 def read(path):
     reader = hdf5.Reader(path, IMAGE_CLASSIFICATION)

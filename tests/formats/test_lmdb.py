@@ -28,7 +28,7 @@ def test_samples_come_back_with_their_keys(tmp_path, writer, count):
     assert read(write(tmp_path / "a", written, writer)) == written
 
 
-def test_a_shard_is_one_file_that_ends_with_its_last_page(tmp_path):
+def test_a_shard_is_one_file_without_unused_pages(tmp_path):
     path = write(tmp_path / "a", samples(1500))
     assert names_in(path) == ["data.mdb"]
     with lmdb.open(str(path), readonly=True, lock=False) as environment:

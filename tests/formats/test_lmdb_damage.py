@@ -22,7 +22,7 @@ def test_a_missing_file_is_a_storage_error(tmp_path, make):
 
 def test_a_file_of_another_format_is_named(tmp_path):
     (tmp_path / "a").write_bytes(b"\x89HDF" * 9000)
-    with pytest.raises(CorruptRecordError, match="no meta page of LMDB"):
+    with pytest.raises(CorruptRecordError, match="not a meta page of LMDB"):
         container.Reader(tmp_path / "a", BYTES)
 
 
@@ -47,7 +47,7 @@ def test_a_file_cut_short_is_refused_at_once(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("page_bytes", [0, 1, 100, 2 * PAGE, 2**32 - 1])
-def test_a_page_size_that_the_other_meta_page_does_not_tell_is_refused(tmp_path, number, page_bytes):
+def test_meta_pages_of_different_page_sizes_are_refused(tmp_path, number, page_bytes):
     """A page of 0 bytes has no head to look at."""
     data = bytearray((write(tmp_path / "a", samples(3)) / "data.mdb").read_bytes())
     struct.pack_into("<I", data, number * PAGE + 16 + 24, page_bytes)
@@ -61,7 +61,7 @@ def tree_pages(data: bytes) -> list[int]:
     return [page for page, number, _, flags in heads if number == page and flags in (1, 2, 8)]
 
 
-def test_flipped_bits_in_the_tree_give_an_error_or_the_samples(tmp_path):
+def test_flipped_bits_in_the_tree_give_errors_or_the_samples(tmp_path):
     """LMDB itself ends with SIGBUS on some of these files."""
     written = samples(150)
     data = (write(tmp_path / "a", written) / "data.mdb").read_bytes()

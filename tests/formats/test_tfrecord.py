@@ -10,7 +10,7 @@ from crc32c import crc32c
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.formats import tfrecord
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 HELLO = bytes.fromhex("0500000000000000eab2043e68656c6c6fbb1f1c19")
 
@@ -31,7 +31,7 @@ def test_golden_bytes():
 
 def test_records_stand_as_the_golden_bytes_do(tmp_path):
     (tmp_path / "golden").write_bytes(HELLO * 2)
-    file = PositionalFile(tmp_path / "golden")
+    file = RandomAccessFile(tmp_path / "golden")
     assert list(tfrecord.scan(file)) == [(0, len(HELLO)), (len(HELLO), len(HELLO))]
     file.close()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io import files
+from dlio.io.digesting_file import DigestingFile
 
 ALGORITHMS = {
     "xxh3-128": lambda data: xxhash.xxh3_128_hexdigest(data),
@@ -23,7 +24,7 @@ ALGORITHMS = {
 @given(blocks=st.lists(st.binary(max_size=100), max_size=10))
 def test_a_digest_is_the_algorithm_and_its_hex(tmp_path_factory, algorithm, blocks):
     path = tmp_path_factory.mktemp("digest") / "file"
-    file = files.DigestingFile(path, algorithm)
+    file = DigestingFile(path, algorithm)
     for block in blocks:
         assert file.write(block) == len(block)
     assert file.tell() == sum(map(len, blocks))
@@ -37,14 +38,14 @@ def test_a_digest_is_the_algorithm_and_its_hex(tmp_path_factory, algorithm, bloc
 
 
 def test_an_unknown_digest_is_refused():
-    with pytest.raises(UsageError, match=r"'md5' is no digest: expected one of xxh3-128, blake3"):
+    with pytest.raises(UsageError, match=r"'md5' is not a digest: expected one of xxh3-128, blake3"):
         files.new_hash("md5")
 
 
 def test_a_digesting_file_never_replaces_one(tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
     with pytest.raises(StorageError, match=r"cannot create .*/x: File exists"):
-        files.DigestingFile(tmp_path / "x")
+        DigestingFile(tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == b"mine"
 
 

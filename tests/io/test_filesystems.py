@@ -84,7 +84,7 @@ def test_memory_left_without_limits(tmp_path: Path) -> None:
     assert memory_left(machine(tmp_path, "0::/a\n", {"sys/fs/cgroup/a/memory.max": "max\n"})) == 1_024_000
 
 
-def test_memory_left_in_cgroup_2_counts_every_level_and_not_the_page_cache(tmp_path: Path) -> None:
+def test_memory_left_in_cgroup_2_counts_every_level(tmp_path: Path) -> None:
     base = "sys/fs/cgroup/job"
     root = machine(tmp_path, "0::/job/step\n", {
         f"{base}/memory.max": "500000\n", f"{base}/memory.current": "400000\n",

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
-from dlio.io.random_access import PositionalFile, take_fresh
+from dlio.io.random_access import RandomAccessFile, take_fresh
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)
@@ -34,7 +34,7 @@ def read(path: Path, wanted: list[tuple[int, int]]) -> tuple[list[memoryview], l
         taken.append(num_bytes)
         return take_fresh(num_bytes)
 
-    file = PositionalFile(path)
+    file = RandomAccessFile(path)
     offsets, sizes = np.array(wanted, dtype=np.int64).reshape(-1, 2).T
     values = [value for some in file.read_many(offsets, sizes, take) for value in some]
     file.close()
@@ -57,10 +57,10 @@ def test_neighbours_are_read_together_and_others_are_not(path: Path) -> None:
     assert len(read(path, [(number * 92_024, 92_000) for number in range(9)])[1]) == 3
 
 
-def test_what_the_file_lost_since_it_was_opened_is_left_out_and_no_old_content_stands_in(tmp_path: Path) -> None:
+def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "shard"
     path.write_bytes(DATA[:10_000])
-    file = PositionalFile(path)
+    file = RandomAccessFile(path)
     with path.open("r+b") as other:
         other.truncate(5_500)
     offsets, sizes = np.array([4_000, 5_000, 6_000]), np.array([900, 900, 900])
@@ -70,7 +70,7 @@ def test_what_the_file_lost_since_it_was_opened_is_left_out_and_no_old_content_s
 
 
 def test_a_closed_file_says_so(path: Path) -> None:
-    file = PositionalFile(path)
+    file = RandomAccessFile(path)
     file.close()
     with pytest.raises(StorageError, match="open the shard again"):
         list(file.read_many(np.array([0]), np.array([1])))

@@ -138,7 +138,7 @@ def test_any_buffer_is_taken() -> None:
         make_crop_ready("text")  # type: ignore[arg-type]
 
 
-def test_a_rewritten_file_may_be_larger_than_the_memory_that_is_kept() -> None:
+def test_a_rewritten_file_may_exceed_the_kept_memory() -> None:
     source = jpeg(200, 100)
     comments = 1100 * (b"\xff\xfe\xff\xff" + bytes(65533))
     rewritten = make_crop_ready(source[:2] + comments + source[2:])

@@ -83,7 +83,7 @@ def test_an_interval_without_its_data_is_damaged() -> None:
 
 
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
-def test_a_code_that_does_not_exist_is_damage_to_every_caller(subsampling: str) -> None:
+def test_a_code_that_does_not_exist_is_damage(subsampling: str) -> None:
     """Without restarts, too, where libjpeg's own decoder takes it for a zero and says nothing."""
     data = jpeg(200, 100, subsampling)
     middle = (data.index(b"\xff\xda") + len(data)) // 2

@@ -74,7 +74,7 @@ def test_any_buffer_is_read_as_bytes_are(kind: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "text", memoryview(b"1234")[::2], np.zeros(8, np.uint8)[::2]])
-def test_what_is_no_contiguous_buffer_is_refused_before_anything_is_decoded(wrong: object) -> None:
+def test_other_than_contiguous_buffers_are_refused_before_decoding(wrong: object) -> None:
     out = np.full((2, 40, 50, 3), 7, np.uint8)
     with pytest.raises((TypeError, BufferError, ValueError)):
         decode_batch([jpeg(200, 100), wrong], np.repeat(_BOX, 2, 0), np.zeros(2, bool), out)
@@ -153,7 +153,7 @@ def test_decode_raises_with_the_message(data: bytes, message: str) -> None:
         decode(data)
 
 
-def test_each_image_has_a_status_and_a_bad_one_spoils_nothing_else() -> None:
+def test_a_bad_image_has_a_status_and_spoils_nothing() -> None:
     good = jpeg(60, 50)
     large = bytearray(good)
     frame = large.index(b"\xff\xc0")

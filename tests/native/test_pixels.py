@@ -48,7 +48,7 @@ def test_a_box_of_the_same_size_is_copied() -> None:
     assert np.array_equal(out[0], _PIXELS[10:90, 20:110])
 
 
-def test_one_without_pixels_or_with_a_bad_box_leaves_its_place() -> None:
+def test_without_pixels_or_box_the_output_stays() -> None:
     boxes = np.array([_BOX[0], _BOX[0], (61, 0, 90, 80), (0, -1, 5, 5), _BOX[0]], np.int32)
     out = np.full((5, 16, 16, 3), 7, np.uint8)
     images = [_PIXELS, _NOTHING, _PIXELS, _PIXELS, _PIXELS]

@@ -9,10 +9,10 @@
 #include <memory>
 #include <optional>
 
-#include "../../dlio/native/codec.hpp"
-#include "../../dlio/native/crop_ready.hpp"
-#include "../../dlio/native/decode.hpp"
-#include "../../dlio/native/probe.hpp"
+#include "jpeg/codec.hpp"
+#include "jpeg/crop_ready.hpp"
+#include "jpeg/decode.hpp"
+#include "jpeg/probe.hpp"
 
 namespace {
 

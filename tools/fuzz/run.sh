@@ -12,10 +12,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:?usage: run.sh FOLDER [options]}
 shift
 mkdir -p "$folder/corpus"
-sources=$(ls "$here"/../../dlio/native/*.cpp | grep -v -e /module.cpp -e /arrays.cpp)
-# shellcheck disable=SC2046,SC2086
+native=$here/../../dlio/native
+# shellcheck disable=SC2046
 clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  $(pkg-config --cflags libjpeg) "$here/fuzz_core.cpp" $sources -o "$folder/fuzz_core" $(pkg-config --libs libjpeg)
+  -I "$native" $(pkg-config --cflags libjpeg) "$here/fuzz_core.cpp" "$native"/*.cpp "$native"/jpeg/*.cpp \
+  "$native"/resize/*.cpp -o "$folder/fuzz_core" $(pkg-config --libs libjpeg)
 "${PYTHON:-python3}" "$here/make_seeds.py" "$folder/seeds"
 exec "$folder/fuzz_core" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
   "$folder/corpus" "$folder/seeds"

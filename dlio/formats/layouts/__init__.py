@@ -1,1 +1,1 @@
-"""How the containers' files are laid out: what the formats and `dlio.pack.index` know of them in common."""
+"""File layouts of the containers, shared by the formats and `dlio.pack.index`."""

@@ -1,4 +1,4 @@
-"""What other tools call the fields `image` and `label`, where they keep each field under a name of its own."""
+"""Names that other tools give to the fields `image` and `label`."""
 
 from __future__ import annotations
 

@@ -1,21 +1,20 @@
-"""The values of one field in HDF5 datasets, laid out as the docstring of `hdf5` tells."""
+"""The values of one field in HDF5 datasets; the docstring of `hdf5` has the layout."""
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from dlio.dataset.schema import Field
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import Numbers, RandomAccessFile
 
-if TYPE_CHECKING:
-    import numpy as np
-
-# At most one chunk of each dataset is padding, and is held in memory while writing.
+# At most one chunk of each dataset is padding; the writer holds one in memory.
 CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
 SMALL_CHUNK_BYTES = 64 << 10
 
@@ -31,8 +30,6 @@ class ColumnWriter:
     """Appends the values of a field to its datasets."""
 
     def __init__(self, file: Any, name: str, kind: Field, chunk_bytes: int) -> None:
-        import numpy as np
-
         self._kind = kind
         self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
         shape = kind.fixed_shape if kind.is_number else ()
@@ -45,8 +42,6 @@ class ColumnWriter:
     def append(self, value: Any) -> None:
         """Appends the value of one sample."""
         if self._kind.is_number:
-            import numpy as np
-
             self._rows.append(np.asarray(value, dtype=self._dtype).tobytes())
         elif self._kind.is_scalar:
             self._append_item(value)
@@ -81,10 +76,10 @@ class Column(Protocol):
         """
 
     def locate(self, index: int) -> int | None:
-        """Returns where in the file the value begins, in bytes, or None where only HDF5 knows."""
+        """Returns the value's offset in the file, in bytes, None if only HDF5 knows it."""
 
 
-def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> Column:
+def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) -> Column:
     """Returns the values of the field `name` in the open h5py.File `library`.
 
     Raises:
@@ -97,7 +92,9 @@ def open_column(library: Any, file: PositionalFile, name: str, kind: Field) -> C
         return _Objects(file, values, kind)
     rows = open_rows(file, values)
     if rows.dtype != "uint8" or rows.row_shape:
-        raise CorruptRecordError(file.path, f"the dataset {name!r} is no sequence of uint8: it is no field of {kind}")
+        raise CorruptRecordError(
+            file.path, f"the dataset {name!r} is not a sequence of uint8: it is not a field of {kind}"
+        )
     items = Blob(rows, _offsets(library, file, f"{name}_offsets", rows.num_rows), kind)
     return items if kind.is_scalar else _Lists(items, _offsets(library, file, f"{name}_lists", items.num_values), kind)
 
@@ -106,20 +103,18 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     import h5py
 
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
-        # the others are not listed: in a damaged file HDF5 may crash as it lists them
+        # the message lists no others: HDF5 may crash when it lists a damaged file
         raise CorruptRecordError(
             path, f"it has no dataset {name!r} of its own: restore the file, or see by h5ls what it has"
         )
     found = library[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-        raise CorruptRecordError(path, f"{name!r} is no dataset whose data are in this file")
+        raise CorruptRecordError(path, f"{name!r} is not a dataset whose data are in this file")
     return found
 
 
-def _offsets(library: Any, file: PositionalFile, name: str, last: int) -> np.ndarray[Any, Any]:
+def _offsets(library: Any, file: RandomAccessFile, name: str, last: int) -> Numbers:
     """Returns offsets that lead from 0 up to `last`, int64."""
-    import numpy as np
-
     rows = open_rows(file, _dataset(library, file.path, name))
     if rows.dtype.kind not in "iu" or rows.row_shape or not rows.num_rows:
         raise CorruptRecordError(file.path, f"the dataset {name!r} holds no offsets: expected whole numbers")
@@ -131,7 +126,7 @@ def _offsets(library: Any, file: PositionalFile, name: str, last: int) -> np.nda
         wrong = np.array([rows.num_rows - 1])
     if wrong.size:
         row = int(wrong[0])
-        problem = f"{name} says {offsets[row]} there, expected numbers that rise from 0 to {last}: restore the file"
+        problem = f"{name} says {offsets[row]} there, expected increasing numbers from 0 to {last}: restore the file"
         raise CorruptRecordError(file.path, problem, record=max(row - 1, 0), offset=rows.locate(row))
     return offsets
 
@@ -145,8 +140,6 @@ class _Numbers:
         self.num_values = rows.num_rows
 
     def read(self, index: int) -> Any:
-        import numpy as np
-
         dtype = self._rows.dtype
         row = np.frombuffer(self._rows.read(index, index + 1, index), dtype=dtype).reshape(self._rows.row_shape)
         return self._kind.convert(row.astype(dtype.newbyteorder("=")))
@@ -158,7 +151,7 @@ class _Numbers:
 class Blob:
     """Bytes or text one after the other, with offsets."""
 
-    def __init__(self, rows: PlainRows | LibraryRows, offsets: np.ndarray[Any, Any], kind: Field) -> None:
+    def __init__(self, rows: PlainRows | LibraryRows, offsets: Numbers, kind: Field) -> None:
         self._rows = rows
         self._offsets = offsets
         self._is_text = kind.dtype == "str"
@@ -172,10 +165,10 @@ class Blob:
     def locate(self, index: int) -> int | None:
         return self._rows.locate(int(self._offsets[index]))
 
-    def bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-        """Returns where in the file each value begins and ends, int64 of shape (n,), None where only HDF5 knows.
+    def bounds(self) -> tuple[Numbers, Numbers] | None:
+        """Returns the bounds of each value in the file, int64 of shape (n,), None if only HDF5 knows them.
 
-        A value in several runs ends, as told here, where its first run does.
+        A value in several runs has the end of its first run.
         """
         return self._rows.bounds(self._offsets) if isinstance(self._rows, PlainRows) else None
 
@@ -183,7 +176,7 @@ class Blob:
 class _Lists:
     """A list of bytes or text for each record."""
 
-    def __init__(self, items: Blob, bounds: np.ndarray[Any, Any], kind: Field) -> None:
+    def __init__(self, items: Blob, bounds: Numbers, kind: Field) -> None:
         self._items = items
         self._bounds = bounds
         self._kind = kind
@@ -200,13 +193,15 @@ class _Lists:
 class _Objects:
     """Strings, or arrays of varying length, which HDF5 keeps in heaps."""
 
-    def __init__(self, file: PositionalFile, values: Any, kind: Field) -> None:
+    def __init__(self, file: RandomAccessFile, values: Any, kind: Field) -> None:
         import h5py
 
         path = file.path
         element = h5py.check_vlen_dtype(values.dtype)
         if values.ndim != 1 or not kind.is_scalar or not (element == "uint8" or h5py.check_string_dtype(values.dtype)):
-            raise CorruptRecordError(path, f"the dataset {values.name} holds {values.dtype}: it is no field of {kind}")
+            raise CorruptRecordError(
+                path, f"the dataset {values.name} holds {values.dtype}: it is not a field of {kind}"
+            )
         self._path = path
         self._values = values
         self._is_text = kind.dtype == "str"

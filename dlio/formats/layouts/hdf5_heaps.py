@@ -1,6 +1,6 @@
-"""Global heaps of HDF5, looked at before the library reads them.
+"""Global heaps of HDF5, checked before the library reads them.
 
-Values of varying length lie in heaps, and a row of their dataset says in which (HDF5 File Format Specification 3.0,
+Values of varying length are in heaps, and a row of their dataset refers to them (HDF5 File Format Specification 3.0,
 III.E and IV.A.2.d), little-endian:
 
     row     u32 length | u64 address of the heap | u32 number of the object
@@ -8,7 +8,7 @@ III.E and IV.A.2.d), little-endian:
     object  u16 number | u16 references | 4 zeros | u64 size | data, up to a multiple of 8
             number 0 is free space, and its size counts its head, too
 
-HDF5 1.14 goes round for ever, and with Python's lock, in a heap whose free space has the size 0.
+HDF5 1.14 loops for ever, holding Python's lock, in a heap whose free space has the size 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 
 from dlio.errors import CorruptRecordError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 _ROW = struct.Struct("<IQI")
 _HEAD = struct.Struct("<4sB3xQ")
@@ -24,17 +24,17 @@ _OBJECT = struct.Struct("<HHxxxxQ")
 
 
 class Heaps:
-    """The heaps of a file, each looked at once; what else may be wrong with them the library finds itself."""
+    """The heaps of a file, each checked once; the library itself finds all other damage."""
 
-    def __init__(self, file: PositionalFile) -> None:
+    def __init__(self, file: RandomAccessFile) -> None:
         self._file = file
         self._checked: set[int] = set()
 
     def check(self, row: bytes, record: int) -> None:
-        """Looks at the heap that a row names.
+        """Checks the heap to which a row refers.
 
         Raises:
-            CorruptRecordError: the library would never come back from it.
+            CorruptRecordError: the library would never return.
             StorageError: the file cannot be read.
         """
         address = _ROW.unpack(row)[1] if len(row) == _ROW.size else self._file.num_bytes

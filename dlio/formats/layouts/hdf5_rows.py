@@ -1,8 +1,8 @@
-"""Rows of HDF5 datasets: written as whole chunks, and read by position.
+"""Rows of HDF5 datasets: written as whole chunks, and read by offset.
 
-HDF5's own reading takes one lock for the process and copies through a chunk cache. Rows that lie in the file as they
-are (contiguous, or in unfiltered chunks of whole rows) are therefore read with plain reads, from places that HDF5 tells
-once; rows of any other layout are read through h5py.
+HDF5's own reading takes one lock for the process and copies through a chunk cache. Uncompressed rows (contiguous, or in
+unfiltered chunks of whole rows) are therefore read with plain reads, at offsets that HDF5 returns once; rows of any
+other layout are read through h5py.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 _ERRNO = re.compile(r"errno = ([0-9]+)")
 _DEFLATE_RATIO = 1032  # the most that zlib can shrink anything
 
 
 def h5py() -> Any:
-    """Returns the package h5py, which takes no locks if this is what loads it and the user has not set it otherwise.
+    """Returns the package h5py, without file locks if this call loads it and the user has not set them.
 
-    Parallel file systems may have no locks; HDF5 heeds the variable only when it is loaded.
+    Parallel file systems may have no locks; HDF5 reads the variable only when it is loaded.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -61,14 +60,14 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        number = _ERRNO.search(str(error))  # h5py tells it in the message only
+        number = _ERRNO.search(str(error))  # h5py has it in the message only
         reason = os.strerror(int(number[1])) if number else error
         raise StorageError(number and int(number[1]), f"cannot write {path}: {reason}") from error
 
 
 @contextmanager
 def reading(path: Path, record: int | None = None) -> Iterator[None]:
-    """Turns whatever h5py raises for a damaged file, which may be of any class, into CorruptRecordError."""
+    """Turns any exception that h5py raises for a damaged file into CorruptRecordError."""
     try:
         yield
     except DlioError:
@@ -123,12 +122,12 @@ class RowWriter:
 
 
 class PlainRows:
-    """Rows that lie in the file as they are, in one or more runs; thread-safe."""
+    """Uncompressed rows, in one or more runs of the file; thread-safe."""
 
-    def __init__(self, file: PositionalFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
+    def __init__(self, file: RandomAccessFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
         """Takes over the layout of `dataset`; `runs` are the first row and the file offset of each run."""
         self._file = file
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: np.dtype[np.generic] = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
         self._row_bytes: int = _item_bytes(dataset) * prod(self.row_shape)
@@ -138,16 +137,14 @@ class PlainRows:
     def locate(self, row: int) -> int | None:
         """Returns the offset of a row in the file, in bytes."""
         run = bisect_right(self._starts, row) - 1
-        return self._place(run, row) if run < len(self._offsets) else None
+        return self._offset(run, row) if run < len(self._offsets) else None
 
-    def bounds(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-        """Returns where in the file the stretches between neighbours of `rows` begin, and end in the same run.
+    def bounds(self, rows: Numbers) -> tuple[Numbers, Numbers] | None:
+        """Returns the bounds in the file of the rows between neighbours of `rows`, up to the end of their run.
 
         Args:
-            rows: rising numbers of rows, from 0 up to `num_rows`; int64 of shape (n + 1,).
+            rows: increasing row numbers, from 0 up to `num_rows`; int64 of shape (n + 1,).
         """
-        import numpy as np
-
         if not self._offsets:
             return None
         runs = np.searchsorted(self._starts, rows[:-1], side="right") - 1
@@ -167,11 +164,11 @@ class PlainRows:
         run = bisect_right(self._starts, start) - 1
         while start < stop:
             end = min(stop, self._starts[run + 1])
-            parts.append(self._file.read(self._place(run, start), (end - start) * self._row_bytes, record))
+            parts.append(self._file.read(self._offset(run, start), (end - start) * self._row_bytes, record))
             start, run = end, run + 1
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _place(self, run: int, row: int) -> int:
+    def _offset(self, run: int, row: int) -> int:
         return self._offsets[run] + (row - self._starts[run]) * self._row_bytes
 
 
@@ -181,12 +178,12 @@ class LibraryRows:
     def __init__(self, path: Path, dataset: Any) -> None:
         self._path = path
         self._dataset = dataset
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: np.dtype[np.generic] = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
 
     def locate(self, row: int) -> int | None:
-        """Returns None: such a row has no place of its own."""
+        """Returns None: such a row has no offset of its own."""
         return None
 
     def read(self, start: int, stop: int, record: int | None = None) -> bytes:
@@ -195,7 +192,7 @@ class LibraryRows:
             return bytes(self._dataset[start:stop].tobytes())
 
 
-def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
+def open_rows(file: RandomAccessFile, dataset: Any) -> PlainRows | LibraryRows:
     """Returns the rows of a dataset of numbers.
 
     Raises:
@@ -215,19 +212,19 @@ def open_rows(file: PositionalFile, dataset: Any) -> PlainRows | LibraryRows:
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
 
 
-def references(file: PositionalFile, dataset: Any) -> PlainRows | None:
+def references(file: RandomAccessFile, dataset: Any) -> PlainRows | None:
     """Returns what a dataset keeps of values in heaps, a row for each; None where only HDF5 can find these rows."""
     runs = _runs(dataset) if dataset.size else None
     return None if runs is None else PlainRows(file, dataset, runs)
 
 
 def _item_bytes(dataset: Any) -> int:
-    """Returns what a value takes in the file; of one in a heap, where it is."""
+    """Returns the bytes of a value in the file, or of its reference if it is in a heap."""
     return int(dataset.id.get_type().get_size() if dataset.dtype.kind == "O" else dataset.dtype.itemsize)
 
 
 def _runs(dataset: Any) -> list[tuple[int, int]] | None:
-    """Returns first row and file offset of each run of rows that lie one after the other, or None without such."""
+    """Returns first row and file offset of each run of adjacent rows, None if only HDF5 can read them."""
     h5d = h5py().h5d
     layout = dataset.id.get_create_plist()
     if layout.get_nfilters() or dataset.file.userblock_size:

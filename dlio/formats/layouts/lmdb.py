@@ -1,7 +1,7 @@
 """The layout of an LMDB file (LMDB 0.9 `mdb.c`, data version 1; 64-bit little-endian).
 
-It is a row of pages, numbered from 0, whose size is in pages 0 and 1, the two meta pages. Of these the one with the
-higher transaction number is in force.
+It consists of pages, numbered from 0. Their size is in pages 0 and 1, the two meta pages; the meta page with the higher
+transaction number counts.
 
     page   u64 number | u16 pad | u16 flags | u16 lower, u16 upper, or u32 number of overflow pages
     meta   page | u32 0xBEEFC0DE | u32 version | u64 address | u64 map size | db of free pages | db of records

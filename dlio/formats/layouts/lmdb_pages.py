@@ -1,8 +1,8 @@
-"""Where the records of an LMDB file lie, found by walking its B+tree with plain reads.
+"""Offsets of the records of an LMDB file, found by walking its B+tree with plain reads.
 
 LMDB itself maps the file and trusts it: a file cut short, or one flipped bit in a page, ends the process with SIGBUS.
-Here every branch and leaf page is read once and checked against the file's size, and no byte outside of it is touched.
-LMDB keeps no checksum, so a flip inside a value is not seen here.
+Here every branch and leaf page is read once and checked against the file's size, and nothing outside of it is read.
+LMDB keeps no checksum, so a flip inside a value is not detected here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.lmdb import (
@@ -28,12 +29,9 @@ from dlio.formats.layouts.lmdb import (
     PAGE,
     VERSION,
 )
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import Numbers, RandomAccessFile
 
-if TYPE_CHECKING:
-    import numpy as np
-
-_KINDS = 0x2F  # the flags that tell a page's kind
+_KINDS = 0x2F  # flags of a page's kind
 _PAGE_BYTES = frozenset(1 << bits for bits in range(8, 17))
 _MAX_DEPTH = 32  # of LMDB's own cursors
 
@@ -50,13 +48,13 @@ class Entries:
 
     page_bytes: int
     keys: list[bytes]
-    extents: np.ndarray[Any, Any]
+    extents: Numbers
 
-    def value(self, file: PositionalFile, index: int) -> memoryview:
+    def value(self, file: RandomAccessFile, index: int) -> memoryview:
         """Returns the value of record `index`.
 
         Raises:
-            CorruptRecordError: the overflow pages that should hold it are not there.
+            CorruptRecordError: its overflow pages are missing.
             StorageError: the file cannot be read.
         """
         offset, num_bytes = map(int, self.extents[index])
@@ -72,15 +70,13 @@ class Entries:
         return pages[PAGE.size :]
 
 
-def read_entries(file: PositionalFile) -> Entries:
+def read_entries(file: RandomAccessFile) -> Entries:
     """Returns the records of the unnamed database.
 
     Raises:
-        CorruptRecordError: the file is no LMDB file, is cut off, or its tree is damaged.
+        CorruptRecordError: the file is not an LMDB file, is cut off, or its tree is damaged.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     meta = _meta_in_force(file)
     keys: list[bytes] = []
     extents: list[tuple[int, int]] = []
@@ -90,12 +86,12 @@ def read_entries(file: PositionalFile) -> Entries:
             extents.append((offset, num_bytes))
     if len(keys) != meta.num_entries:
         raise _corrupt(file, f"expected {meta.num_entries} records in its tree, found {len(keys)}")
-    places = np.array(extents, dtype="int64").reshape(-1, 2)
-    claimed = int(places[:, 1].sum())
-    if claimed > file.num_bytes:  # else a small file could stand for any amount of data
+    bounds = np.array(extents, dtype="int64").reshape(-1, 2)
+    claimed = int(bounds[:, 1].sum())
+    if claimed > file.num_bytes:  # else a small file could claim any amount of data
         problem = f"expected records of at most {file.num_bytes} bytes in all, found {claimed}: they overlap"
         raise _corrupt(file, problem)
-    return Entries(meta.page_bytes, keys, places)
+    return Entries(meta.page_bytes, keys, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +112,13 @@ class _Meta:
         return (self.last_page + 1) * self.page_bytes
 
 
-def _meta_in_force(file: PositionalFile) -> _Meta:
+def _meta_in_force(file: RandomAccessFile) -> _Meta:
     first = _meta(file, 0, 0)
     if first.page_bytes not in _PAGE_BYTES:
-        raise _corrupt(file, f"a page size of {first.page_bytes} bytes is none of LMDB's", offset=0)
+        raise _corrupt(file, f"LMDB has no page size of {first.page_bytes} bytes", offset=0)
     second = _meta(file, 1, first.page_bytes)
     if second.page_bytes != first.page_bytes:
-        problem = f"its meta pages tell page sizes of {first.page_bytes} and {second.page_bytes} bytes"
+        problem = f"its meta pages have page sizes of {first.page_bytes} and {second.page_bytes} bytes"
         raise _corrupt(file, problem, offset=first.page_bytes)
     meta = max(first, second, key=lambda meta: meta.transaction)
     # transaction n writes page n mod 2, so the two numbers are neighbours, or both 0 in a new file
@@ -133,17 +129,17 @@ def _meta_in_force(file: PositionalFile) -> _Meta:
     return meta
 
 
-def _meta(file: PositionalFile, number: int, offset: int) -> _Meta:
+def _meta(file: RandomAccessFile, number: int, offset: int) -> _Meta:
     page = file.read(offset, PAGE.size + META.size)
     found, _, flags, _, _ = PAGE.unpack_from(page)
     magic, version, _, _, page_bytes, *fields = META.unpack_from(page, PAGE.size)
     if found != number or flags & _KINDS != META_PAGE or (magic, version) != (MAGIC, VERSION):
-        raise _corrupt(file, f"page {number} is no meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
+        raise _corrupt(file, f"page {number} is not a meta page of LMDB 0.9, 64-bit little-endian", offset=offset)
     db_flags, depth, _, num_leaves, _, num_entries, root, last_page, transaction = fields[8:]
     return _Meta(page_bytes, db_flags, depth, num_leaves, num_entries, root, last_page, transaction)
 
 
-def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
+def _leaves(file: RandomAccessFile, meta: _Meta) -> list[int]:
     """Returns the page numbers of the leaves in order, level by level from the root."""
     level = [] if meta.root == NO_PAGE else [meta.root]
     if meta.depth > _MAX_DEPTH or (meta.depth == 0) != (not level):
@@ -151,24 +147,24 @@ def _leaves(file: PositionalFile, meta: _Meta) -> list[int]:
     for _ in range(meta.depth - 1):
         level = [child for number in level for child in _children(file, meta, number)]
         if len(set(level)) != len(level):
-            raise _corrupt(file, "a page of its tree is in two places")
+            raise _corrupt(file, "a page is in its tree twice")
     if len(level) != meta.num_leaves:
         raise _corrupt(file, f"expected {meta.num_leaves} leaves in its tree, found {len(level)}")
     return level
 
 
-def _children(file: PositionalFile, meta: _Meta, number: int) -> Iterator[int]:
+def _children(file: RandomAccessFile, meta: _Meta, number: int) -> Iterator[int]:
     page, nodes = _page(file, meta, number, BRANCH)
     for node in nodes:
         low, middle, high, _ = NODE.unpack_from(page, node)
         yield low | middle << 16 | high << 32
 
 
-def _values(file: PositionalFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
+def _values(file: RandomAccessFile, meta: _Meta, number: int, first: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields key, offset and size of the values of a leaf, whose first record has the number `first`."""
     page, nodes = _page(file, meta, number, LEAF)
     end = min(meta.end, file.num_bytes)  # the last pages may never have been written, if no record needs them
-    room = len(page)  # nodes that overlap would let a small file stand for any amount of keys
+    room = len(page)  # nodes that overlap would let a small file claim any number of keys
     for record, node in enumerate(nodes, first):
         low, high, flags, key_bytes = NODE.unpack_from(page, node)
         start, num_bytes = node + NODE.size + key_bytes, low | high << 16
@@ -191,7 +187,7 @@ def _problem(flags: int, beyond_page: bool, beyond_file: bool) -> str | None:
     return "the record's value goes beyond the end of the file" if beyond_file else None
 
 
-def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
+def _page(file: RandomAccessFile, meta: _Meta, number: int, kind: int) -> tuple[bytes, tuple[int, ...]]:
     """Returns a branch or leaf page and the offsets of its nodes."""
     if number > meta.last_page:
         raise _corrupt(file, f"its tree leads to page {number}, the last one is {meta.last_page}")
@@ -208,6 +204,6 @@ def _page(file: PositionalFile, meta: _Meta, number: int, kind: int) -> tuple[by
 
 
 def _corrupt(
-    file: PositionalFile, problem: str, *, record: int | None = None, offset: int | None = None
+    file: RandomAccessFile, problem: str, *, record: int | None = None, offset: int | None = None
 ) -> CorruptRecordError:
     return CorruptRecordError(file.path, f"{problem}: restore the file", record=record, offset=offset)

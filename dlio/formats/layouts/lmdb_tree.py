@@ -1,8 +1,8 @@
 """Writing the B+tree of an LMDB file from its first page to its last.
 
-Records come in the order of their keys, so every page is full when it is written and none is touched again, but for
-the meta pages: those of an empty database stand there until the end. LMDB would map the file, keep a list of the pages
-that a transaction changes, and leave in unused parts of them what its memory held. Here equal records give equal bytes.
+Records come in the order of their keys, so every page is full when it is written and never changes, except for the meta
+pages: they describe an empty database until the end. LMDB itself would map the file, list the pages that a transaction
+changes, and leave random memory in their unused parts. Here equal records give equal bytes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TreeWriter:
         return number
 
     def finish(self) -> None:
-        """Writes the rest of the tree, and the meta page that puts it in force.
+        """Writes the rest of the tree, then the meta page that refers to it.
 
         Raises:
             OSError: the file system refused.
@@ -133,7 +133,7 @@ class TreeWriter:
 
 
 def _branches(children: list[tuple[bytes, int]]) -> list[list[tuple[bytes, int]]]:
-    """Returns the children of each branch page, at least two, since LMDB takes one alone for damage."""
+    """Returns the children of each branch page, at least two, since LMDB treats a single one as damage."""
     pages: list[list[tuple[bytes, int]]] = []
     room = 0
     for key, number in children:

@@ -1,6 +1,6 @@
 """Tar archives: headers of 512 bytes, each followed by a member's data and zeros up to a multiple of 512.
 
-Written is POSIX ustar alone; read are ustar and what other tools add for long names: GNU's and pax's headers
+Only POSIX ustar is written. Read are ustar and the headers of GNU and pax for long names
 (POSIX.1-2017 `pax`, "ustar Interchange Format" and "pax Extended Header"; GNU tar manual, "Basic Tar Format").
 """
 
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlio.errors import CorruptRecordError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 BLOCK_BYTES = 512
 NAME_BYTES = 100
 PREFIX_BYTES = 155
 MAX_MEMBER_BYTES = (1 << 33) - 1  # eleven octal digits
 END = bytes(2 * BLOCK_BYTES)
-_MAX_LONG_NAME_BYTES = 1 << 16  # what a header that holds a name may take; Linux allows paths of 4096 bytes
+_MAX_LONG_NAME_BYTES = 1 << 16  # limit for a header with a long name; Linux allows paths of 4096 bytes
 _REGULAR = b"0\0007"
 _GNU_LONG_NAME, _PAX, _GNU_SPARSE = b"L", b"x", b"S"
 _WITHOUT_DATA = b"123456"  # links, devices, folders and pipes: whatever their size says
 _PAX_RECORD = re.compile(rb"([0-9]{1,9}) ([^=\n]+)=")
 
-# mode 0444, uid 0, gid 0 stand before the size, mtime 0 after it; type, link, magic, owner, device after the checksum
+# mode 0444, uid 0, gid 0 come before the size, mtime 0 after it; type, link, magic, owner, device after the checksum
 _BEFORE_SIZE = b"0000444\0" + 2 * b"0000000\0"
 _OWNER = 2 * b"bigdata".ljust(32, b"\0")
 _TIME = b"\0" + b"00000000000\0"
@@ -36,7 +36,7 @@ _CONSTANT_SUM = sum(_BEFORE_SIZE + _TIME + b" " * 8 + _AFTER_CHECKSUM)
 
 
 def frame(stem: bytes, extension: bytes, prefix: bytes, num_bytes: int) -> tuple[bytes, bytes]:
-    """Returns what stands around the data of the file `prefix/stem` + `extension`, which has `num_bytes`.
+    """Returns the bytes around the data of the file `prefix/stem` + `extension` of `num_bytes`.
 
     Returns:
         Its ustar header, 512 bytes, and the zeros behind the data.
@@ -47,7 +47,7 @@ def frame(stem: bytes, extension: bytes, prefix: bytes, num_bytes: int) -> tuple
 
 @lru_cache(1 << 12)  # small images have few sizes
 def _without_stem(stem_bytes: int, extension: bytes, prefix: bytes, size: int) -> tuple[bytes, int, bytes, bytes]:
-    """Returns what stands between stem and checksum, the sum of all but the stem, and what is behind both."""
+    """Returns the bytes between stem and checksum, the sum of all but the stem, the bytes after both, and the zeros."""
     octal = b"%011o" % size
     before = extension.ljust(NAME_BYTES - stem_bytes, b"\0") + _BEFORE_SIZE + octal + _TIME
     checksum = _CONSTANT_SUM + _sum(extension) + _sum(octal) + _sum(prefix)
@@ -66,7 +66,7 @@ def padding(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header tells: path, type and size in bytes of the member that follows it."""
+    """A header: path, type and size in bytes of the member that follows it."""
 
     name: bytes
     kind: bytes
@@ -82,7 +82,7 @@ class Header:
         """Returns the header in 512 bytes.
 
         Raises:
-            ValueError: it is none, or its checksum is wrong.
+            ValueError: it is not a header, or its checksum is wrong.
         """
         block = bytes(block)
         if len(block) != BLOCK_BYTES or _checksum(block) != _number(block[_CHECKSUM_AT : _CHECKSUM_AT + 8]):
@@ -115,7 +115,7 @@ class Member:
     num_bytes: int
 
 
-def scan(file: PositionalFile) -> Iterator[Member]:
+def scan(file: RandomAccessFile) -> Iterator[Member]:
     """Yields the files of a tar in order, by reading the headers only.
 
     Raises:

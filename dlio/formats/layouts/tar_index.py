@@ -1,19 +1,17 @@
-"""Where the samples of a tar lie: from DALI's index, or by a scan of the headers."""
+"""Offsets of the samples of a tar, from DALI's index or by a scan of the headers."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
 from dlio.formats.layouts.text_index import read_text
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 _FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})\n")
 _OLDER = re.compile(rb"v1\.[01] [0-9]+\n")  # without names
@@ -33,8 +31,8 @@ def split(path: str) -> tuple[str, str]:
     return folders + slash + stem, extension.lower()
 
 
-class Layout:
-    """The samples of a tar: their files' data, and the names that ustar headers cannot hold."""
+class SampleOffsets:
+    """Offsets and sizes of the files of a tar's samples, and the names that ustar headers cannot hold."""
 
     def __init__(self, samples: Iterable[list[Member]]) -> None:
         self._offsets = array("q")
@@ -53,12 +51,12 @@ class Layout:
         return len(self._starts) - 1
 
     def extent(self, index: int) -> tuple[int, int]:
-        """Returns where a sample begins, with its first header, and where its last file's data ends, in bytes."""
+        """Returns the offsets of a sample's first header and of the end of its last file's data, in bytes."""
         last = self._starts[index + 1] - 1
         return self._offsets[self._starts[index]] - BLOCK_BYTES, self._offsets[last] + self._sizes[last]
 
     def members(self, index: int) -> Iterator[tuple[bytes | None, int, int]]:
-        """Yields offset and size, in bytes, of the data of a sample's files, after the name if it is kept here."""
+        """Yields name (None if only the header has it), offset and size, in bytes, of the data of a sample's files."""
         for number in range(self._starts[index], self._starts[index + 1]):
             yield self._names.get(number), self._offsets[number], self._sizes[number]
 
@@ -75,23 +73,21 @@ class Layout:
         ]
         return b"v1.2 %d\n%b" % (len(self), b"".join(line + b"\n" for line in lines))
 
-    def files(self, number: int, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Returns where file `number` of each sample begins and ends; 0 and 0 in samples of another count of files.
+    def files(self, number: int, count: int) -> tuple[Numbers, Numbers]:
+        """Returns the bounds of file `number` of each sample; 0 and 0 for samples of another count of files.
 
         Returns:
             Two arrays, int64 of shape (n,), in bytes.
         """
-        import numpy as np
-
         firsts = np.array(self._starts, dtype="int64")
         known = np.diff(firsts) == count
-        places = np.where(known, firsts[:-1] + number, 0)
-        starts = np.array(self._offsets, dtype="int64")[places]
-        stops = starts + np.array(self._sizes, dtype="int64")[places]
+        numbers = np.where(known, firsts[:-1] + number, 0)
+        starts = np.array(self._offsets, dtype="int64")[numbers]
+        stops = starts + np.array(self._sizes, dtype="int64")[numbers]
         return np.where(known, starts, 0), np.where(known, stops, 0)
 
     def lies_within(self, num_bytes: int) -> bool:
-        """Tells whether the files follow one another, each after its header, in a tar of `num_bytes`."""
+        """Returns whether the files are in order, each after its header, within a tar of `num_bytes`."""
         free = 0
         for offset, size in zip(self._offsets, self._sizes, strict=True):
             if offset % BLOCK_BYTES or offset < free + BLOCK_BYTES or size < 0:
@@ -100,8 +96,8 @@ class Layout:
         return free <= num_bytes
 
 
-def read_layout(file: PositionalFile) -> Layout:
-    """Returns where the samples of a tar lie, from the index beside it, or by a scan.
+def read_offsets(file: RandomAccessFile) -> SampleOffsets:
+    """Returns the offsets of a tar's samples, from the index beside it, or by a scan.
 
     Raises:
         CorruptRecordError: the index does not match the tar, or the tar is damaged.
@@ -109,10 +105,10 @@ def read_layout(file: PositionalFile) -> Layout:
     """
     found = read_text(file.path, has_names)
     if found is None:
-        return Layout(_grouped(scan(file)))
+        return SampleOffsets(_grouped(scan(file)))
     path, text = found
     try:
-        layout = Layout(_parse(text))
+        layout = SampleOffsets(_parse(text))
     except (ValueError, OverflowError) as error:
         raise CorruptRecordError(path, f"{error}: delete it, then the tar is scanned") from None
     if not layout.lies_within(file.num_bytes):
@@ -122,7 +118,7 @@ def read_layout(file: PositionalFile) -> Layout:
 
 
 def has_names(text: bytes) -> bool:
-    """Tells whether an index is not of DALI's older form, without the names of the files."""
+    """Returns whether an index is not of DALI's older form, without the names of the files."""
     return _OLDER.match(text) is None
 
 
@@ -144,7 +140,7 @@ def _parse_line(words: list[bytes]) -> list[Member]:
 
 
 def _grouped(files: Iterable[Member]) -> Iterator[list[Member]]:
-    """Yields the files of each sample: those of one key that follow one another."""
+    """Yields the files of each sample: adjacent files of one key."""
     sample: list[Member] = []
     current = ""
     for member in files:

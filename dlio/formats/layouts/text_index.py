@@ -1,27 +1,26 @@
-"""Text indexes of shards: where they lie, and lines of whole numbers as TFRecord's and RecordIO's tools write them.
+"""Text indexes of shards: their paths, and lines of whole numbers as TFRecord's and RecordIO's tools write them.
 
-A shard's index is `NAME.idx` beside it. Where other tools have written none, `dlio index` writes one of the same form
-as `.dlio-index/NAME.SUFFIX.idx`, hidden from patterns such as `train-*` by which the owner may find the shards.
+A shard's index is `NAME.idx` beside it. If other tools have not written it, `dlio index` writes one of the same form as
+`.dlio-index/NAME.SUFFIX.idx`, which patterns such as `train-*` do not match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.errors import CorruptRecordError, StorageError
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 HIDDEN = ".dlio-index"
 
 
 def index_paths(records: Path) -> tuple[Path, Path]:
-    """Returns where the index of the shard `records` may be: beside it, and hidden.
+    """Returns the two possible paths of a shard's index: beside it, and hidden.
 
-    Of `train.tfrecord-00000-of-00008` the number is no suffix.
+    The number of `train.tfrecord-00000-of-00008` does not count as a suffix.
     """
     name = f"{records.name}.idx"
     beside = records.with_name(name) if "-of-" in records.suffix else records.with_suffix(".idx")
@@ -29,7 +28,7 @@ def index_paths(records: Path) -> tuple[Path, Path]:
 
 
 def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: True) -> tuple[Path, bytes] | None:
-    """Returns where an index of the shard `records` is and its text, None where there is none that is usable.
+    """Returns path and text of a usable index of the shard `records`, None if there is none.
 
     Raises:
         StorageError: it cannot be read.
@@ -46,15 +45,13 @@ def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: T
     return None
 
 
-def read_index(records: Path, columns: int) -> tuple[Path, np.ndarray[Any, Any]] | None:
-    """Returns where the index of the shard `records` is and its numbers, int64 of shape (n, columns); None without one.
+def read_index(records: Path, columns: int) -> tuple[Path, Numbers] | None:
+    """Returns path and numbers of the index of the shard `records`, int64 of shape (n, columns); None without one.
 
     Raises:
         CorruptRecordError: it holds anything but lines of `columns` whole numbers.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     found = read_text(records)
     if found is None:
         return None

@@ -7,34 +7,34 @@
                                             RGB becomes BGR, as OpenCV and so Caffe have it; h, w, c fixed or varying
 
 These are the forms of `convert_imageset` with and without `--encoded`. A Datum has room for one whole label only, and
-`float_data` is for features: a vector of labels, like any other schema, is no Datum.
+`float_data` is for features: a vector of labels, like any other schema, is not a Datum.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 _DIMENSIONS = ("channels", "height", "width")
 
 
 def holds(schema: Schema) -> bool:
-    """Tells whether samples of this schema are what a Datum is for."""
+    """Returns whether samples of this schema are what a Datum is for."""
     if set(schema) != {"image", "label"} or str(schema["label"]) != "int64":
         return False
     image = schema["image"]
     return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
 
 
-def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def gaps(sizes: Numbers) -> Numbers:
     """Returns where in Datums the encoded images of these sizes begin, in bytes; int64, same shape."""
     return 1 + varint_bytes(sizes)
 
@@ -57,7 +57,7 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
 
 
-def _planes(image: np.ndarray[Any, Any]) -> list[Part]:
+def _planes(image: Numbers) -> list[Part]:
     planes = image[:, :, ::-1] if image.shape[2] == 3 else image
     planes = planes.transpose(2, 0, 1)
     dimensions = b"".join(varint(number << 3) + varint(size) for number, size in enumerate(planes.shape, 1))
@@ -68,7 +68,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """Returns the sample of a Datum; its key is '', since a Datum has none.
 
     Raises:
-        ValueError: `data` is no Datum, or not one of this schema.
+        ValueError: `data` is not a Datum, or not one of this schema.
         MissingPackageError: protobuf is not installed.
     """
     kind = message("Datum")
@@ -77,7 +77,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     try:
         datum = kind.FromString(bytes(data))
     except DecodeError as error:
-        raise ValueError(f"the record is no Datum: {error}") from error
+        raise ValueError(f"the record is not a Datum: {error}") from error
     for name in ("data", "label"):
         if not datum.HasField(name):
             raise ValueError(f"the Datum has no field {name!r}")
@@ -90,8 +90,6 @@ def _image(datum: Any, kind: Field) -> Any:
         raise ValueError(f"the Datum holds {found}, the schema says {kind}: read it under the schema it follows")
     if datum.encoded:
         return datum.data
-    import numpy as np
-
     shape = [getattr(datum, name) for name in _DIMENSIONS]
     if min(shape) < 0 or shape[0] * shape[1] * shape[2] != len(datum.data):
         raise ValueError(f"the Datum has {len(datum.data)} bytes of pixels, its dimensions C x H x W are {shape}")

@@ -2,13 +2,13 @@
 
 Image classification uses the field names of TensorFlow's ImageNet files (tensorflow/tpu
 `tools/datasets/imagenet_to_gcs.py`): `image/encoded`, `image/class/label`, `image/class/synset`, `image/filename`, and
-what the image's header tells. Any other schema uses its own field names:
+the image's header. Any other schema uses its own field names:
 
     bytes, str        bytes_list        int8 ... int64, uint8 ... uint32, bool    int64_list
     float16, float32  float_list        float64, uint64                           bytes_list, raw little-endian
 
 Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies. The sample's key is
-`__key__`. Features stand in sorted order, so equal samples give equal bytes.
+`__key__`. Features are sorted, so equal samples give equal bytes.
 
 Examples of other tools are read too: image classification from features called `image` and `label`, and a field from
 the feature of its name, or whose name becomes the field's when all but letters and digits are replaced by `_`.
@@ -19,15 +19,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 KEY = "__key__"
 IMAGE = "image/encoded"
@@ -49,9 +49,9 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
 
 
 def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
-    """Returns the same for an image with a label: what stands before the image, the image, and what stands behind.
+    """Returns the same for an image with a label: the bytes before the image, the image, and the bytes after it.
 
-    Most features take few values, so their bytes are kept; what is left is done some 100,000 times a second.
+    Most features take few values, so their bytes are cached; the rest is done some 100,000 times a second.
     """
     label, info, image = sample.fields["label"], sample.image_info, sample.fields["image"]
     key = sample.key.encode()
@@ -70,7 +70,7 @@ def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
 
 @lru_cache(1 << 14)
 def _class_entries(label: int, synset: str, format: str = "", channels: int = 0) -> bytes:  # noqa: A002
-    """Returns what stands between the key and the image, the channels where there are any."""
+    """Returns the bytes between the key and the image, with the channels if there are any."""
     entries = _number_entry(LABEL, label) + _text_entry("image/class/synset", synset)
     if not channels:
         return entries
@@ -79,7 +79,7 @@ def _class_entries(label: int, synset: str, format: str = "", channels: int = 0)
 
 
 def _colorspace(format: str, channels: int) -> str:  # noqa: A002  the field's word
-    """Returns what an image's channels are, `RGB` as in TensorFlow's ImageNet files; a JPEG's fourth is no alpha."""
+    """Returns what an image's channels are, `RGB` as in TensorFlow's ImageNet files; a JPEG's fourth is black."""
     return "CMYK" if (format, channels) == ("JPEG", 4) else _COLORSPACES.get(channels, "")
 
 
@@ -99,7 +99,7 @@ def _text_entry(name: str, value: str) -> bytes:
 
 
 def _head(name: str, num_bytes: int) -> bytes:
-    """Returns what stands before the bytes of an entry of one: the tags and lengths of the messages it is within."""
+    """Returns the bytes before the value of an entry: the tags and lengths of the messages around it."""
     item = b"\x0a" + varint(num_bytes)
     items = b"\x0a" + varint(len(item) + num_bytes) + item
     value = b"\x12" + varint(len(items) + num_bytes) + items
@@ -111,15 +111,15 @@ _text_head = lru_cache(1 << 10)(_head)  # texts have few lengths, images many
 
 
 def marker(name: str, schema: Schema) -> bytes:
-    """Returns the bytes that stand before the value of a field, with `gaps` between: its feature's name and a tag."""
+    """Returns the bytes that come `gaps` before the value of a field: its feature's name and a tag."""
     return _key({"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name) + b"\x12"
 
 
-def gaps(sizes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns how many bytes stand between the marker and values of these sizes: two tags and three lengths; int64."""
+def gaps(sizes: Numbers) -> Numbers:
+    """Returns the number of bytes between the marker and values of these sizes: two tags and three lengths; int64."""
     item = 1 + varint_bytes(sizes)
     items = 1 + varint_bytes(item + sizes)
-    gaps: np.ndarray[Any, Any] = varint_bytes(items + item + sizes) + items + item
+    gaps: Numbers = varint_bytes(items + item + sizes) + items + item
     return gaps
 
 
@@ -142,8 +142,6 @@ def _feature(value: Any, kind: Field) -> list[Part]:
     if not kind.is_number:
         items = [value] if kind.is_scalar else value
         return _bytes_list([item.encode() if kind.dtype == "str" else item for item in items])
-    import numpy as np
-
     array = np.asarray(value)
     if kind.dtype in _RAW:
         return _bytes_list([array.astype(f"<{array.dtype.str[1:]}").tobytes()])
@@ -167,7 +165,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """Returns the sample of an Example; its key is `__key__`, else `image/filename`, else ''.
 
     Raises:
-        ValueError: `data` is no Example, or lacks a field of the schema.
+        ValueError: `data` is not an Example, or lacks a field of the schema.
         MissingPackageError: protobuf is not installed.
     """
     features = parse(data)
@@ -180,7 +178,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
 
 
 def field_name(feature_name: str) -> str:
-    """Returns the name that a field has in dlio, such as `image_height` for the feature `image/height`."""
+    """Returns the field's name in dlio, such as `image_height` for the feature `image/height`."""
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", feature_name)
 
 
@@ -194,7 +192,7 @@ def parse(data: bytes | memoryview) -> dict[str, Any]:
     """Returns the features of an Example by their names.
 
     Raises:
-        ValueError: `data` is no Example.
+        ValueError: `data` is not an Example.
         MissingPackageError: protobuf is not installed.
     """
     kind = message("Example")
@@ -203,10 +201,10 @@ def parse(data: bytes | memoryview) -> dict[str, Any]:
     try:
         example = kind.FromString(bytes(data))
     except (DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"the record is no tf.train.Example: {error}") from error
+        raise ValueError(f"the record is not a tf.train.Example: {error}") from error
     features = {entry.key: entry.value for entry in example.features.feature}
-    if not all(isinstance(name, str) for name in features):  # protobuf gives bytes for what is no UTF-8
-        raise ValueError("the record is no tf.train.Example: a feature's name is no UTF-8")
+    if not all(isinstance(name, str) for name in features):  # protobuf returns bytes if it is not UTF-8
+        raise ValueError("the record is not a tf.train.Example: a feature's name is not UTF-8")
     return features
 
 
@@ -229,8 +227,6 @@ def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
 
 def _numbers(feature: Any, name: str, kind: Field) -> Any:
     """Returns a feature's numbers as they are stored; `Field.convert` casts them to the field's type, and checks."""
-    import numpy as np
-
     dtype = np.dtype(kind.dtype)
     if kind.dtype in _RAW and feature.bytes_list.value:
         return np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
@@ -252,7 +248,7 @@ def _shape(features: dict[str, Any], name: str, kind: Field) -> Sequence[int]:
         return list(stored.int64_list.value)
     if kind.shape == (None,):
         return [-1]
-    raise ValueError(f"the Example has no feature {name + '/shape'!r}, which tells the shape of {name!r}")
+    raise ValueError(f"the Example has no feature {name + '/shape'!r}, with the shape of {name!r}")
 
 
 def _only(values: Any, name: str) -> Any:

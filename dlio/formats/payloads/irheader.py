@@ -1,4 +1,4 @@
-"""MXNet's image record: a header of 24 bytes, more labels where there are several, then the encoded image.
+"""MXNet's image record: a header of 24 bytes, more labels if there are several, then the encoded image.
 
 The layout (mxnet `python/mxnet/recordio.py`, `src/io/image_recordio.h`), little-endian:
 
@@ -17,6 +17,8 @@ import re
 import struct
 from typing import Any
 
+import numpy as np
+
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
@@ -27,7 +29,7 @@ MAX_INTEGER = 1 << 24
 
 
 def fits(schema: Schema) -> bool:
-    """Tells whether samples of `schema` are image records: an encoded image and its labels, so named."""
+    """Returns whether samples of `schema` are image records: an encoded image and its labels, so named."""
     types = schema.types()
     return types.keys() == {"image", "label"} and types["image"] == "bytes" and bool(_LABELS.fullmatch(types["label"]))
 
@@ -57,10 +59,8 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     """Returns the sample of a record; its key is the header's id as text.
 
     Raises:
-        ValueError: `data` is no image record, or its labels are not those of the schema.
+        ValueError: `data` is not an image record, or its labels are not those of the schema.
     """
-    import numpy as np
-
     if len(data) < HEADER.size:
         raise ValueError(f"the record has {len(data)} bytes, fewer than the {HEADER.size} of an image header")
     flag, label, number, _ = HEADER.unpack_from(data)

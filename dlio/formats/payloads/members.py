@@ -1,4 +1,4 @@
-"""A file per field, as WebDataset keeps them: what each is called after the key, and what it holds.
+"""A file per field, as WebDataset keeps them: the extension and the content of each.
 
     field                                 extension                    content
     `image: bytes`                        jpg, png, ... by its magic   the encoded image
@@ -9,7 +9,7 @@
     a list of bytes or str, entry 0, 1 .. NAME.000000.jpg, ... .txt    as above
     an empty list                         NAME.empty                   nothing
 
-The last word of an extension is what webdataset's `.decode()` goes by. Extensions are compared in lower case, as
+webdataset's `.decode()` chooses a decoder by the last word of an extension. Extensions are compared in lower case, as
 webdataset compares them. A field is also read from a file whose extension is the field's bare name; an `image` from any
 image file, a number from decimal digits, as other tools write them.
 """
@@ -20,6 +20,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.formats.payloads import npy
@@ -33,13 +35,13 @@ _IMAGE = re.compile(
     | (?P<pbm>P[14]\s) | (?P<pgm>P[25]\s) | (?P<ppm>P[36]\s)""",
     re.DOTALL | re.VERBOSE,
 )
-_MAGIC_BYTES = 12  # what `_IMAGE` looks at
+_MAGIC_BYTES = 12  # what `_IMAGE` needs
 IMAGE_TYPES = frozenset([*_IMAGE.groupindex, "jpeg", "jpe", "jfif", "tiff", "pnm", "img", "image"])
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 
 
 def encoder(schema: Schema) -> Callable[[Sample], Contents]:
-    """Returns what gives the contents of a sample's files, in the schema's order."""
+    """Returns a function from a sample to the contents of its files, in the schema's order."""
     encoders = [(name, _field_encoder(name, kind, schema)) for name, kind in schema.fields]
 
     def encode(sample: Sample) -> Contents:
@@ -87,8 +89,6 @@ def _list_files(name: str, values: Sequence[bytes | str]) -> Contents:
 
 
 def _array_files(name: str, dtype: str, value: Any) -> Contents:
-    import numpy as np
-
     return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 
@@ -131,7 +131,7 @@ def _field(files: Files, name: str, kind: Field, schema: Schema) -> Any:
 
 
 def _is_bare(extension: str, name: str, schema: Schema) -> bool:
-    """Tells whether a file of another tool, of this extension, holds the field `name`."""
+    """Returns whether a file of another tool, of this extension, holds the field `name`."""
     if extension == name.lower():
         return True
     if name == "image" and extension in IMAGE_TYPES:

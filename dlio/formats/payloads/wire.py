@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlio.formats.payloads import Part
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers
 
 _ONE_BYTE = [bytes([number]) for number in range(0x80)]
 
@@ -29,10 +28,8 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def varint_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def varint_bytes(numbers: Numbers) -> Numbers:
     """Returns how many bytes `varint` takes for each of `numbers`, which are at least 0; int64, same shape."""
-    import numpy as np
-
     return 1 + np.searchsorted(1 << np.arange(7, 63, 7), numbers, side="right")
 
 

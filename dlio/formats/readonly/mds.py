@@ -13,8 +13,8 @@ A shard, little-endian, of up to 2^32 bytes:
     ndarray:TYPE:N,M             TYPE[N,M]                    the array
     ndarray:TYPE  ndarray        TYPE[?,...]                  [u8 type] u8 dims << 2 | log2 of their bytes, dims, array
 
-A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, where there is
-none of that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
+A column called `images` or `x` is read as the field `image`, and one called `class` or `y` as `label`, if no
+column has that name. Columns of pickles (`pkl`) are code and are refused; raw images (`pil`) and `str_decimal` are not
 read. Shards have no checksums and no keys.
 """
 
@@ -24,15 +24,14 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.aliases import stored_name
-from dlio.io.random_access import PositionalFile
-
-if TYPE_CHECKING:
-    import numpy as np
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".mds"
 _BYTES = frozenset(["bytes", "jpeg", "png"])
@@ -55,13 +54,13 @@ _TYPE_CODES = {
 
 
 def refuses(schema: Schema) -> str | None:
-    """Returns that MDS is not written, whatever the schema."""
+    """Returns that dlio does not write MDS."""
     return f"dlio reads MDS, and writes the fields {', '.join(map(repr, schema))} in other formats only"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its encoding, and the size of its values in bytes, None where that varies."""
+    """A column: its name, its encoding, and the size of its values in bytes, None if that varies."""
 
     name: str
     encoding: str
@@ -69,7 +68,7 @@ class Column:
 
     @property
     def field(self) -> Field | None:
-        """The field that its values make, None where they are not read or tell their shape themselves."""
+        """The field that its values make, None if they are not read or contain their shape."""
         kind, _, of = self.encoding.partition(":")
         dtype, _, shape = of.partition(":")
         if kind in _BYTES:
@@ -88,7 +87,7 @@ class Column:
         """Returns the value that is stored as `data`.
 
         Raises:
-            ValueError: it is none of this encoding, or the encoding is not read.
+            ValueError: it is not of this encoding, or the encoding is not read.
         """
         kind = self.encoding.partition(":")[0]
         if kind == "ndarray":
@@ -122,23 +121,19 @@ class Column:
 
 
 def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
-    import numpy as np
-
     try:
         return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
     except OverflowError as error:  # a dimension of more than 63 bits
-        raise ValueError(f"{len(data)} bytes are no array of the shape {shape}: {error}") from None
+        raise ValueError(f"{len(data)} bytes are not array of the shape {shape}: {error}") from None
 
 
-def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
-    """Returns where each sample begins and the last one ends, in bytes, int64 of shape (n + 1,).
+def read_offsets(file: RandomAccessFile) -> Numbers:
+    """Returns the offset of each sample and of the end of the last one, in bytes, int64 of shape (n + 1,).
 
     Raises:
-        CorruptRecordError: the file is no MDS shard, or is cut off.
+        CorruptRecordError: the file is not an MDS shard, or is cut off.
         StorageError: it cannot be read.
     """
-    import numpy as np
-
     count = int.from_bytes(file.read(0, 4), "little")
     offsets = np.frombuffer(file.read(4, 4 * (count + 1)), dtype="<u4").astype("int64")
     if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] != file.num_bytes:
@@ -147,11 +142,11 @@ def read_offsets(file: PositionalFile) -> np.ndarray[Any, Any]:
     return offsets
 
 
-def read_columns(file: PositionalFile) -> list[Column]:
+def read_columns(file: RandomAccessFile) -> list[Column]:
     """Returns the columns that a shard's configuration lists.
 
     Raises:
-        CorruptRecordError: the file is no MDS shard of version 2.
+        CorruptRecordError: the file is not an MDS shard of version 2.
         StorageError: it cannot be read.
     """
     offsets = read_offsets(file)
@@ -166,7 +161,7 @@ def read_columns(file: PositionalFile) -> list[Column]:
             raise ValueError("two columns of one name")
         return columns
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        problem = f"its configuration is none of MDS, version 2 ({error!r}): restore the file"
+        problem = f"its configuration is not that of MDS, version 2 ({error!r}): restore the file"
         raise CorruptRecordError(file.path, problem, offset=begin) from error
 
 
@@ -181,7 +176,7 @@ class Reader:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
-        self._file = PositionalFile(path)
+        self._file = RandomAccessFile(path)
         try:
             self._offsets = read_offsets(self._file)
             self._columns = read_columns(self._file)

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.text_index import index_paths
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 << 20
@@ -40,7 +40,7 @@ def begins_with(path: Path, num_bytes: int) -> bytes:
     """
     if not path.is_file():
         return b""
-    with closing(PositionalFile(path)) as file:
+    with closing(RandomAccessFile(path)) as file:
         return file.read(0, min(num_bytes, file.num_bytes))
 
 

@@ -13,7 +13,7 @@ from dlio.formats.layouts.lmdb import MAGIC, PAGE
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.lmdb import DATA_FILE
 from dlio.formats.payloads.messages import message
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
 from dlio.pack.index._infer import begins_with, common_field, first_records, own_keys
 
@@ -29,7 +29,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of the first Datums, or Examples."""
-    with closing(PositionalFile(records)) as file:
+    with closing(RandomAccessFile(records)) as file:
         entries = read_entries(file)
         first = list(first_records(len(entries.keys), lambda number: bytes(entries.value(file, number))))
     if first and is_example(first[0]):

@@ -13,7 +13,7 @@ from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.formats.layouts.aliases import field_names
 from dlio.formats.readonly.mds import read_columns, read_offsets
 from dlio.io.files import storage_errors
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._infer import legal_schema, no_key
 
 INDEX = "index.json"
@@ -46,7 +46,7 @@ def files(path: Path) -> tuple[Path, ...]:
     """Returns the shard at `path`, a file whose offsets lead to its end."""
     if not path.is_file():
         return ()
-    with closing(PositionalFile(path)) as file:
+    with closing(RandomAccessFile(path)) as file:
         try:
             read_offsets(file)
         except CorruptRecordError:
@@ -56,7 +56,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of a shard's columns."""
-    with closing(PositionalFile(records)) as file:
+    with closing(RandomAccessFile(records)) as file:
         columns = read_columns(file)
     held = field_names([column.name for column in columns])
     fields: dict[str, Field] = {}

@@ -13,7 +13,7 @@ from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.formats.payloads.irheader import HEADER
 from dlio.formats.recordio import MAGIC, scan, unframe
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
 from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, with_index
 from dlio.pack.listing.lists import read_lines
@@ -28,7 +28,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of the first records: labels are int64 if all are whole, else float32."""
-    with closing(PositionalFile(records)) as file:
+    with closing(RandomAccessFile(records)) as file:
         starts = list(islice(scan(file), MAX_RECORDS + 1))
         bounds = list(pairwise([*starts, file.num_bytes]))[:MAX_RECORDS]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.tfrecord import FRAME_BYTES, HEADER_BYTES, Reader, masked_crc, scan
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema
 from dlio.pack.index._infer import MAX_RECORDS, begins_with, first_records, own_keys, with_index
 
@@ -29,7 +29,7 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of the first Examples."""
-    with closing(PositionalFile(records)) as file:
+    with closing(RandomAccessFile(records)) as file:
         extents = list(islice(scan(file), MAX_RECORDS))
 
         def read(number: int) -> bytes:

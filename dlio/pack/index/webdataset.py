@@ -15,10 +15,10 @@ from pathlib import Path
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
-from dlio.formats.layouts.tar_index import Layout, has_names, read_layout, split
+from dlio.formats.layouts.tar_index import SampleOffsets, has_names, read_offsets, split
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, begins_with, common_field, legal_schema, own_keys, with_index
 
 _TEXT = frozenset(["txt", "text", "transcript", "json", "jsn"])
@@ -40,8 +40,8 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of the first samples' files."""
-    with closing(PositionalFile(records)) as file:
-        layout = read_layout(file)
+    with closing(RandomAccessFile(records)) as file:
+        layout = read_offsets(file)
         samples = []
         num_bytes = 0
         for number in range(min(len(layout), MAX_RECORDS)):
@@ -63,7 +63,7 @@ def infer(records: Path) -> Schema:
     return legal_schema(records, {name: common_field(name, [fields[name] for fields in samples]) for name in names})
 
 
-def _fields(path: Path, file: PositionalFile, layout: Layout, number: int) -> dict[str, Field]:
+def _fields(path: Path, file: RandomAccessFile, layout: SampleOffsets, number: int) -> dict[str, Field]:
     """Returns the fields of the files of a sample."""
     contents: dict[str, tuple[int, int]] = {}
     for name, offset, num_bytes in layout.members(number):
@@ -93,7 +93,7 @@ def _name(extension: str, *, is_only_image: bool) -> tuple[str, bool]:
     return words[0], len(words) == 3 and len(words[1]) == 6 and words[1].isdigit()
 
 
-def _kind(extension: str, file: PositionalFile, extent: tuple[int, int]) -> Field:
+def _kind(extension: str, file: RandomAccessFile, extent: tuple[int, int]) -> Field:
     last = extension.rpartition(".")[2]
     if last in _TEXT:
         return Field("str")

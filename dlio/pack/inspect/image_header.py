@@ -12,11 +12,10 @@ import warnings
 import zlib
 from functools import lru_cache
 
-from dlio.codecs import jpeg
+from dlio.codecs import jpeg, png
 from dlio.dataset.schema import MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
 
-_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_END = b"IEND\xaeB`\x82"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, green and blue
 _JPEG_END = b"\xff\xd9"
@@ -33,7 +32,7 @@ def inspect_image(data: bytes) -> ImageInfo:
     """
     if not data:
         raise SourceError("it is empty, expected an image")
-    if data.startswith(_PNG_START):
+    if data.startswith(png.START):
         info = _png(data)
     elif data.startswith(jpeg.START):
         info = _jpeg_by_core(data) or _jpeg(data)

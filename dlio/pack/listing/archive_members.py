@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from dlio.errors import SourceError, StorageError
 from dlio.io import limits
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import odd, printable
 
@@ -134,7 +134,7 @@ class LocalHeader(NamedTuple):
     crc: int | None
 
 
-def read_local_header(file: PositionalFile, offset: int) -> LocalHeader:
+def read_local_header(file: RandomAccessFile, offset: int) -> LocalHeader:
     """Returns the local header at `offset`.
 
     Raises:
@@ -147,7 +147,7 @@ def read_local_header(file: PositionalFile, offset: int) -> LocalHeader:
     return LocalHeader(offset + _LOCAL.size + name_bytes + extra_bytes, None if flags & _CRC_BEHIND else crc)
 
 
-def check_crc(content: bytes, header: LocalHeader, file: PositionalFile, end: int) -> None:
+def check_crc(content: bytes, header: LocalHeader, file: RandomAccessFile, end: int) -> None:
     """Compares a member's content with its CRC-32, which may follow the data that end at `end` (APPNOTE, 4.3.9).
 
     Raises:

@@ -8,13 +8,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from dlio.errors import SourceError
+from dlio.io.files import Hash
 
 LOG_SECONDS = 60.0
 log = logging.getLogger(__name__)
@@ -53,13 +54,6 @@ def _encoded(names: list[str], before: int) -> list[bytes]:
         number, problem = next((number, problem) for number, name in enumerate(names) if (problem := odd(name)))
         raise SourceError(f"entry {before + number}: {problem}")
     return encoded
-
-
-class Hash(Protocol):
-    """A running digest."""
-
-    def update(self, data: bytes | bytearray, /) -> None:
-        """Adds bytes to the digest."""
 
 
 class Keys(Sequence[str]):

@@ -16,7 +16,7 @@ import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.listing.archive_members import (
     STORED,
@@ -101,7 +101,7 @@ class Archive:
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index, from its offset in the archive."""
-        file, is_zip = PositionalFile(self.path), self.path.suffix.lower() == ".zip"
+        file, is_zip = RandomAccessFile(self.path), self.path.suffix.lower() == ".zip"
         extents, labels = listing.columns["extent"].tolist(), listing.columns["label"].tolist()
 
         def read(index: int) -> Sample:
@@ -146,7 +146,7 @@ def _common_folder(images: list[Member]) -> str:
     return "/".join(shared) + "/" if shared else ""
 
 
-def _head(file: PositionalFile, offset: int, packed: int, method: int) -> bytes:
+def _head(file: RandomAccessFile, offset: int, packed: int, method: int) -> bytes:
     """Returns the first bytes of a member."""
     data = file.read(offset, min(packed, HEAD_BYTES))
     return data if method == STORED else zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, HEAD_BYTES)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.io.files import read_regular
-from dlio.io.random_access import PositionalFile
+from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import file_state
@@ -97,7 +97,7 @@ class Cifar10:
         """Gives a function that reads one image with its class index, from its offset in the batch file."""
         names = TRAIN if self.split == "train" else TEST
         needed = set(listing.columns["batch"].tolist())
-        batches = {number: PositionalFile(self.path / names[number]) for number in needed}
+        batches = {number: RandomAccessFile(self.path / names[number]) for number in needed}
 
         def planes(index: int) -> bytes:
             pace.take(1, ROW_BYTES)

@@ -1,0 +1,167 @@
+#include "jpeg/decode.hpp"
+
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "jpeg/scan.hpp"
+#include "jpeg/window.hpp"
+#include "jpeg/window_decoder.hpp"
+
+namespace dlio {
+namespace {
+
+constexpr std::size_t kRgbxBytes = 4;
+
+// libjpeg-turbo writes rows that begin at a multiple of 32 past the cache; the resize, which reads each row at once,
+// would wait for the memory, 300 us for an image of 500 x 375.
+constexpr std::size_t kMisalignment = 16;
+
+struct Workspace {
+  std::vector<std::size_t> begins;
+  Window window;
+  Scratch row;
+
+  void trim() noexcept {
+    trim_kept(begins);
+    window.trim();
+    row.trim();
+  }
+};
+
+void read_rows(jpeg_decompress_struct& jpeg, std::uint8_t* first, std::size_t stride, std::uint32_t num_rows) {
+  for (std::uint32_t y = 0; y < num_rows;) {
+    JSAMPROW row = first + y * stride;
+    y += jpeg_read_scanlines(&jpeg, &row, 1);
+  }
+}
+
+// Reads rows up to `end` and forgets them: jpeg_skip_scanlines where libjpeg can jump over the work.
+void skip_rows(jpeg_decompress_struct& jpeg, std::uint8_t* row, std::uint32_t end, bool can_jump) {
+  if (can_jump) jpeg_skip_scanlines(&jpeg, end);
+  if (jpeg.output_scanline < end) read_rows(jpeg, row, 0, end - jpeg.output_scanline);
+}
+
+// Narrows the columns that are decoded to those of the box and its margin. Returns the first one's position.
+std::uint32_t narrow_columns(jpeg_decompress_struct& jpeg, const Box& box) {
+  const Range columns = with_margin(box.left, box.width, jpeg.output_width);
+  JDIMENSION first = columns.begin;
+  JDIMENSION width = columns.end - columns.begin;
+  jpeg_crop_scanline(&jpeg, &first, &width);
+  return first;
+}
+
+class DecodedRows final : public PixelRows {
+ public:
+  // The pixels of the box begin `offset` bytes from the beginning of the rows that are decoded into `row`.
+  DecodedRows(OpenJpeg& jpeg, const Box& box, std::uint8_t* row, std::size_t offset) noexcept
+      : PixelRows(box.width, box.height), jpeg_(jpeg), row_(row), offset_(offset) {}
+
+  const std::uint8_t* next() override {
+    jpeg_.trap().run([&] { read_rows(jpeg_.info(), row_, 0, 1); });
+    return row_ + offset_;
+  }
+
+ private:
+  OpenJpeg& jpeg_;
+  std::uint8_t* const row_;
+  const std::size_t offset_;
+};
+
+// Decodes the box, which lies in the image, and resizes it. A progressive image is decoded whole: its decoder may
+// smooth over block borders, and its time goes into the scans anyway.
+template <class Start>
+void resize_decoded(OpenJpeg& jpeg, const Box& box, Start start, Scratch& scratch, const Request& request,
+                    const Target& target) {
+  jpeg_decompress_struct& info = jpeg.info();
+  const bool partial = !info.progressive_mode && !info.arith_code;
+  std::uint32_t first_column = 0;
+  jpeg.trap().run([&] {
+    info.out_color_space = JCS_EXT_RGBX;
+    start(info);
+    if (partial && box.width < info.output_width) first_column = narrow_columns(info, box);
+  });
+  const std::size_t row_bytes = info.output_width * kRgbxBytes;
+  std::uint8_t* const row = scratch.at_least(kMisalignment + row_bytes + kPixelsReadAhead) + kMisalignment;
+  jpeg.trap().run([&] {
+    if (box.top > 0) skip_rows(info, row, box.top, partial);
+  });
+  DecodedRows rows(jpeg, box, row, (box.left - first_column) * kRgbxBytes);
+  resize(rows, part_of(request), request.flip, target);
+}
+
+// Returns the frame where our entropy decoder can read the JPEG, and sets `begins` to its intervals.
+std::optional<Frame> frame_for_us(Bytes jpeg, std::vector<std::size_t>& begins) {
+  const std::optional<Frame> frame = libjpeg_takes_our_decoder() ? parse_frame(jpeg) : std::nullopt;
+  if (!frame || !find_intervals(jpeg, *frame, begins)) return std::nullopt;
+  check_pixels(frame->width, frame->height);
+  return frame;
+}
+
+void start_alone(jpeg_decompress_struct& info) { jpeg_start_decompress(&info); }
+
+void decode_whole(Bytes jpeg, const Request& request, const Target& target, Workspace& work) {
+  OpenJpeg open(jpeg);
+  const Box box = checked_box(request, open.info().image_width, open.info().image_height);
+  open.require_rgb_or_grey();
+  resize_decoded(open, box, start_alone, work.row, request, target);
+}
+
+void decode_window(Bytes jpeg, const Frame& frame, const Request& request, const Target& target, Workspace& work) {
+  const Box box = checked_box(request, frame.width, frame.height);
+  const Box region = covering_intervals(frame, box);
+  cut_window(jpeg, frame, work.begins, region, work.window);
+  OpenJpeg open(work.window.jpeg());
+  open.require_rgb_or_grey();
+  const Box inside{box.left - region.left, box.top - region.top, box.width, box.height};
+  const std::uint32_t end = with_margin(inside.left, inside.width, region.width).end;
+  const std::uint32_t num_columns = (end + frame.mcu_width - 1) / frame.mcu_width;
+  const auto start = [&](jpeg_decompress_struct& info) { start_decompress(info, work.window, num_columns); };
+  resize_decoded(open, inside, start, work.row, request, target);
+}
+
+void decode_or_throw(Bytes jpeg, const Request& request, const Target& target) {
+  Kept<Workspace> work;
+  if (const std::optional<Frame> frame = frame_for_us(jpeg, work->begins)) {
+    decode_window(jpeg, *frame, request, target, *work);
+  } else {
+    decode_whole(jpeg, request, target, *work);
+  }
+}
+
+template <class Start>
+Image all_pixels(OpenJpeg& jpeg, Start start) {
+  jpeg.require_rgb_or_grey();
+  jpeg_decompress_struct& info = jpeg.info();
+  Image image{nullptr, info.image_height, info.image_width};
+  const std::size_t stride = std::size_t{3} * image.width;
+  image.data = allocate_aligned(stride * image.height);
+  if (!image.data) throw std::bad_alloc();
+  jpeg.trap().run([&] {
+    info.out_color_space = JCS_RGB;
+    start(info);
+    read_rows(info, image.data.get(), stride, image.height);
+  });
+  return image;
+}
+
+}  // namespace
+
+Image decode(Bytes jpeg) {
+  Kept<Workspace> work;
+  const std::optional<Frame> frame = frame_for_us(jpeg, work->begins);
+  if (!frame) {
+    OpenJpeg open(jpeg);
+    return all_pixels(open, start_alone);
+  }
+  cut_window(jpeg, *frame, work->begins, {0, 0, frame->width, frame->height}, work->window);
+  OpenJpeg open(work->window.jpeg());
+  return all_pixels(open,
+                    [&](jpeg_decompress_struct& info) { start_decompress(info, work->window, frame->mcus_per_row()); });
+}
+
+Status decode_box(Bytes jpeg, const Request& request, const Target& target) noexcept {
+  return status_of([&] { decode_or_throw(jpeg, request, target); });
+}
+
+}  // namespace dlio

@@ -1,0 +1,26 @@
+#include "resize/rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "resize/weights.hpp"
+
+namespace dlio {
+
+void mix_rows(const WeightedRows& rows, std::size_t size, std::uint8_t* out) {
+  for (std::size_t at = 0; at < size; at += kSamplesAtOnce) {
+    std::int32_t sums[kSamplesAtOnce];
+    std::fill_n(sums, kSamplesAtOnce, 1 << (kWeightBits - 1));
+    const std::uint8_t* source = rows.first + at;
+    for (std::uint32_t i = 0; i < rows.count; ++i, source += rows.stride) {
+      for (std::size_t j = 0; j < kSamplesAtOnce; ++j) sums[j] += source[j] * rows.weights[i];
+    }
+    std::uint8_t mixed[kSamplesAtOnce];
+    for (std::size_t j = 0; j < kSamplesAtOnce; ++j) {
+      mixed[j] = static_cast<std::uint8_t>(std::min(sums[j] >> kWeightBits, 255));
+    }
+    std::memcpy(out + at, mixed, std::min(size - at, kSamplesAtOnce));
+  }
+}
+
+}  // namespace dlio
