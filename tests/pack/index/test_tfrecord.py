@@ -69,7 +69,7 @@ class TestTFRecord:
             ([{"a": [1]}, {"a": [1], "b": [2]}], "1 of the first 2 records have 'b'"),
             ([{"a": [1]}, {"a": [1.5]}], "'a' is float32.*, int64"),
             ([{"a": []}], "'a' is empty"),
-            ([{}], "hold nothing"),
+            ([{}], "have no fields"),
         ],
     )
     def test_records_that_differ_need_a_schema(self, tmp_path, records, problem):
