@@ -19,7 +19,7 @@ from dlio.errors import DigestError, StorageError, UsageError
 
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
-COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (tools/bench/pack.py)
+COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (benchmarks/pack.py)
 CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
 
 

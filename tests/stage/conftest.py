@@ -136,9 +136,9 @@ def node(rank: int, count: int) -> Topology:
 
 @pytest.fixture
 def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a view of a folder through tools/bench/slow_source.py, with its options; `counts` lies beside it."""
+    """Mounts a view of a folder through benchmarks/slow_source.py, with its options; `counts` lies beside it."""
     pytest.importorskip("mfusepy")
-    script = Path(__file__).parents[2] / "tools" / "bench" / "slow_source.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "slow_source.py"
     servers: list[tuple[Path, subprocess.Popen[bytes]]] = []
 
     def mount(folder: Path, *options: str) -> Path:
