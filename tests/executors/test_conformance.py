@@ -17,7 +17,7 @@ from dlio.sources import image_folder
 from tests.executors import job
 from tests.executors.conftest import SECONDS, Engine
 from tests.helpers.images import make_image_folder
-from tests.pack.conftest import content
+from tests.helpers.packing import content
 
 #: A format whose shards are the same bytes whoever writes them, and a number of workers to write it with.
 PACKS = [("tfrecord", 1), ("recordio", 2), ("webdataset", 3)]

@@ -14,7 +14,7 @@ import pytest
 from dlio import executors
 from dlio.errors import UsageError
 from tests.executors.conftest import Engine
-from tests.pack.conftest import content
+from tests.helpers.packing import content
 
 PACKAGES = {"dask": ("distributed", "dask"), "mpi": ("mpi4py", "mpi"), "ray": ("ray", "ray")}
 

@@ -20,7 +20,7 @@ from dlio.sources import image_folder
 from tests.executors.conftest import JOB, MPIEXEC, SECONDS, Engine
 from tests.executors.test_conformance import finished, identities, wait_for_shards
 from tests.helpers.images import make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content
+from tests.helpers.packing import BYTE_IDENTICAL, content
 
 pytest.importorskip("mpi4py")
 pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="needs mpiexec")

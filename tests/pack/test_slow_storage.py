@@ -30,10 +30,10 @@ from dlio.pack.prefetch import Depth
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder, open_source
+from tests.helpers.archives import make_tar, make_zip
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import content, unprivileged
-from tests.pack.test_archive import make_tar, make_zip
-from tests.stage.conftest import slow_source  # noqa: F401  a fixture
+from tests.helpers.packing import content
+from tests.helpers.users import unprivileged
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace counts the operations")
 
@@ -143,7 +143,7 @@ class TestBadInput:
             assert read(6).fields["image"] == grown
 
     @pytest.mark.parametrize("seconds", [SLOW, FAST])
-    def test_an_input_error_of_the_storage_is_skipped_too(self, tmp_path, slow_source, seconds):  # noqa: F811
+    def test_an_input_error_of_the_storage_is_skipped_too(self, tmp_path, slow_source, seconds):
         make_image_folder(tmp_path / "in", {"a": 20})
         mounted = slow_source(tmp_path / "in", "--fail", "0013")
         with storage(seconds):
@@ -211,7 +211,7 @@ class TestServerThatHangs:
         assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to go on\n")
         assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
 
-    def test_nothing_is_lost_when_it_answers_again(self, tmp_path, slow_source):  # noqa: F811
+    def test_nothing_is_lost_when_it_answers_again(self, tmp_path, slow_source):
         make_image_folder(tmp_path / "in", {"a": 60, "b": 60})
         mounted = slow_source(tmp_path / "in", "--latency-ms", "5")
         server = server_of(mounted)

@@ -24,9 +24,8 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
 from dlio.stage.cache.node_cache import clean, copies, is_in_use
 from dlio.stage.cache.resolve import resolve
-
-from .conftest import assert_staged, folder_of, write_dataset
-from .users import ALICE, BOB, as_user, open_to_all
+from tests.helpers.staging import assert_staged, folder_of, write_dataset
+from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),

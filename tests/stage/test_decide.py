@@ -16,8 +16,7 @@ from dlio.stage.cache.node_cache import room
 from dlio.stage.decide import decide, preview
 from dlio.stage.job import Options
 from dlio.stage.run import run
-
-from .conftest import MiB, assert_staged, node, write_dataset
+from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
 from dlio.stage.destination import choose_dest
-
-from .conftest import Forked, MiB, assert_staged, node, write_dataset
+from tests.helpers.forked import Forked
+from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.cache.lease import job_name, leases, take
 from dlio.stage.cache.node_cache import clean, copies, is_in_use
-
-from .conftest import Forked, assert_staged, folder_of
-from .users import ALICE, as_user, open_to_all
+from tests.helpers.forked import Forked
+from tests.helpers.staging import assert_staged, folder_of
+from tests.helpers.users import ALICE, as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 

@@ -20,8 +20,7 @@ from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.loaders.dataset import load_manifest
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
-
-from .conftest import MiB, damaged_files, write_dataset
+from tests.helpers.staging import MiB, damaged_files, write_dataset
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -31,9 +31,9 @@ from dlio.stage.planning.placement import partitioned
 from dlio.stage.run import run
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.source import MountedFolder
-
-from .conftest import Forked, MiB, assert_staged, damaged_files, folder_of, node, wait_for, write_dataset
-from .test_trust import as_user, open_to_all
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, folder_of, node, write_dataset
+from tests.helpers.users import as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 Verify = Callable[..., tuple[int, dict[str, object], str]]
@@ -55,13 +55,6 @@ def verify(capsys: pytest.CaptureFixture[str]) -> Verify:
         return code, json.loads(out or "{}"), err
 
     return verify
-
-
-def flip(path: Path, position: int = 700) -> None:
-    """Flips one bit."""
-    data = bytearray(path.read_bytes())
-    data[position % len(data)] ^= 4
-    path.write_bytes(data)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

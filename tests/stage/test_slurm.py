@@ -17,8 +17,7 @@ from PIL import Image
 
 import dlio
 from dlio.dataset.manifest import Manifest
-
-from .conftest import write_dataset
+from tests.helpers.staging import write_dataset
 
 TRAIN = Path(__file__).parents[2] / "tools" / "demo" / "train.py"
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"

@@ -15,7 +15,7 @@ from dlio.loaders import batches
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.index import index
 from tests.helpers.images import image
-from tests.pack.conftest import content, samples
+from tests.helpers.packing import content, samples
 
 JPEGS = [image(number, "JPEG") for number in range(9)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import dlio.stage.strategies.replicate  # noqa: F401  loaded while its files can be read
-
-from .conftest import Forked
+from tests.helpers.forked import Forked
 
 BOB, ALICE = 2001, 2002
 
@@ -34,3 +34,19 @@ def as_user(uid: int, function: Callable[[], object]) -> int:
         function()
 
     return Forked(child).wait()
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def unprivileged():
+    """Runs as nobody where the tests run as root, whom modes do not stop."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
