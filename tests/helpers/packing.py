@@ -8,14 +8,12 @@ from pathlib import Path
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.pack.listing.base import Source
+from dlio.testing.folders import content
+
+__all__ = ["BYTE_IDENTICAL", "content", "file_states", "read_all", "samples", "stop_after"]
 
 #: Formats whose shards are the same bytes for the same samples, whatever wrote them.
 BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """Returns every file below `folder`, hidden ones too, by its path."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def samples(root: Path) -> list[tuple[str, dict]]:

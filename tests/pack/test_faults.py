@@ -23,7 +23,7 @@ from dlio.errors import SourceError, StorageError
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
-from tests.executors.job import DeadlyFolder
+from dlio.testing.engine_scenarios import DeadlyFolder
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import BYTE_IDENTICAL, content, samples
 from tests.helpers.users import unprivileged

@@ -1,4 +1,6 @@
-"""Runs one scenario over one engine and writes what came of it to a file: `job.py SCENARIO ENGINE WORKERS ADDRESS DIR`.
+"""Runs one scenario over one engine: `engine_scenarios.py SCENARIO ENGINE WORKERS ADDRESS FOLDER`.
+
+What came of it is written to FOLDER/result.json.
 
 In a process of its own: frameworks leave threads and sockets behind, and MPI wants all ranks to run the same script.
 """
@@ -17,7 +19,9 @@ from pathlib import Path
 
 import dlio
 from dlio import errors, executors
+from dlio.dataset.schema import Sample
 from dlio.executors import Pool, map_bounded
+from dlio.pack.listing.base import Listing
 from dlio.pack.sources.imagefolder import ImageFolder
 
 ERRORS = [
@@ -32,7 +36,7 @@ ERRORS = [
 ]
 
 
-def outcome(error: BaseException) -> list:
+def outcome(error: BaseException) -> list[object]:
     """Returns all that has to survive a journey."""
     return [type(error).__name__, str(error), list(map(str, error.args)), getattr(error, "exit_code", None)]
 
@@ -55,6 +59,18 @@ def die_on_three(number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+class Counted:
+    """The numbers below `stop`; `count` of them have been taken."""
+
+    def __init__(self, stop: int) -> None:
+        self.stop, self.count = stop, 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.count < self.stop:
+            self.count += 1
+            yield self.count - 1
 
 
 @dataclass(frozen=True)
@@ -90,12 +106,12 @@ def travels(pool: Pool, folder: Path) -> object:
 
 def stops(pool: Pool, folder: Path) -> object:
     """After an error no more tasks are taken, and what was out comes before it."""
-    taken, results = [], []
+    taken, results = Counted(1000), []
     try:
-        for result in map_bounded(pool, fail_on_three, (taken.append(n) or n for n in range(1000))):
+        for result in map_bounded(pool, fail_on_three, taken):
             results.append(result)  # noqa: PERF402  what came before the error is kept
     except errors.SourceError:
-        return {"taken": len(taken), "results": results}
+        return {"taken": taken.count, "results": results}
     return None
 
 
@@ -110,10 +126,10 @@ def dies(pool: Pool, folder: Path) -> object:
 
 def bounded(pool: Pool, folder: Path) -> object:
     """Tasks are taken as they are needed."""
-    taken, most, done = [], 0, 0
-    for _ in map_bounded(pool, square, (taken.append(n) or n for n in range(100))):
+    taken, most, done = Counted(100), 0, 0
+    for _ in map_bounded(pool, square, taken):
         done += 1
-        most = max(most, len(taken) - done)
+        most = max(most, taken.count - done)
     return {"most": most, "done": done, "workers": pool.workers}
 
 
@@ -134,11 +150,11 @@ class DeadlyFolder(ImageFolder):
     deadly: str = ""
 
     @contextmanager
-    def reader(self, listing) -> Iterator[Callable]:
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         flag = self.path.with_name("killed")
         with ImageFolder.reader(self, listing) as read:
 
-            def read_or_die(index):
+            def read_or_die(index: int) -> Sample:
                 if listing.keys[index] == self.deadly and not flag.exists():
                     flag.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
