@@ -104,8 +104,9 @@ class EngineTests:
         dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=12, engine="serial")
         assert content(out) == content(tmp_path / "whole")
 
-    @pytest.fixture(scope="module")
-    def many(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def many(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """A folder of 1200 small PNGs in `in`, and in `whole` what 120 shards of them are like."""
         folder: Path = tmp_path_factory.mktemp("many")
         make_image_folder(folder / "in", {"a": 600, "b": 600})
