@@ -27,7 +27,8 @@ class EngineRunner:
         name: the engine, as `--engine` takes it.
         address: a cluster that runs already.
         launcher: a command that starts a number of processes, such as ("mpiexec", "-n"); one of them is no worker.
-        in_caller: tasks run in the calling process, one after the other.
+        in_caller: tasks run in the calling process.
+        one_at_a_time: it has one worker, however many are asked for.
         ends_late: the engine's own processes may end a minute after the run.
         variables: added to the environment.
         mark: finds the processes.
@@ -37,6 +38,7 @@ class EngineRunner:
     address: str = ""
     launcher: tuple[str, ...] = ()
     in_caller: bool = False
+    one_at_a_time: bool = False
     ends_late: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)

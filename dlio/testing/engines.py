@@ -64,11 +64,11 @@ class EngineTests:
     def test_tasks_are_taken_as_they_are_needed(self, engine: EngineRunner, tmp_path: Path) -> None:
         found = engine.result("bounded", tmp_path)
         assert found["done"] == 100
-        assert found["workers"] == (1 if engine.in_caller else 2)
+        assert found["workers"] == (1 if engine.one_at_a_time else 2)
         assert found["most"] <= 2 * found["workers"]
 
     def test_results_come_as_they_finish(self, engine: EngineRunner, tmp_path: Path) -> None:
-        if engine.in_caller:
+        if engine.one_at_a_time:
             pytest.skip("one after the other is its contract")
         order = engine.result("finishes", tmp_path)
         assert sorted(order) == list(range(9))

@@ -58,4 +58,7 @@ class TestEveryEngine(EngineTests):
             pytest.importorskip({"dask": "distributed", "mpi": "mpi4py"}.get(request.param, request.param))
         if request.param == "ray":
             return EngineRunner("ray", request.getfixturevalue("ray_address"), variables=RAY_TOKEN, ends_late=True)
-        return MPI if request.param == "mpi" else EngineRunner(request.param, in_caller=request.param == "serial")
+        is_serial = request.param == "serial"
+        return (
+            MPI if request.param == "mpi" else EngineRunner(request.param, in_caller=is_serial, one_at_a_time=is_serial)
+        )
