@@ -12,7 +12,6 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME
 from dlio.pack.write import ASIDE
-from dlio.sources import image_folder
 from dlio.testing.engine_runner import SECONDS, EngineRunner, finished, identities, wait_for_shards
 from dlio.testing.engine_scenarios import ERRORS, outcome
 from dlio.testing.folders import content
@@ -45,7 +44,9 @@ class EngineTests:
         options = ["--format", name, "--num-shards", "7", "--shuffle", "2"]
         done = engine.run(engine.pack_command(photos, tmp_path / "out", *options, workers=workers))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        dlio.pack(image_folder(photos), tmp_path / "whole", format=name, num_shards=7, shuffle=2, engine="serial")
+        dlio.pack(
+            dlio.sources.image_folder(photos), tmp_path / "whole", format=name, num_shards=7, shuffle=2, engine="serial"
+        )
         assert content(tmp_path / "out") == content(tmp_path / "whole")
         engine.assert_nothing_runs()
 
@@ -101,7 +102,7 @@ class EngineTests:
         assert engine.result("packs", tmp_path) == 36
         assert kept.items() <= identities(out).items()
         assert not (out / ASIDE).exists()
-        dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=12, engine="serial")
+        dlio.pack(dlio.sources.image_folder(photos), tmp_path / "whole", num_shards=12, engine="serial")
         assert content(out) == content(tmp_path / "whole")
 
     @pytest.fixture(scope="class")
@@ -110,7 +111,13 @@ class EngineTests:
         """A folder of 1200 small PNGs in `in`, and in `whole` what 120 shards of them are like."""
         folder: Path = tmp_path_factory.mktemp("many")
         make_image_folder(folder / "in", {"a": 600, "b": 600})
-        dlio.pack(image_folder(folder / "in"), folder / "whole", format="recordio", num_shards=120, engine="serial")
+        dlio.pack(
+            dlio.sources.image_folder(folder / "in"),
+            folder / "whole",
+            format="recordio",
+            num_shards=120,
+            engine="serial",
+        )
         return folder
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
@@ -135,5 +142,5 @@ class EngineTests:
             assert engine.ends_late or not (out / ASIDE).exists()
         engine.assert_nothing_runs(but="Agent" if number == signal.SIGKILL and engine.ends_late else "nothing")
         assert not (out / NAME).exists()
-        dlio.pack(image_folder(many / "in"), out, format="recordio", num_shards=120, engine="serial")
+        dlio.pack(dlio.sources.image_folder(many / "in"), out, format="recordio", num_shards=120, engine="serial")
         assert content(out) == content(many / "whole")

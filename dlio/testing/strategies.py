@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.errors import DigestError, StorageError, UsageError
 from dlio.io.files import digest_file
-from dlio.stage.decide import preview
-from dlio.stage.run import run
 from dlio.testing.folders import content
+
+Stage = Callable[[], tuple[Manifest, int]]
 
 SIZES = [0, 1, (5 << 20) + 3, 4 << 20, (2 << 20) - 1, 7]  # of the shards' files, in bytes
 
@@ -61,67 +63,71 @@ class StrategyTests:
     def _no_launcher(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DLIO_LAUNCHER", "single")
 
-    def test_every_byte_arrives_once_and_is_not_copied_again(
-        self, strategy: str, dataset: Manifest, dest: Path
-    ) -> None:
-        staged, first = run(dataset.root, dest, strategy=strategy)
+    @pytest.fixture
+    def stage(self, strategy: str, dataset: Manifest, dest: Path) -> Stage:
+        """Stages the data set; returns the staged manifest and the bytes that were written."""
+
+        def stage() -> tuple[Manifest, int]:
+            written: list[int] = []
+            staged = dlio.stage(dataset, dest, strategy=strategy, report=written.append)
+            return staged, sum(written)
+
+        return stage
+
+    def test_every_byte_arrives_once_and_is_not_copied_again(self, stage: Stage, dataset: Manifest, dest: Path) -> None:
+        staged, written = stage()
         assert_whole(staged, dataset)
         assert staged.root.is_relative_to(dest)
-        assert (first.strategy, first.copied_bytes) == (strategy, dataset.num_bytes)
-        assert first.source_bytes == dataset.num_bytes
-        again, second = run(dataset.root, dest, strategy=strategy)
-        assert (again, again.root) == (staged, staged.root)
-        assert (second.source_bytes, second.copied_bytes) == (0, 0)
+        assert written == dataset.num_bytes
+        again, written = stage()
+        assert (again, again.root, written) == (staged, staged.root, 0)
 
-    def test_a_dry_run_says_what_is_done(self, strategy: str, dataset: Manifest, dest: Path) -> None:
-        said = preview(dataset.root, dest, strategy=strategy)
+    def test_a_dry_run_says_what_is_done(
+        self, stage: Stage, strategy: str, dataset: Manifest, dest: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["stage", str(dataset.root), str(dest), "--strategy", strategy, "--dry-run", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
         assert content(dest) == {}
-        staged, summary = run(dataset.root, dest, strategy=strategy)
-        assert said.decision.strategy == summary.strategy == strategy
-        assert said.path == str(staged.root)
-        assert said.decision.source_bytes == dataset.num_bytes
-        assert said.decision.why
+        staged, _ = stage()
+        assert (said["strategy"], said["path"], said["content_id"]) == (strategy, str(staged.root), dataset.content_id)
+        assert said["source_bytes"] == dataset.num_bytes
+        assert said["seconds"] >= 0
+        assert said["why"]
 
-    def test_progress_adds_up_to_the_data_set(self, strategy: str, dataset: Manifest, dest: Path) -> None:
-        seen: list[int] = []
-        run(dataset.root, dest, strategy=strategy, report=seen.append)
-        assert sum(seen) == dataset.num_bytes
-
-    def test_a_missing_file_is_brought_back_alone(self, strategy: str, dataset: Manifest, dest: Path) -> None:
-        staged, _ = run(dataset.root, dest, strategy=strategy)
+    def test_a_missing_file_is_brought_back_alone(self, stage: Stage, dataset: Manifest) -> None:
+        staged, _ = stage()
         (staged.root / dataset.shards[2].files[0].name).unlink()
-        _, summary = run(dataset.root, dest, strategy=strategy)
-        assert summary.copied_bytes == dataset.shards[2].num_bytes
+        staged, written = stage()
+        assert written == dataset.shards[2].num_bytes
         assert_whole(staged, dataset)
 
-    def test_a_damaged_source_gives_no_copy(self, strategy: str, dataset: Manifest, dest: Path) -> None:
+    def test_a_damaged_source_gives_no_copy(self, stage: Stage, dataset: Manifest, dest: Path) -> None:
         damaged = dataset.root / "shard-00002.bin"
         damaged.write_bytes(bytes(damaged.stat().st_size))
         with pytest.raises((DigestError, StorageError), match=r"shard-00002.bin is damaged.*: expected the digest"):
-            run(dataset.root, dest, strategy=strategy)
-        assert not {Path(name).name for name in content(dest)} & {NAME, damaged.name}
+            stage()
+        assert not names_below(dest) & {NAME, damaged.name}
 
     @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"short")], ids=["missing", "cut"])
     def test_a_source_that_lacks_bytes_is_named(
-        self, strategy: str, damage: Callable[[Path], object], dataset: Manifest, dest: Path
+        self, stage: Stage, damage: Callable[[Path], object], dataset: Manifest, dest: Path
     ) -> None:
         damage(dataset.root / "shard-00003.bin")
         with pytest.raises(StorageError, match=r"shard-00003\.bin"):
-            run(dataset.root, dest, strategy=strategy)
-        assert NAME not in {Path(name).name for name in content(dest)}
+            stage()
+        assert NAME not in names_below(dest)
 
-    def test_a_killed_run_goes_on(self, strategy: str, dataset: Manifest, dest: Path) -> None:
+    def test_a_killed_run_goes_on(self, stage: Stage, strategy: str, dataset: Manifest, dest: Path) -> None:
         def die(num_bytes: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        killed = get_context("fork").Process(
-            target=run, args=(dataset.root, dest), kwargs={"strategy": strategy, "report": die}
-        )
+        options = {"strategy": strategy, "report": die}
+        killed = get_context("fork").Process(target=dlio.stage, args=(dataset, dest), kwargs=options)
         killed.start()
         killed.join()
         assert killed.exitcode == -signal.SIGKILL
-        assert NAME not in {Path(name).name for name in content(dest)}
-        staged, _ = run(dataset.root, dest, strategy=strategy)
+        assert NAME not in names_below(dest)
+        staged, _ = stage()
         assert_whole(staged, dataset)
 
     def test_modes_are_those_that_are_asked_for(self, strategy: str, dataset: Manifest, dest: Path) -> None:
@@ -131,8 +137,13 @@ class StrategyTests:
 
     def test_a_destination_in_the_data_set_itself_is_refused(self, strategy: str, dataset: Manifest) -> None:
         with pytest.raises(UsageError, match="itself"):
-            run(dataset.root, dataset.root / "local", strategy=strategy)
+            dlio.stage(dataset, dataset.root / "local", strategy=strategy)
         assert not (dataset.root / "local").exists()
+
+
+def names_below(folder: Path) -> set[str]:
+    """Returns the names of all files below a folder, without their folders."""
+    return {Path(name).name for name in content(folder)}
 
 
 def assert_whole(staged: Manifest, source: Manifest) -> None:
