@@ -16,7 +16,7 @@ from typing import Any
 from dlio.dataset.manifest import PARTIAL_NAME
 
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
-SECONDS = 120  # none of these runs takes a tenth of it
+SECONDS = 120  # a run takes less than a tenth of it
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,16 @@ class EngineRunner:
         """Runs a command to its end."""
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=self.environ())
 
-    def scenario(self, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Runs a scenario of engine_scenarios.py."""
-        return self.run(self.command(SCENARIOS, name, self.name, self.workers(2), self.address, folder))
+    def scenario(self, names: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Runs scenarios of engine_scenarios.py, with commas between their names."""
+        return self.run(self.command(SCENARIOS, names, self.name, self.workers(2), self.address, folder))
 
-    def result(self, name: str, folder: Path) -> Any:
-        """Returns what a scenario has found."""
-        done = self.scenario(name, folder)
+    def results(self, names: str, folder: Path) -> dict[str, Any]:
+        """Returns the results of scenarios by their names; they must end well."""
+        done = self.scenario(names, folder)
         assert done.returncode == 0, done.stderr
-        return json.loads((folder / "result.json").read_text())
+        found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        return found
 
     def environ(self) -> dict[str, str]:
         """Returns the environment of the processes."""

@@ -1,8 +1,7 @@
-"""Runs one scenario over one engine: `engine_scenarios.py SCENARIO ENGINE WORKERS ADDRESS FOLDER`.
+"""Runs scenarios over one engine: `engine_scenarios.py SCENARIO,... ENGINE WORKERS ADDRESS FOLDER`.
 
-What came of it is written to FOLDER/result.json.
-
-In a process of its own: frameworks leave threads and sockets behind, and MPI wants all ranks to run the same script.
+The results are written to FOLDER/result.json. It is a process of its own: frameworks leave threads and sockets behind,
+and MPI needs the same script on all ranks.
 """
 
 from __future__ import annotations
@@ -173,11 +172,12 @@ def packs(pool: Pool, folder: Path) -> object:
     return manifest.num_samples
 
 
-def main(scenario: str, engine: str, workers: str, address: str, folder: str) -> None:
-    """Runs a scenario where the engine drives."""
+def main(scenarios: str, engine: str, workers: str, address: str, folder: str) -> None:
+    """Runs scenarios in the process that has the pool; writes the result of each by its name."""
     with executors.open_engine(engine, int(workers) if workers else None, address or None) as pool:
         if pool is not None:
-            Path(folder, "result.json").write_text(json.dumps(globals()[scenario](pool, Path(folder))))
+            results = {name: globals()[name](pool, Path(folder)) for name in scenarios.split(",")}
+            Path(folder, "result.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
