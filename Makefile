@@ -1,7 +1,8 @@
 # Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the whole test suite.
+# `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
-.PHONY: venv demo test lint clean
+.PHONY: venv demo test quick lint clean
 
 venv: .venv/.complete
 
@@ -14,6 +15,13 @@ demo: .venv/.complete
 
 test: .venv/.complete
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+QUICK = tests/cluster tests/io tests/dataset tests/cli tests/pack/test_plan.py tests/pack/test_sources.py \
+  tests/conformance/test_sources.py tests/test_errors.py tests/test_images.py tests/test_import.py tests/test_urls.py \
+  --ignore tests/dataset/test_flipped_bits.py
+
+quick: .venv/.complete
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal $(QUICK)
 
 lint: .venv/.complete
 	.venv/bin/ruff check .

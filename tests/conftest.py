@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.helpers.images import make_image_folder
+from tests.helpers.slow_source import slow_mounts
 
 settings.register_profile("dlio", deadline=None)  # a timing never decides a test
 settings.load_profile("dlio")
@@ -48,6 +49,14 @@ def photos(tmp_path: Path) -> Path:
     """A folder of 36 PNGs in the classes cat, dog and owl."""
     make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a view of a folder through benchmarks/slow_source.py, with its options."""
+    pytest.importorskip("mfusepy")
+    with slow_mounts(tmp_path) as mount:
+        yield mount
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def _make(kind):
     return kind("what happened, to which path, what to do")
 
 
-def test_every_class_has_an_exit_code_and_stands_in_the_drawn_tree():
+def test_every_class_has_an_exit_code_and_is_drawn():
     tree = _tree()
     assert {kind: kind.exit_code for kind in tree if kind.__module__ == errors.__name__} == EXIT_CODES
     assert all(kind.__name__ in errors.__doc__ for kind in EXIT_CODES)

@@ -10,7 +10,7 @@ import pytest
 from dlio.cli import main
 from dlio.dataset.manifest import Manifest
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import samples
+from tests.helpers.packing import samples
 
 #: One image in a file, as a source of another package.
 SOURCE = """

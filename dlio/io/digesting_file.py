@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlio.io.files import DEFAULT_DIGEST, new_hash, storage_errors
 
-COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (tools/bench/pack.py)
+COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (benchmarks/pack.py)
 CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
 
 

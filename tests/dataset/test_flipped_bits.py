@@ -20,9 +20,9 @@ from dlio.errors import CorruptRecordError, DlioError
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.index import index
+from tests.helpers.adopted import write_records
 from tests.helpers.images import image
 from tests.loaders.packing import pack_samples
-from tests.pack.index.conftest import write_records
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"}, class_names=tuple("abcdefgh"))
 COUNT = 6

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.examples.observe import RED_STEP
-
-NUM_TRAIN, NUM_TEST = 48, 21  # one divides evenly, the other does not
+from tests.examples.observe import NUM_TEST, NUM_TRAIN, RED_STEP
 
 
 def colour(number: int) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ import numpy as np
 from dlio.cluster.topology import Topology
 
 RED_STEP = 5
+NUM_TRAIN, NUM_TEST = 48, 21  # one divides evenly, the other does not
 
 
 def note(data: str, red: Any, valid: Any = True) -> None:

@@ -13,7 +13,7 @@ from scipy.stats import mannwhitneyu
 
 from dlio.pack.sources.chestxray14 import FINDINGS
 from tests.examples import shell
-from tests.examples.conftest import NUM_TEST, NUM_TRAIN
+from tests.examples.observe import NUM_TEST, NUM_TRAIN
 
 SCRIPT = "chestxray14.py"
 BATCH_SIZE, EPOCHS = 4, 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import shell
-from tests.examples.conftest import NUM_TEST, NUM_TRAIN
+from tests.examples.observe import NUM_TEST, NUM_TRAIN
 
 SCRIPT = "cifar10_128_keras.py"
 BATCH_SIZE, EPOCHS = 4, 3

@@ -12,7 +12,7 @@ import torch
 from dlio.images import Resize
 from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.examples import shell
-from tests.examples.conftest import NUM_TEST, NUM_TRAIN
+from tests.examples.observe import NUM_TEST, NUM_TRAIN
 
 SCRIPT = "imagenet_resnet50_ddp.py"
 BATCH_SIZE = 4

@@ -10,7 +10,7 @@ import torch
 
 import dlio
 from tests.examples import shell
-from tests.examples.conftest import NUM_TRAIN
+from tests.examples.observe import NUM_TRAIN
 
 
 def test_the_lines_of_python_give_batches(imagenet: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from dlio import executors
 from dlio.errors import UsageError
-from tests.executors.conftest import Engine
-from tests.pack.conftest import content
+from dlio.testing.engine_runner import EngineRunner
+from tests.helpers.packing import content
 
 PACKAGES = {"dask": ("distributed", "dask"), "mpi": ("mpi4py", "mpi"), "ray": ("ray", "ray")}
 
 
-def pack(engine: Engine, *options: object, before: str = "") -> subprocess.CompletedProcess[str]:
+def pack(engine: EngineRunner, *options: object, before: str = "") -> subprocess.CompletedProcess[str]:
     """Runs `dlio pack` with this engine after some statements."""
     arguments = ["pack", *map(str, options), "--format", "tfrecord", "--engine", engine.name, "--quiet"]
     script = f"import sys; {before or 'pass'}; from dlio.cli import main; sys.exit(main({arguments}))"
@@ -29,14 +29,14 @@ def pack(engine: Engine, *options: object, before: str = "") -> subprocess.Compl
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_missing_package_gives_the_line_that_installs_it(photos, tmp_path, name):
     package, extra = PACKAGES[name]
-    done = pack(Engine(name), photos, tmp_path / "out", before=f"sys.modules[{package!r}] = None")
+    done = pack(EngineRunner(name), photos, tmp_path / "out", before=f"sys.modules[{package!r}] = None")
     assert done.returncode == 5
     assert done.stderr == f"dlio: the engine {name} needs the package {package!r}: pip install 'dlio[{extra}]'\n"
 
 
 def test_a_missing_mpi_library_is_told(photos, tmp_path):
     pytest.importorskip("mpi4py")
-    done = pack(Engine("mpi", variables={"MPI4PY_LIBMPI": "/nowhere/libmpi.so"}), photos, tmp_path / "out")
+    done = pack(EngineRunner("mpi", variables={"MPI4PY_LIBMPI": "/nowhere/libmpi.so"}), photos, tmp_path / "out")
     assert done.returncode == 5
     assert done.stderr.startswith("dlio: cannot load MPI library")
     assert done.stderr.endswith("load the module of the cluster's MPI, or pip install mpich\n")
@@ -54,7 +54,7 @@ def test_a_missing_mpi_library_is_told(photos, tmp_path):
 def test_a_cluster_that_is_not_there_is_told(photos, tmp_path, name, address, code, message):
     pytest.importorskip(PACKAGES[name][0])
     shorter = "import dlio.executors.dask; dlio.executors.dask.CONNECT_SECONDS = 1"
-    done = pack(Engine(name), photos, tmp_path / "out", "--engine-address", address, before=shorter)
+    done = pack(EngineRunner(name), photos, tmp_path / "out", "--engine-address", address, before=shorter)
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith(f"dlio: {message}")
     assert "Traceback" not in done.stderr
@@ -64,7 +64,7 @@ def test_a_cluster_that_is_not_there_is_told(photos, tmp_path, name, address, co
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_a_cluster_decides_the_number_of_workers(photos, tmp_path, name):
     pytest.importorskip(PACKAGES[name][0])
-    done = pack(Engine(name), photos, tmp_path / "out", "--engine-address", "tcp://h:1", "--workers", 2)
+    done = pack(EngineRunner(name), photos, tmp_path / "out", "--engine-address", "tcp://h:1", "--workers", 2)
     assert done.returncode == 2
     assert "has the workers of the cluster at tcp://h:1, given 2: leave --workers out\n" in done.stderr
 
@@ -120,7 +120,7 @@ def dask_cluster(tmp_path) -> Iterator[DaskCluster]:
 
 
 def test_a_dask_cluster_that_is_there_is_used_and_left_alone(photos, tmp_path, dask_cluster):
-    engine = Engine("dask", dask_cluster.address)
+    engine = EngineRunner("dask", dask_cluster.address)
     none = engine.run(engine.pack_command(photos, tmp_path / "out", "--format", "tfrecord"))
     assert none.returncode == 5
     assert f"the Dask cluster at {dask_cluster.address} has no workers: start some" in none.stderr
@@ -138,7 +138,7 @@ def test_a_dask_cluster_that_is_there_is_used_and_left_alone(photos, tmp_path, d
 
 def test_a_dask_scheduler_that_goes_away_ends_the_run(photos, tmp_path, dask_cluster):
     dask_cluster.start("worker", dask_cluster.address, "--nthreads", "1", "--host", "127.0.0.1", "--no-nanny")
-    engine = Engine("dask", dask_cluster.address)
+    engine = EngineRunner("dask", dask_cluster.address)
     wait = f"from distributed import Client; Client({dask_cluster.address!r}).wait_for_workers(1, timeout=60)"
     subprocess.run([sys.executable, "-c", wait], check=True, stderr=subprocess.DEVNULL)
     script = (

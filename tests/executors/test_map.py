@@ -16,7 +16,7 @@ from dlio.cluster.cpu_count import num_usable_cores
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded, processes, serial
 from dlio.io.threads import Threads
-from tests.executors.job import die_on_three, fail_on_three
+from dlio.testing.engine_scenarios import die_on_three, fail_on_three
 from tests.helpers.interrupts import interrupt_at_each_line
 
 

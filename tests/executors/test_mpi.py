@@ -17,19 +17,19 @@ import dlio
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME
 from dlio.sources import image_folder
-from tests.executors.conftest import JOB, MPIEXEC, SECONDS, Engine
-from tests.executors.test_conformance import finished, identities, wait_for_shards
+from dlio.testing.engine_runner import SCENARIOS, SECONDS, EngineRunner, finished, identities, wait_for_shards
 from tests.helpers.images import make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content
+from tests.helpers.mpi import MPI, MPIEXEC
+from tests.helpers.packing import BYTE_IDENTICAL, content
 
 pytest.importorskip("mpi4py")
 pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="needs mpiexec")
 
 
 @pytest.fixture
-def mpi() -> Engine:
+def mpi() -> EngineRunner:
     """The engine mpi."""
-    return Engine("mpi")
+    return MPI.alone()
 
 
 def rank_of(process: int) -> int:
@@ -184,13 +184,13 @@ class TestSrun:
         start = (
             "import runpy, sys; from dlio.cluster import liveness; "
             "liveness.BEAT_SECONDS, liveness.LOST_WORKER_SECONDS = 0.05, 15; "
-            f"sys.argv[1:] = {arguments}; runpy.run_path({str(JOB)!r}, run_name='__main__')"
+            f"sys.argv[1:] = {arguments}; runpy.run_path({str(SCENARIOS)!r}, run_name='__main__')"
         )
         code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n4", sys.executable, "-c", start)
         assert code != 0
         assert "a rank of the MPI job has died" in text
         assert not (tmp_path / "out" / NAME).exists()
-        code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, JOB, *arguments)
+        code, text = on_controller("srun", "--mpi=pmi2", "-N2", "-n2", sys.executable, SCENARIOS, *arguments)
         assert code == 0, text
         dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=12, engine="serial")
         assert content(tmp_path / "out") == content(tmp_path / "whole")

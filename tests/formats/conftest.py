@@ -1,142 +1,14 @@
-"""The containers found by name, the schemas that they are tried with, and samples of any schema."""
+"""Every container in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
-import numpy as np
 import pytest
 
 from dlio import formats
-from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
-
-SCHEMAS = {
-    "one label": {"image": "bytes", "label": "int64"},
-    "one fraction": {"image": "bytes", "label": "float32"},
-    "label first": {"label": "int64", "image": "bytes"},
-    "several labels": {"image": "bytes", "label": "float32[14]"},
-    "raw images": {"image": "uint8[8,6,3]", "label": "int64"},
-    "raw images of any size": {"image": "uint8[?,?,3]", "label": "int64"},
-    "clips": {"frames": "bytes[]", "name": "str"},
-    "only a list": {"frames": "bytes[]"},
-    "several files": {"image": "bytes", "mask": "bytes", "caption": "str", "box": "int32[4]"},
-    "lists": {"words": "str[]", "pair": "bytes[2]", "label": "int64"},
-    "numbers": {f"a_{name}": name for name in sorted(NUMBER_TYPES)},
-    "arrays": {f"a_{name}": f"{name}[2,3]" for name in sorted(NUMBER_TYPES)},
-    "arrays of any length": {f"a_{name}": f"{name}[]" for name in sorted(NUMBER_TYPES)},
-    "names of extensions": {"jpg": "bytes", "cls": "int64", "image": "bytes", "label": "int64"},
-}
-MAGICS = [b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"\x0a\x23\xd7\xce" * 3, b"", bytes(512), b"P5 ", b"\x93NUMPY"]
+from dlio.testing.container import Container
 
 
-def samples(schema: Schema, count: int, seed: int = 0) -> list[Sample]:
-    """Returns `count` samples of any schema, the same for equal arguments; the first one is as empty as can be."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for number in range(count):
-        fields = {name: _value(kind, generator, number) for name, kind in schema.fields}
-        made.append(schema.check(Sample(f"class {number % 3}/{number}.jpg", fields)))
-    return made
-
-
-def _value(kind: Field, generator: np.random.Generator, number: int) -> Any:
-    length = 0 if number == 0 else int(generator.integers(0, 5))
-    if kind.is_number:
-        shape = [int(generator.integers(1, 6)) if number and dim is None else dim or 0 for dim in kind.shape]
-        return _numbers(kind, shape, generator)
-    if kind.is_scalar:
-        return _text(kind, generator, number)
-    return [_text(kind, generator, number) for _ in range(length if kind.shape[0] is None else kind.shape[0])]
-
-
-def _numbers(kind: Field, shape: list[int], generator: np.random.Generator) -> Any:
-    dtype = np.dtype(kind.dtype)
-    if kind.dtype == "int64" and not shape:
-        return int(generator.integers(-1, 1000))  # a label that every payload can hold
-    if dtype.kind == "f":
-        values = generator.choice([0.0, -0.0, 0.1, -1e4, np.inf, -np.inf, 6e-8], size=shape)
-        return np.asarray(values).astype(dtype)
-    if dtype.kind == "b":
-        return np.asarray(generator.integers(0, 2, size=shape)).astype(bool)
-    limits = np.iinfo(dtype)
-    return np.asarray(generator.integers(limits.min, limits.max, size=shape, dtype=dtype, endpoint=True), dtype=dtype)
-
-
-def _text(kind: Field, generator: np.random.Generator, number: int) -> bytes | str:
-    if kind.dtype == "str":
-        return "".join(generator.choice(list("aé漢🙂\n\0 "), size=number % 7))
-    return b"" if number == 0 else MAGICS[number % len(MAGICS)] + generator.bytes(int(generator.integers(0, 700)))
-
-
-def write_all(writer: formats.Writer, records: Iterable[Sample]) -> None:
-    """Writes a whole shard."""
-    for sample in records:
-        writer.write(sample)
-    writer.close()
-
-
-def read_all(reader: formats.Reader) -> list[Sample]:
-    """Reads a whole shard, and closes its reader."""
-    try:
-        return [reader.read(index) for index in range(len(reader))]
-    finally:
-        reader.close()
-
-
-@dataclass(frozen=True)
-class Container:
-    """A format under test."""
-
-    name: str
-
-    @property
-    def module(self) -> formats.Format:
-        """The format's module."""
-        return formats.load(self.name)
-
-    def write(self, stem: Path, schema: Schema, records: Sequence[Sample]) -> Path:
-        """Returns the path of a new shard."""
-        write_all(self.module.Writer(stem, schema), records)
-        return self.path(stem)
-
-    def path(self, stem: Path) -> Path:
-        """Returns where the records of the shard with this stem are."""
-        return stem.with_name(stem.name + self.module.SUFFIX)
-
-    def read(self, path: Path, schema: Schema) -> list[Sample]:
-        """Returns all samples of a shard."""
-        return read_all(self.module.Reader(path, schema))
-
-
-def same(found: Sample, expected: Sample) -> bool:
-    """Tells whether two samples have equal values of equal types, bit by bit; keys aside."""
-    if found.fields.keys() != expected.fields.keys():
-        return False
-    for name, value in expected.fields.items():
-        other = found.fields[name]
-        if type(other) is not type(value):
-            return False
-        if isinstance(value, np.ndarray):
-            if (other.dtype, other.shape, other.tobytes()) != (value.dtype, value.shape, value.tobytes()):
-                return False
-        elif other != value:
-            return False
-    return True
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test for each container, and for each schema, where it asks for them by these names."""
-    if "each_container" in metafunc.fixturenames:
-        metafunc.parametrize("each_container", [Container(name) for name in formats.names()], ids=formats.names())
-    if "each_schema" in metafunc.fixturenames:
-        metafunc.parametrize("each_schema", [Schema.of(types) for types in SCHEMAS.values()], ids=list(SCHEMAS))
-
-
-@pytest.fixture
-def make() -> SimpleNamespace:
-    """The helpers of this file, for the tests beside it."""
-    return SimpleNamespace(samples=samples, same=same, container=Container)
+@pytest.fixture(params=formats.names())
+def each_container(request: pytest.FixtureRequest) -> Container:
+    """A format of dlio, found by its name."""
+    return Container(request.param)

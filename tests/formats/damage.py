@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from conftest import Container, same, samples
-
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
+from dlio.testing.container import Container
+from dlio.testing.samples import same, samples
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"})
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "name": "str", "box": "float32[4]"})

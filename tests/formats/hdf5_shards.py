@@ -9,7 +9,7 @@ import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.formats import hdf5
-from tests.formats.conftest import read_all, write_all
+from dlio.testing.container import read_all, write_all
 
 WIDE = Schema.of(
     {

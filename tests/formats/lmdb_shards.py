@@ -9,7 +9,7 @@ import lmdb
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.formats import lmdb as container
-from tests.formats.conftest import read_all, write_all
+from dlio.testing.container import read_all, write_all
 
 BYTES = Schema.of({"image": "bytes", "label": "int64"})
 

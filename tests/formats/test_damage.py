@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
+from dlio.testing.samples import samples
 
 SCRIPT = Path(__file__).with_name("damage.py")
 
@@ -30,9 +31,9 @@ def test_damage(each_container, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["cut", "flip", "erase"])
-def test_damage_of_a_shard_without_index(each_container, kind, make, tmp_path):
+def test_damage_of_a_shard_without_index(each_container, kind, tmp_path):
     (tmp_path / "try").mkdir()
-    each_container.write(tmp_path / "try" / "shard", IMAGE_CLASSIFICATION, make.samples(IMAGE_CLASSIFICATION, 1))
+    each_container.write(tmp_path / "try" / "shard", IMAGE_CLASSIFICATION, samples(IMAGE_CLASSIFICATION, 1))
     if not (tmp_path / "try" / "shard.idx").exists():
         pytest.skip(f"{each_container.name} has no index")
     done = _damage(each_container, kind, tmp_path, "--without-index")

@@ -14,7 +14,7 @@ from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.lmdb import LEAF, NODE, PAGE
 from dlio.formats.layouts.lmdb_tree import PAGE_BYTES
 from dlio.formats.readonly import mds
-from tests.formats.conftest import Container
+from dlio.testing.container import Container
 
 COUNT = 3
 IMAGE_BYTES = 9000  # takes overflow pages of its own in LMDB

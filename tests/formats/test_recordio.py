@@ -13,7 +13,7 @@ from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import recordio
 from dlio.formats.payloads import irheader
-from tests.formats.conftest import read_all, write_all
+from dlio.testing.container import read_all, write_all
 
 MAGIC = bytes.fromhex("0a23d7ce")
 PIECES = st.lists(st.one_of(st.just(MAGIC), st.binary(max_size=9), st.just(bytes(4))), max_size=12)

@@ -7,7 +7,7 @@ import pytest
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Sample, Schema
 from dlio.formats import tfrecord
-from tests.formats.conftest import read_all, write_all
+from dlio.testing.container import read_all, write_all
 
 
 @pytest.fixture(autouse=True)

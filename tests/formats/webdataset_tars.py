@@ -10,7 +10,7 @@ from typing import Any
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.formats import webdataset
-from tests.formats.conftest import read_all, write_all
+from dlio.testing.container import read_all, write_all
 
 JPEG = b"\xff\xd8\xff\xe0"
 

@@ -13,7 +13,7 @@ import pytest
 from dlio.cluster import liveness
 from dlio.errors import StorageError
 from dlio.locking.claim import alone, claimed
-from tests.stage.conftest import Forked, wait_for
+from tests.helpers.forked import Forked, wait_for
 
 
 def work_once(folder: Path, done: Path, log: Path) -> None:

@@ -2,76 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from dlio.dataset.manifest import Manifest, Shard
-from dlio.dataset.pool import ShardPool
-from dlio.pack.listing.base import Source
-
-NOBODY = 65534
-
-#: Formats whose shards are the same bytes for the same samples, whatever wrote them.
-BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """Returns every file below `folder`, hidden ones too, by its path."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def samples(root: Path) -> list[tuple[str, dict]]:
-    """Returns key and fields of every sample of a packed data set, in order."""
-    pool = ShardPool(Manifest.load(root))
-    try:
-        read = [pool.read(index) for index in range(pool.manifest.num_samples)]
-    finally:
-        pool.close()
-    return [(sample.key, sample.fields) for sample in read]
-
-
-def read_all(source: Source) -> list[dict]:
-    """Returns the fields of every sample of a source, in order."""
-    listing = source.listing()
-    with source.reader(listing) as read:
-        return [read(index).fields for index in range(len(listing))]
-
-
-def stop_after(count: int) -> Callable[[Shard], None]:
-    """Returns what `pack` reports shards to, and is interrupted by when more than `count` are done."""
-    reported: list[str] = []
-
-    def report(shard: Shard) -> None:
-        if len(reported) == count:
-            raise KeyboardInterrupt
-        reported.append(shard.name)
-
-    return report
-
-
-def file_states(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """Returns of every path in a folder what changes when somebody writes it, replaces it or changes its rights."""
-    states = {path: path.stat() for path in folder.rglob("*")}
-    return {path: (s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in states.items()}
-
-
-@contextmanager
-def unprivileged():
-    """Runs as nobody where the tests run as root, whom modes do not stop."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture

@@ -6,32 +6,15 @@ import io
 import tarfile
 import zipfile
 import zlib
-from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.errors import SourceError
 from dlio.sources import archive, image_folder, open_source
+from tests.helpers.archives import make_tar, make_zip
 from tests.helpers.images import image
-from tests.pack.conftest import read_all, samples
-
-
-def make_tar(path: Path, content: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in content.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return path
-
-
-def make_zip(path: Path, content: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as file:
-        for name, data in content.items():
-            file.writestr(name, data)
-    return path
-
+from tests.helpers.packing import read_all, samples
 
 MAKERS = [
     pytest.param(lambda folder, content: make_tar(folder / "x.tar", content), id="tar"),

@@ -14,7 +14,8 @@ from PIL import Image
 import dlio
 from dlio.errors import SourceError, UsageError
 from dlio.sources import cifar10, open_source
-from tests.pack.conftest import read_all
+from tests.helpers.cifar10 import python2_batch
+from tests.helpers.packing import read_all
 
 
 class FalseObjects:
@@ -28,16 +29,6 @@ class FalseObjects:
 class FalseType:
     def __reduce__(self):
         return np.dtype, ("O8", False, True), (3, "|", None, None, None, -1, -1, 1)
-
-
-def python2_batch(data: np.ndarray, labels: list[int]) -> bytes:
-    """Returns a batch as Python 2 and numpy 1 have pickled the published ones."""
-    shape = b"K\x01" + b"".join(b"M" + size.to_bytes(2, "little") for size in data.shape) + b"\x86"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(" + shape + dtype
-    array += b"\x89T" + data.nbytes.to_bytes(4, "little") + data.tobytes() + b"tb"
-    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return b"\x80\x02}(U\x04data" + array + b"U\x06labels" + numbers + b"u."
 
 
 def write_batch(path: Path, data: np.ndarray, labels: list[int], protocol: int = 3) -> None:

@@ -17,10 +17,10 @@ from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.sources import image_folder, open_source, packed
-from tests.formats.conftest import SCHEMAS
-from tests.formats.conftest import samples as make_samples
+from dlio.testing.samples import SCHEMAS
+from dlio.testing.samples import samples as make_samples
+from tests.helpers.packing import content, file_states, samples, stop_after
 from tests.loaders.packing import pack_samples
-from tests.pack.conftest import content, file_states, samples, stop_after
 
 #: Schemas whose samples need not be real images.
 OTHERS = {name: Schema.of(types, class_names=("a", "b")) for name, types in SCHEMAS.items()}

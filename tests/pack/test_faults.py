@@ -23,9 +23,10 @@ from dlio.errors import SourceError, StorageError
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
-from tests.executors.job import DeadlyFolder
+from dlio.testing.engine_scenarios import DeadlyFolder
 from tests.helpers.images import make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, samples, unprivileged
+from tests.helpers.packing import BYTE_IDENTICAL, content, samples
+from tests.helpers.users import unprivileged
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of limited size")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")

@@ -14,7 +14,8 @@ from dlio.errors import StorageError, UsageError
 from dlio.pack import sources
 from dlio.sources import names, open_source
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import samples, unprivileged
+from tests.helpers.packing import samples
+from tests.helpers.users import unprivileged
 
 #: A whole source, as somebody adds it: one image in a file.
 FLOPPY = """

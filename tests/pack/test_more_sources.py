@@ -13,7 +13,8 @@ from dlio.errors import SourceError, StorageError, UsageError
 from dlio.pack.sources.chestxray14 import FINDINGS
 from dlio.sources import caffe_list, chestxray14, frames, open_source
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import read_all, samples, unprivileged
+from tests.helpers.packing import read_all, samples
+from tests.helpers.users import unprivileged
 
 
 class TestCaffeList:

@@ -20,7 +20,7 @@ from dlio.pack.resume import CLAIMS
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from tests.helpers.images import make_image_folder
-from tests.pack.conftest import content, samples
+from tests.helpers.packing import content, samples
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")
 HOW = {"num_shards": 3, "engine": "serial"}

@@ -14,7 +14,7 @@ from dlio.dataset.pool import ShardPool
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.sources import csv_file, image_folder
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, file_states, samples, stop_after
+from tests.helpers.packing import BYTE_IDENTICAL, content, file_states, samples, stop_after
 
 ENGINES = [{"engine": "serial"}, {"workers": 1}, {"workers": 2}]
 

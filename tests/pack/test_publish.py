@@ -16,7 +16,7 @@ from dlio.pack import publish
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
-from tests.pack.conftest import content
+from dlio.testing.folders import content
 
 
 def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatch):

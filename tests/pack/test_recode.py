@@ -17,7 +17,7 @@ from dlio.pack.inspect.summary import summarise
 from dlio.pack.recode import KEEP, Recode
 from dlio.sources import csv_file, image_folder, packed
 from tests.helpers.images import encoded, image, make_image_folder
-from tests.pack.conftest import BYTE_IDENTICAL, content, samples
+from tests.helpers.packing import BYTE_IDENTICAL, content, samples
 
 
 def recode(data: bytes, **options) -> Image.Image:

@@ -18,7 +18,7 @@ from dlio.errors import SourceError
 from dlio.pack.sources.chestxray14 import TABLES
 from dlio.sources import open_source
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import content, samples
+from tests.helpers.packing import content, samples
 
 Made = tuple[Path, dict[str, str], list[tuple[str, int]]]  # input, words of each refusal, keys and labels of the rest
 

@@ -17,10 +17,9 @@ import pytest
 import dlio
 from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.sources import image_folder
+from dlio.testing.folders import content
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import content
 from tests.pack.slow_storage import FAST, SLOW, command
-from tests.stage.conftest import slow_source  # noqa: F401  a fixture
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace counts the operations")
 
@@ -51,7 +50,7 @@ class TestServerThatHangs:
         assert (run.returncode, message) == (130, b"dlio: interrupted; run the same command again to go on\n")
         assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
 
-    def test_nothing_is_lost_when_it_answers_again(self, tmp_path, slow_source):  # noqa: F811
+    def test_nothing_is_lost_when_it_answers_again(self, tmp_path, slow_source):
         make_image_folder(tmp_path / "in", {"a": 60, "b": 60})
         mounted = slow_source(tmp_path / "in", "--latency-ms", "5")
         server = server_of(mounted)

@@ -14,11 +14,11 @@ import dlio
 from dlio.pack.inspect.verify import verify
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.sources import image_folder, open_source
+from dlio.testing.folders import content
+from tests.helpers.archives import make_tar, make_zip
 from tests.helpers.images import image, make_image_folder
-from tests.pack.conftest import content, unprivileged
+from tests.helpers.users import unprivileged
 from tests.pack.slow_storage import FAST, SLOW, storage
-from tests.pack.test_archive import make_tar, make_zip
-from tests.stage.conftest import slow_source  # noqa: F401  a fixture
 
 
 def write_lists(root: Path, names: list[str]) -> None:
@@ -116,7 +116,7 @@ class TestBadInput:
             assert read(6).fields["image"] == grown
 
     @pytest.mark.parametrize("seconds", [SLOW, FAST])
-    def test_an_input_error_of_the_storage_is_skipped_too(self, tmp_path, slow_source, seconds):  # noqa: F811
+    def test_an_input_error_of_the_storage_is_skipped_too(self, tmp_path, slow_source, seconds):
         make_image_folder(tmp_path / "in", {"a": 20})
         mounted = slow_source(tmp_path / "in", "--fail", "0013")
         with storage(seconds):

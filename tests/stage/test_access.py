@@ -15,10 +15,9 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
 from dlio.stage.cache.access import Surroundings
-
-from .conftest import assert_staged
-from .launched import Cluster, needs_mpiexec
-from .users import ALICE, BOB, as_user, open_to_all
+from tests.helpers.staging import assert_staged
+from tests.helpers.users import ALICE, BOB, as_user, open_to_all
+from tests.stage.launched import Cluster, needs_mpiexec
 
 TEAM = 3001
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import NAME, Manifest
-
-from .conftest import MiB, assert_staged, bytes_read, damaged_files, write_dataset
-from .launched import Cluster, needs_mpiexec
+from tests.helpers.slow_source import bytes_read
+from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
+from tests.stage.launched import Cluster, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec

@@ -18,8 +18,8 @@ import dlio
 from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.run import run
-
-from .conftest import Forked, MiB, assert_staged, damaged_files, wait_for, write_dataset
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 
 def test_killed_at_200_random_moments(tmp_path: Path) -> None:

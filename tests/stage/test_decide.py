@@ -17,8 +17,7 @@ from dlio.stage.decide import decide, machine_of
 from dlio.stage.job import Options
 from dlio.stage.preview import preview
 from dlio.stage.run import run
-
-from .conftest import MiB, assert_staged, node, write_dataset
+from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:

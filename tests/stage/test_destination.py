@@ -16,8 +16,8 @@ from dlio.io import filesystems
 from dlio.stage.destination import with_dest
 from dlio.stage.job import Job
 from dlio.stage.transfer.source import source_of
-
-from .conftest import Forked, MiB, assert_staged, node, write_dataset
+from tests.helpers.forked import Forked
+from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.errors import ManifestError
 from dlio.io.files import digest_bytes
-
-from .conftest import MiB, assert_staged, write_dataset
+from tests.helpers.staging import MiB, assert_staged, write_dataset
 
 
 def test_blake3_and_odd_paths(tmp_path: Path) -> None:

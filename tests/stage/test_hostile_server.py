@@ -22,8 +22,7 @@ from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io import limits
 from dlio.stage.transfer import answers, remote
 from tests.helpers import children
-
-from .conftest import MiB, damaged_files
+from tests.helpers.staging import MiB, damaged_files
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -21,9 +21,9 @@ from dlio.stage.cache import lease as lease_module
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import job_name, leases, take
 from dlio.stage.cache.node_cache import copies, is_in_use
-
-from .conftest import Forked, assert_staged, folder_of
-from .users import ALICE, as_user, open_to_all
+from tests.helpers.forked import Forked
+from tests.helpers.staging import assert_staged, folder_of
+from tests.helpers.users import ALICE, as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from dlio.stage.transfer import new_file
 from dlio.stage.transfer.new_file import PAGE_BYTES, NewFile, page_buffer
-
-from .conftest import MiB
+from tests.helpers.staging import MiB
 
 BUFFER = page_buffer()
 ODD_BYTES = 1000  # no file system takes such pieces past its page cache

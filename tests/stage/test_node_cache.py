@@ -21,8 +21,8 @@ from dlio.stage.cache.lease import take
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.transfer.fetch import residue_removed
-
-from .conftest import Forked, MiB, assert_staged, folder_of, wait_for, write_dataset
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.staging import MiB, assert_staged, folder_of, write_dataset
 
 pytestmark = pytest.mark.usefixtures("job_7")
 

@@ -17,9 +17,9 @@ from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import leases
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.preview import preview
-
-from .conftest import Forked, assert_staged, folder_of
-from .users import as_user, open_to_all
+from tests.helpers.forked import Forked
+from tests.helpers.staging import assert_staged, folder_of
+from tests.helpers.users import as_user, open_to_all
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),

@@ -13,8 +13,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.stage.planning.placement import assign, files_on, partitioned, rotated
-
-from .conftest import damaged_files, node
+from tests.helpers.staging import damaged_files, node
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9), st.data())

@@ -19,9 +19,8 @@ from dlio.stage.cache.as_owner import as_owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.resolve import resolve
-
-from .conftest import assert_staged, write_dataset
-from .users import ALICE, BOB, as_user, given_to_bob, is_whole, marked
+from tests.helpers.staging import assert_staged, write_dataset
+from tests.helpers.users import ALICE, BOB, as_user, given_to_bob, is_whole, marked
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),

@@ -17,9 +17,8 @@ from dlio.stage.cache import lease as lease_module
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.lease import leases
 from dlio.stage.cache.node_cache import copies, is_in_use
-
-from .conftest import folder_of
-from .users import ALICE, BOB, as_user
+from tests.helpers.staging import folder_of
+from tests.helpers.users import ALICE, BOB, as_user
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),

@@ -11,9 +11,8 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.stage.cache.clean import clean
-
-from .conftest import assert_staged, write_dataset
-from .users import ALICE, BOB, COPY, as_user, is_whole, marked, open_to_all
+from tests.helpers.staging import assert_staged, write_dataset
+from tests.helpers.users import ALICE, BOB, COPY, as_user, is_whole, marked, open_to_all
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),

@@ -18,8 +18,7 @@ from dlio.errors import StorageError
 from dlio.stage.cache.access import PRIVATE
 from dlio.stage.transfer.copy import Copying, Tally, copy_files
 from dlio.stage.transfer.source import MountedFolder
-
-from .conftest import MiB, assert_staged, damaged_files, write_dataset
+from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 

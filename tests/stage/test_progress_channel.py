@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import Manifest
-
-from .conftest import assert_staged
-from .launched import Cluster, needs_mpiexec
+from tests.helpers.staging import assert_staged
+from tests.stage.launched import Cluster, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec

@@ -14,8 +14,7 @@ import pytest
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
-
-from .conftest import assert_staged
+from tests.helpers.staging import assert_staged
 
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
 DLIO = Path(sys.executable).with_name("dlio")

@@ -21,8 +21,7 @@ from dlio.loaders.dataset import load_manifest
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
-
-from .conftest import MiB, damaged_files, write_dataset
+from tests.helpers.staging import MiB, damaged_files, write_dataset
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -22,9 +22,9 @@ from dlio.stage.cache.node_cache import is_being_filled, remove_unused
 from dlio.stage.cache.repair import manifest_of, origin_of, repair, staged_copy
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.source import MountedFolder
-
-from .conftest import Forked, MiB, damaged_files, folder_of, wait_for, write_dataset
-from .damage import DAMAGES, assert_whole, flip
+from tests.helpers.damage import DAMAGES, assert_whole
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.staging import MiB, damaged_files, flip, folder_of, write_dataset
 
 pytestmark = pytest.mark.usefixtures("job_7")
 

@@ -18,8 +18,8 @@ from dlio.cli.progress import Progress
 from dlio.cli.stage import _Shown
 from dlio.dataset.manifest import Manifest
 from dlio.stage.job import NodeProgress
-
-from .conftest import Forked, node
+from tests.helpers.forked import Forked
+from tests.helpers.staging import node
 
 
 @pytest.fixture

@@ -23,10 +23,9 @@ from dlio.stage.cache.node_cache import copies
 from dlio.stage.cache.scrub import Scrubbed, scrub
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.run import run
-
-from .conftest import Forked, assert_staged, damaged_files, folder_of, node, write_dataset
-from .test_repair import flip
-from .users import as_user, open_to_all
+from tests.helpers.forked import Forked
+from tests.helpers.staging import assert_staged, damaged_files, flip, folder_of, node, write_dataset
+from tests.helpers.users import as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 

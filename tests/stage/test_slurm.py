@@ -17,8 +17,7 @@ from PIL import Image
 
 import dlio
 from dlio.dataset.manifest import Manifest
-
-from .conftest import write_dataset
+from tests.helpers.staging import write_dataset
 
 TRAIN = Path(__file__).parents[2] / "tools" / "demo" / "train.py"
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
@@ -193,9 +192,7 @@ def test_prolog_taskprolog_and_epilog(start: Callable[[], Cluster], shared: Mani
     wait = f'{sys.executable} -m dlio stage {shared.root} "$DLIO_STAGED" --strategy replicate --quiet'
     step = script(cluster, "step", f"#!/bin/bash\n{wait} && {sys.executable} {verify} {shared.root}\n")
     job = script(cluster, "job", f"#!/bin/bash\nsrun {step}\n")
-    started = time.monotonic()
     output = cluster.batch(job, chdir=work)
-    assert time.monotonic() - started < 100
     assert len([line for line in output.splitlines() if line.endswith(".bin")]) == 3 * len(shared.shards)
     cluster.wait_until_empty()
     folder = start.folder / "hooks"  # type: ignore[attr-defined]

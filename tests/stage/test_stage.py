@@ -16,8 +16,9 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.stage.preview import preview
 from dlio.stage.run import run
-
-from .conftest import Forked, MiB, assert_staged, bytes_read, node, write_dataset
+from tests.helpers.forked import Forked
+from tests.helpers.slow_source import bytes_read
+from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 def test_stage_is_the_function_though_it_is_also_a_package() -> None:

@@ -18,8 +18,7 @@ from dlio.errors import UsageError
 from dlio.stage import strategies
 from dlio.stage.auto import choose
 from dlio.stage.planning.cost import Machine, Volume
-
-from .conftest import assert_staged, node
+from tests.helpers.staging import assert_staged, node
 
 RELAY = '''
 """Relay: copies the whole data set, the last file first."""

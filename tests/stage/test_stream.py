@@ -14,8 +14,7 @@ from dlio.stage.transfer import new_file
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.new_file import page_buffer
 from dlio.stage.transfer.stream import Lacking, Sink
-
-from .conftest import MiB
+from tests.helpers.staging import MiB
 
 
 def test_files_with_holes_are_synced_while_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

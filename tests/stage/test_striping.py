@@ -19,8 +19,8 @@ from dlio.stage.job import Options
 from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
 from dlio.stage.preview import preview
 from dlio.stage.run import run
-
-from .conftest import Forked, MiB, assert_staged, damaged_files, node, wait_for, write_dataset
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.staging import MiB, assert_staged, damaged_files, node, write_dataset
 
 
 @pytest.fixture

@@ -22,10 +22,9 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Schema
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.run import run
-
-from .conftest import damaged_files, folder_of, node
-from .damage import DAMAGES, assert_whole, flip
-from .users import as_user, open_to_all
+from tests.helpers.damage import DAMAGES, assert_whole
+from tests.helpers.staging import damaged_files, flip, folder_of, node
+from tests.helpers.users import as_user, open_to_all
 
 pytestmark = pytest.mark.usefixtures("job_7")
 Verify = Callable[..., tuple[int, dict[str, object], str]]

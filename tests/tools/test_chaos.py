@@ -21,8 +21,8 @@ CHAOS = [sys.executable, "-m", "tools.chaos"]
 
 
 @pytest.mark.timeout(900)  # a network act waits for a lost node, and the machine may be loaded
-def test_a_minute_of_chaos_breaks_nothing() -> None:
-    ran = subprocess.run([*CHAOS, "--seconds", "45", "--seed", "164"], cwd=REPOSITORY, capture_output=True, text=True)
+def test_each_act_of_chaos_once_breaks_nothing() -> None:
+    ran = subprocess.run([*CHAOS, "--seconds", "0", "--seed", "164"], cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     played = set(re.findall(r"^held +(\w+)", ran.stdout, re.MULTILINE))
     left_out = set(re.findall(r"^left out: (\w+) needs", ran.stdout, re.MULTILINE))

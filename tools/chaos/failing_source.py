@@ -14,7 +14,7 @@ from typing import Any
 
 import mfusepy
 
-from tools.bench.slow_source import SlowSource
+from benchmarks.slow_source import SlowSource
 
 
 class FailingSource(SlowSource):

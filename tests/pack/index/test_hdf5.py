@@ -9,7 +9,7 @@ import pytest
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.pack.index import index
-from tests.pack.index.conftest import JPEGS, adopt, batch
+from tests.helpers.adopted import JPEGS, adopt, batch
 
 
 class TestHDF5:

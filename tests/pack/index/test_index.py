@@ -22,8 +22,9 @@ from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, SourceError, StorageError, UsageError
 from dlio.pack.index import CLAIMS, index, names
 from dlio.sources import image_folder, packed
-from tests.pack.conftest import content, samples, unprivileged
-from tests.pack.index.conftest import JPEGS, PAIR, adopt, photo_records, write_records
+from tests.helpers.adopted import JPEGS, PAIR, adopt, photo_records, write_records
+from tests.helpers.packing import content, samples
+from tests.helpers.users import unprivileged
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
 

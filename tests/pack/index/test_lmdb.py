@@ -12,7 +12,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.formats import lmdb as lmdb_format
 from dlio.pack.index import index
-from tests.pack.index.conftest import JPEGS, adopt, batch
+from tests.helpers.adopted import JPEGS, adopt, batch
 
 
 def caffe_datum(data: bytes, label: int, shape: tuple[int, int, int] | None = None) -> bytes:

@@ -18,8 +18,8 @@ from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, SchemaError, SourceError
 from dlio.pack.index import index
 from dlio.sources import packed
-from tests.pack.conftest import samples
-from tests.pack.index.conftest import JPEGS, PAIR, adopt, batch
+from tests.helpers.adopted import JPEGS, PAIR, adopt, batch
+from tests.helpers.packing import samples
 
 
 def write_mds(path: Path, columns: dict[str, tuple[str, int | None]], rows: list[list[bytes]]) -> dict:

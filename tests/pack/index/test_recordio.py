@@ -10,7 +10,7 @@ import pytest
 
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.pack.index import index
-from tests.pack.index.conftest import JPEGS, adopt
+from tests.helpers.adopted import JPEGS, adopt
 
 
 class TestRecordIO:

@@ -12,7 +12,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.images import CenterCrop
 from dlio.pack.index import index
 from tests.helpers.images import image
-from tests.pack.conftest import content, samples
+from tests.helpers.packing import content, samples
 
 SYNSETS = [b"n01440764", b"n01443537", b"n01484850"]
 

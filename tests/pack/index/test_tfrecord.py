@@ -13,7 +13,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.payloads import example
 from dlio.formats.payloads.messages import message
 from dlio.pack.index import index
-from tests.pack.index.conftest import JPEGS, adopt, batch
+from tests.helpers.adopted import JPEGS, adopt, batch
 
 
 class TestTFRecord:

@@ -13,9 +13,9 @@ from dlio import formats
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError
 from dlio.pack.index import index
+from tests.helpers.adopted import JPEGS, PAIR, adopt, batch
 from tests.helpers.images import image
-from tests.pack.conftest import samples
-from tests.pack.index.conftest import JPEGS, PAIR, adopt, batch
+from tests.helpers.packing import samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
 

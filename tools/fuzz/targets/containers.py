@@ -17,7 +17,8 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.sample_table import SUFFIX, SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import DlioError
-from tests.formats.conftest import samples, write_all
+from dlio.testing.container import write_all
+from dlio.testing.samples import samples
 from tests.helpers.images import image
 from tools.fuzz.inputs import REPAIRED, Files, case_of, fixed, read_folder, with_case
 from tools.fuzz.targets import Target, require

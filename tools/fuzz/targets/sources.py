@@ -16,8 +16,8 @@ from dlio.dataset.schema import Sample
 from dlio.errors import DlioError
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.sources import open_source
+from tests.helpers.cifar10 import python2_batch
 from tests.helpers.images import image
-from tests.pack.test_cifar10 import python2_batch
 from tools.fuzz.inputs import FIXED, Files, case_of, with_case
 from tools.fuzz.targets import Target, require
 

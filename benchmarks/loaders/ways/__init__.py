@@ -1,0 +1,1 @@
+"""One module for each way to load images; the protocol is `benchmarks.loaders.tasks.Way`."""

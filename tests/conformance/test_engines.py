@@ -1,0 +1,64 @@
+"""Every engine of dlio, found by its name; real ones all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlio import executors
+from dlio.testing.engine_runner import EngineRunner
+from dlio.testing.engines import EngineTests
+from tests.helpers.mpi import MPI, MPIEXEC
+
+RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """The address of a Ray cluster with two processors: one for the session, since it takes seconds to start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="dlio-ray-"))  # Ray's sockets need a short path
+    options = ["--head", "--block", f"--port={port}", "--num-cpus=2", f"--object-store-memory={100 << 20}"]
+    options += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    options += [f"--temp-dir={folder}"]
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | RAY_TOKEN)
+    try:
+        deadline = time.monotonic() + 60
+        while "Ray runtime started" not in (folder / "log").read_text() and time.monotonic() < deadline:
+            assert server.poll() is None, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class TestEveryEngine(EngineTests):
+    @pytest.fixture(params=executors.names())
+    def engine(self, request: pytest.FixtureRequest) -> EngineRunner:
+        """Every engine, found by name; Ray's is a cluster that is there already."""
+        if request.param == "mpi" and MPIEXEC is None:
+            pytest.skip("needs mpiexec")
+        if request.param in ("dask", "ray", "mpi"):
+            pytest.importorskip({"dask": "distributed", "mpi": "mpi4py"}.get(request.param, request.param))
+        if request.param == "ray":
+            return EngineRunner("ray", request.getfixturevalue("ray_address"), variables=RAY_TOKEN, ends_late=True)
+        is_serial = request.param == "serial"
+        return (
+            MPI if request.param == "mpi" else EngineRunner(request.param, in_caller=is_serial, one_at_a_time=is_serial)
+        )

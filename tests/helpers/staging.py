@@ -1,0 +1,64 @@
+"""Data sets of random bytes, and what a staged copy of one has to hold."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import NAME, File, Manifest, Shard
+from dlio.dataset.schema import Schema
+from dlio.io.files import digest_file
+from dlio.stage.cache.folder import StagedFolder
+
+MiB = 1 << 20
+
+
+def write_dataset(
+    root: Path, sizes: list[int], *, stem: str = "shard", seed: int = 0, digest: str = "xxh3-128"
+) -> Manifest:
+    """Returns the saved manifest of one-file shards of random bytes with the given sizes."""
+    contents = random.Random(seed)
+    root.mkdir(parents=True, exist_ok=True)
+    shards = []
+    for number, size in enumerate(sizes):
+        path = root / f"{stem}-{number:05d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents.randbytes(size))
+        shards.append(Shard(path.stem, 1, (File(str(path.relative_to(root)), size, digest_file(path, digest)),)))
+    manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, root)
+    manifest.save(root)
+    return manifest
+
+
+def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Returns the files that are there under their final names and are not what their digests say."""
+    there = [file for shard in manifest.shards for file in shard.files if (folder / file.name).exists()]
+    return [file.name for file in there if digest_file(folder / file.name, file.digest.split(":")[0]) != file.digest]
+
+
+def assert_staged(staged: Manifest, source: Manifest) -> None:
+    """The staged copy holds every byte, its manifest, and nothing besides."""
+    assert staged == source
+    assert Manifest.load(staged.root) == source
+    names = {file.name for shard in source.shards for file in shard.files}
+    found = {str(path.relative_to(staged.root)) for path in staged.root.rglob("*") if path.is_file()}
+    assert found == names | {NAME, ".dlio/copy.json"}
+    assert damaged_files(staged.root, source) == []
+
+
+def folder_of(staged: Manifest) -> StagedFolder:
+    """Returns the folder that a staged manifest lies in."""
+    return StagedFolder(staged.root.parent.parent, staged.root.name)
+
+
+def node(rank: int, count: int) -> Topology:
+    """Returns the topology of the only process on one of `count` nodes."""
+    return Topology(rank, count, 0, 1, rank, count)
+
+
+def flip(path: Path, position: int = 700) -> None:
+    """Flips one bit."""
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] ^= 4
+    path.write_bytes(data)

@@ -1,0 +1,32 @@
+"""Documents name files that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = (".", "docs", ".github", "tools/*", "benchmarks")
+DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+NAMED = re.compile(r"`(?:python )?((?:dlio|tests|tools|benchmarks|docs)/[\w./*-]*)`")
+PLACEHOLDER = re.compile(r"/[A-Z]+(\.py)?$")  # dlio/formats/NAME.py
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_to_files(document: Path) -> None:
+    text = document.read_text()
+    links = [target for target in LINK.findall(text) if "://" not in target]
+    missing = [target for target in links if not (document.parent / target).exists()]
+    if document.name != "CHANGELOG.md":  # which also tells of what was
+        paths = [path for path in NAMED.findall(text) if not PLACEHOLDER.search(path)]
+        missing += [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
+    assert missing == []
+
+
+def test_the_drawing_names_the_folders_of_dlio() -> None:
+    text = re.sub(r"<[^>]*>", " ", (ROOT / "docs" / "architecture.svg").read_text())
+    folders = {path.parent.name for path in (ROOT / "dlio").glob("*/__init__.py")} - {"testing"}
+    assert folders <= set(re.findall(r"(\w+)/", text))

@@ -1,1 +1,0 @@
-"""One module for each way to load images; the protocol is `tools.bench.loaders.tasks.Way`."""
