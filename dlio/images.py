@@ -28,8 +28,8 @@ class Windows:
     Attributes:
         boxes: left, top, width, height in the image's pixels; int32 of shape (n, 4).
         flips: whether to mirror left and right afterwards; bool of shape (n,).
-        parts: left, top, width, height of the part of each box to resize, in pixels from its corner; float64 of shape
-            (n, 4); None for all of it. The filter reaches into the rest of the box, as if the crop came afterwards.
+        parts: left, top, width, height of the part of each box to resize, in pixels from its corner;
+            float64 of shape (n, 4); None for all of it. The filter reaches into the rest of the box.
     """
 
     boxes: npt.NDArray[np.int32]

@@ -1,7 +1,7 @@
 """Random numbers and permutations as pure functions of a key: nothing is drawn in sequence, so nothing is stored.
 
 Any process can compute the number for sample 7 of epoch 3, or position 10^9 of a shuffled order, without computing the
-others. The functions are defined here, not taken from numpy, whose streams may change with its version. So after an
+others. The functions are defined here, not taken from numpy, whose streams may change with its version: after an
 upgrade a run continues in the same order.
 """
 

@@ -52,9 +52,9 @@ def decode_batch(
     *,
     upright: bool = False,
 ) -> dict[int, str]:
-    """Decodes one window of each image into the rows of `out` and returns the problems, by row.
+    """Decodes one window of each image into the rows of `out`; returns the problems, whose rows are zeros.
 
-    A row with a problem is filled with zeros. Thread-safe; most of the time is spent without Python's lock.
+    Thread-safe; most of the time is spent without Python's lock.
 
     Args:
         images: n images, whose bytes must not change meanwhile; a bytearray cannot be resized.

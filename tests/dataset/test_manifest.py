@@ -172,7 +172,7 @@ def test_what_is_no_manifest(text, tmp_path):
 
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / manifests.NAME).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ManifestError, match="no text"):
+    with pytest.raises(ManifestError, match="not text"):
         Manifest.load(tmp_path)
 
 
