@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlio import native
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 EXACT_FILES = 8192  # a mean over as many is within 2% of the true one where sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
 _LOOKS = 4  # by one thread, one after the other: to hand over each would take longer than the system's work for it
+_GROUPED_BYTES = 16 << 10  # files that are larger on average take their time to be copied, not to be opened
+_GROUP_BYTES = 256 << 10  # of one group
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 means hold most files in one read
 _INT64 = (1 << 63) - 1
 
@@ -46,7 +49,14 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
     def begin(index: int) -> bytes | LongFile:
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
-    with reading_ahead(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
+    def begin_group(indices: range) -> list[bytes | LongFile | Exception]:
+        paths = [path_below(folder, keys[index]) for index in indices]
+        found = native.read_files(paths, least, _GROUP_BYTES)
+        return [_begun(path, file) for path, file in zip(paths, found, strict=False)]
+
+    is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
+    sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
+    with reading_ahead(begin, sizes, len(keys), read_group=group) as begun:
 
         def read(index: int) -> Sample:
             fields: dict[str, Any] = {name: values[index] for name, values in columns.items()}
@@ -101,6 +111,15 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     if in_force is not None:
         in_force.take(0, len(data))
     return data
+
+
+def _begun(path: str, found: bytes | int | tuple[int, bytes]) -> bytes | LongFile | SourceError:
+    """Returns a file that `native.read_files` has read, or the error of one that it could not."""
+    if isinstance(found, bytes):
+        return found
+    if isinstance(found, int):
+        return _unreadable(path, OSError(found, os.strerror(found)))
+    return LongFile(path, *found)
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
