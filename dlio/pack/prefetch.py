@@ -115,9 +115,9 @@ class ReadAhead(Generic[T]):
     def __call__(self, number: int) -> T:
         """Returns what `read` returns for `number`, or raises what it raises."""
         if self._group:
-            position, result = self._group.popleft()
+            position, found = self._group.popleft()
             if position == number:
-                return _result(result)
+                return _of_group(found)
             self._group.clear()
         if not (self._begun or self._depth.reads):
             return self._read_now(number)
@@ -128,13 +128,13 @@ class ReadAhead(Generic[T]):
         self._begin()
         _, size, answer = self._begun.popleft()
         self._depth.handed_out(waited=answer.empty())
-        found, error = answer.get()
+        result, error = answer.get()
         self._held -= self._in_use
         self._in_use = size
         self._begin()
         if error is not None:
             raise error
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
     def _read_now(self, number: int) -> T:
         """Reads by the caller's thread: one, or several small ones once the storage has answered at once."""
@@ -142,7 +142,7 @@ class ReadAhead(Generic[T]):
         waits = _num_waits() if depth.slow else -1
         began = depth.clock()
         if self._read_group is None or self._in_group == 1:
-            result: T | Exception = self._read(number)
+            result = self._read(number)
         else:
             result = self._read_now_in_group(number, self._read_group)
         if depth.clock() - began < SLOW_SECONDS or _num_waits() == waits:  # or other processes had the core
@@ -151,13 +151,13 @@ class ReadAhead(Generic[T]):
         else:
             depth.was_slow()
             self._in_group = 1
-        return _result(result)
+        return result
 
-    def _read_now_in_group(self, number: int, read_group: Group[T]) -> T | Exception:
+    def _read_now_in_group(self, number: int, read_group: Group[T]) -> T:
         numbers = range(number, min(number + self._in_group, self._count))
         results = read_group(numbers)
         self._group.extend(zip(numbers[1:], results[1:], strict=False))
-        return results[0] if results else self._read(number)
+        return _of_group(results[0]) if results else self._read(number)
 
     def _begin(self) -> None:
         """Begins reads as far as depth and bytes allow, one at least."""
@@ -198,7 +198,7 @@ class ReadAhead(Generic[T]):
             threads.end(max(0.0, deadline - time.monotonic()))
 
 
-def _result(found: T | Exception) -> T:
+def _of_group(found: T | Exception) -> T:
     if isinstance(found, Exception):
         raise found
     return found
