@@ -104,7 +104,10 @@ def pack(
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             check_ground(out, ASIDE)  # from now on nobody else can replace it
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
-                return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
+                try:
+                    return run_plan(plan, Held.look(out), Running(pool, how, started, report), overwrite=overwrite)
+                finally:
+                    clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
     finally:
         clear_aside(out)
 
