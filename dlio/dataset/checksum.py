@@ -20,24 +20,27 @@ def crc32c(sample: Sample, schema: Schema) -> int:
     the values alone do not define: the sizes of bytes and texts, the lengths of lists, the shapes that vary.
     """
     crc = 0
+    numbers = b""  # not added yet, since a call takes longer than some bytes more
     sizes: list[int] = []
     for name, kind in schema.fields:
         value = sample.fields[name]
         if type(value) is bytes:
-            crc = extend_crc(value, crc)
+            crc = extend_crc(value, extend_crc(numbers, crc) if numbers else crc)
+            numbers = b""
             sizes.append(len(value))
             continue
         if type(value) is int and kind.dtype == "int64":
-            crc = extend_crc(_INT64.pack(value), crc)
+            numbers += _INT64.pack(value)
             continue
         if kind.is_number:
-            array = np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<"))
-            crc = extend_crc(array.tobytes(), crc)
+            numbers += np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()
             sizes += value.shape if None in kind.shape else ()
             continue
         sizes += () if kind.is_scalar else (len(value),)
         for item in [value] if kind.is_scalar else value:
             data = item if kind.dtype == "bytes" else item.encode()
-            crc = extend_crc(data, crc)
+            crc = extend_crc(data, extend_crc(numbers, crc) if numbers else crc)
+            numbers = b""
             sizes.append(len(data))
-    return extend_crc(_UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes), crc)
+    numbers += _UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes)
+    return extend_crc(numbers, crc)

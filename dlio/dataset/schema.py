@@ -159,11 +159,18 @@ class Schema(Mapping[str, Field]):
         fields: name and type of each field.
         class_names: the names of the classes, or of the entries of a vector of labels; may be empty.
         label_offset: what was added to the class index to give the label (1 in TensorFlow's ImageNet files).
+        is_image_classification: True for exactly one encoded image and one integer label: what each format's own tools
+            expect.
     """
 
     fields: tuple[tuple[str, Field], ...]
     class_names: tuple[str, ...] = ()
     label_offset: int = 0
+    is_image_classification: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Asked for each sample, and so computed once.
+        object.__setattr__(self, "is_image_classification", self.types() == {"image": "bytes", "label": "int64"})
 
     @classmethod
     def of(cls, types: Mapping[str, str], class_names: tuple[str, ...] = (), label_offset: int = 0) -> Schema:
@@ -193,11 +200,6 @@ class Schema(Mapping[str, Field]):
 
     def __len__(self) -> int:
         return len(self.fields)
-
-    @property
-    def is_image_classification(self) -> bool:
-        """True for exactly one encoded image and one integer label, as each format's own tools expect."""
-        return self.types() == {"image": "bytes", "label": "int64"}
 
     def class_name(self, label: int) -> str:
         """Returns the name of the class with this label, or '' if it is unknown."""

@@ -72,11 +72,10 @@ class Writer:
             largest = max(self._schema, key=lambda name: _size(sample.fields[name]))
             raise SchemaError(f"sample {sample.key!r}, field {largest!r}: {problem}; tfrecord can hold it")
         self._offsets.append(self._records.tell())
-        framed = frame(parts)
         if num_bytes <= _SEARCHED_BYTES:  # one small write takes less time than four
-            self._records.write(b"".join(framed))
+            self._records.write(b"".join(frame([b"".join(parts)])))
         else:
-            self._records.writelines(framed)
+            self._records.writelines(frame(parts))
 
     def _payload(self, sample: Sample) -> list[Part]:
         if self._is_image_record:

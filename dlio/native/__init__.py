@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         make_crop_ready,
         measure,
         probe,
+        read_files,
         resize_batch,
         status_message,
     )
@@ -54,6 +55,7 @@ __all__ = [
     "measure",
     "missing",
     "probe",
+    "read_files",
     "resize_batch",
     "status_message",
 ]

@@ -152,6 +152,26 @@ def measure(buffers: list[Any]) -> NDArray[np.int64]:
         TypeError, BufferError: as decode_batch.
     """
 
+def read_files(paths: list[str], room: int, capacity: int) -> list[bytes | int | tuple[int, bytes]]:
+    """Reads many small files, each by one open, one read and one close.
+
+    Never waits for a pipe's writer. A signal ends it early, and it raises nothing for that.
+
+    Args:
+        paths: the files.
+        room: how many bytes of each are read at most, 1 to `capacity`.
+        capacity: how many bytes are read at most of all.
+
+    Returns:
+        For each file, or for the first of them where `capacity` is used up, one of these: its bytes; the number of the
+        system's error; or its open descriptor and what was read, if that is nothing or `room` bytes.
+
+    Raises:
+        TypeError: a path is no text.
+        ValueError: a room out of range, or a path with a null byte.
+        UnicodeEncodeError: a path that no file can have.
+    """
+
 MAX_PIXELS: int
 """The most pixels an image may have."""
 

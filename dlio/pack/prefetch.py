@@ -6,6 +6,7 @@ two reads in a row are slow. Then threads read: more of them whenever the caller
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -24,9 +25,11 @@ MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms 
 MOST_BYTES = 16 << 20  # prefetched, or being read: with what is written, a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
 _FIRST_READS = 8
+_MOST_IN_GROUP = 64  # small files that one call reads: 32 to 128 take the same time each
 _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that are not needed any more
 
 _Answer = SimpleQueue["tuple[T | None, BaseException | None]"]
+Group = Callable[[range], "Sequence[T | Exception]"]
 
 
 def idle_clock() -> float:
@@ -80,7 +83,12 @@ class Prefetcher(Generic[T]):
     """
 
     def __init__(
-        self, read: Callable[[int], T], sizes: Sequence[int] | Callable[[int], int], count: int, depth: Depth
+        self,
+        read: Callable[[int], T],
+        sizes: Sequence[int] | Callable[[int], int],
+        count: int,
+        depth: Depth,
+        read_group: Group[T] | None = None,
     ) -> None:
         """Starts no read yet.
 
@@ -89,8 +97,13 @@ class Prefetcher(Generic[T]):
             sizes: the expected size of each item in bytes.
             count: the number of items.
             depth: how many reads are in flight.
+            read_group: reads several small items by one call, in less time. It returns, for all of them or for the
+                first ones, what `read` returns or the error that `read` raises.
         """
         self._read = pace.bound(read)
+        self._read_group = read_group
+        self._group: deque[tuple[int, T | Exception]] = deque()
+        self._in_group = 1
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
         self._depth = depth
@@ -101,6 +114,11 @@ class Prefetcher(Generic[T]):
 
     def __call__(self, number: int) -> T:
         """Returns what `read` returns for `number`, or raises what it raises."""
+        if self._group:
+            position, found = self._group.popleft()
+            if position == number:
+                return _of_group(found)
+            self._group.clear()
         if not (self._begun or self._depth.reads):
             return self._read_now(number)
         if self._begun and self._begun[0][0] != number:
@@ -119,14 +137,27 @@ class Prefetcher(Generic[T]):
         return result  # type: ignore[return-value]
 
     def _read_now(self, number: int) -> T:
+        """Reads by the caller's thread: one, or several small ones once the storage has answered at once."""
         depth = self._depth
+        waits = _num_waits() if depth.slow else -1
         began = depth.clock()
-        result = self._read(number)
-        if depth.clock() - began < SLOW_SECONDS:
+        if self._read_group is None or self._in_group == 1:
+            result = self._read(number)
+        else:
+            result = self._read_now_in_group(number, self._read_group)
+        if depth.clock() - began < SLOW_SECONDS or _num_waits() == waits:  # or other processes had the core
             depth.slow = 0
+            self._in_group = min(2 * self._in_group, _MOST_IN_GROUP)
         else:
             depth.was_slow()
+            self._in_group = 1
         return result
+
+    def _read_now_in_group(self, number: int, read_group: Group[T]) -> T:
+        numbers = range(number, min(number + self._in_group, self._count))
+        results = read_group(numbers)
+        self._group.extend(zip(numbers[1:], results[1:], strict=False))
+        return _of_group(results[0]) if results else self._read(number)
 
     def _begin(self) -> None:
         """Starts reads as far as depth and bytes allow, at least one."""
@@ -167,6 +198,17 @@ class Prefetcher(Generic[T]):
             threads.end(max(0.0, deadline - time.monotonic()))
 
 
+def _of_group(found: T | Exception) -> T:
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _num_waits() -> int:
+    """Returns how often this thread has waited for something, as for a disk, other than for the processor."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
 def _serve(read: Callable[[int], T], calls: SimpleQueue[tuple[int, _Answer[T]] | None]) -> None:
     while (call := calls.get()) is not None:
         number, answer = call
@@ -183,9 +225,10 @@ def prefetching(
     sizes: Sequence[int] | Callable[[int], int],
     count: int,
     depth: Depth | None = None,
+    read_group: Group[T] | None = None,
 ) -> Generator[Prefetcher[T], None, None]:
     """Gives a `Prefetcher`, and ends its threads."""
-    prefetcher = Prefetcher(read, sizes, count, depth or _learned)
+    prefetcher = Prefetcher(read, sizes, count, depth or _learned, read_group)
     patience = _AT_ONCE
     try:
         yield prefetcher

@@ -63,7 +63,7 @@ class _Publisher(Executor):
 
     def __init__(self, executor: Executor, num_threads: int, listed: Callable[[Shard], None]) -> None:
         self._executor = executor
-        self._threads = Threads(num_threads, "dlio-publisher")
+        self._threads, self._num_threads = Threads(0, "dlio-publisher"), num_threads
         self._listed = listed
         self._listing = threading.Lock()
         self._aside: set[Path] = set()
@@ -85,6 +85,7 @@ class _Publisher(Executor):
             written = task.result()
             if written.aside is not None:
                 self._aside.add(written.aside)
+            self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
             self._threads.submit(partial(self._settle, published, written))
             if self._has_ended:
                 self._clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from collections.abc import Mapping
@@ -140,14 +141,17 @@ def _is_whole(out: Path, shard: Shard) -> bool:
         return False
 
 
-def clear_aside(out: Path) -> None:
-    """Removes the unfinished shards of killed workers of this machine; a running pack keeps its own."""
+def clear_aside(out: Path, of_this_process: bool = False) -> None:
+    """Removes the unfinished shards of killed workers of this machine, or of this process; other runs keep theirs."""
     host = socket.gethostname()
     with suppress(OSError), OpenFolder.at(out) as opened:
         with opened.below(ASIDE) as aside:
             for folder in aside.names():
                 name, _, pid = folder.partition(".")[2].rpartition(".")
-                if name == host and pid.isdigit() and not _is_alive(pid) and (status := aside.look(folder)):
+                if name != host or not pid.isdigit():
+                    continue
+                is_over = not _is_alive(pid) or (of_this_process and int(pid) == os.getpid())
+                if is_over and (status := aside.look(folder)):
                     aside.remove(folder, status.st_uid)
         opened.rmdir(ASIDE)  # another run may be at work in it
 

@@ -193,7 +193,10 @@ def pack_source(
                 (out / ASIDE).mkdir(mode=0o755, parents=True, exist_ok=True)
             check_ground(out, ASIDE)  # from now on no other user can replace it
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
-                return _run_plan(plan, Held.look(out), Running(pool, writing, started, report), overwrite=overwrite)
+                try:
+                    return _run_plan(plan, Held.look(out), Running(pool, writing, started, report), overwrite=overwrite)
+                finally:
+                    clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
     finally:
         clear_aside(out)
 

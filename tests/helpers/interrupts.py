@@ -1,9 +1,9 @@
-"""Interrupts at every line of `concurrent.futures`, one run each."""
+"""Interrupts at every line of some modules, one run each."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
@@ -13,24 +13,24 @@ from typing import Any
 _FUTURES = str(Path(futures.__file__).with_name("_base.py"))
 
 
-def interrupt_at_each_line(run: Callable[[], None]) -> int:
-    """Calls `run` until it has got through all lines of futures that this thread takes, and returns how often.
+def interrupt_at_each_line(run: Callable[[], None], files: Collection[str] = (_FUTURES,)) -> int:
+    """Calls `run` until this thread has got through all lines of `files`, by default of futures; returns how often.
 
     The first call is interrupted (KeyboardInterrupt) before the first such line, the next before the second, and so on.
     """
     calls, interrupted = 0, True
     while interrupted:
-        interrupted = _is_interrupted(run, calls)
+        interrupted = _is_interrupted(run, calls, files)
         calls += 1
     return calls
 
 
-def _is_interrupted(run: Callable[[], None], lines: int) -> bool:
+def _is_interrupted(run: Callable[[], None], lines: int, files: Collection[str]) -> bool:
     left = lines
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != _FUTURES:
+        if frame.f_code.co_filename not in files:
             return None
         if event == "line":
             left -= 1

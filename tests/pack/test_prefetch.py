@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 
 import pytest
 
-from dlio.pack import prefetch
-from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, prefetching, side_by_side
+from dlio.pack.prefetch import MOST_BYTES, MOST_READS, SLOW_SECONDS, Depth, prefetching, side_by_side
 
 
 def deep(reads: int = 16) -> Depth:
@@ -74,6 +74,48 @@ class TestPrefetcher:
             assert [result(number) for number in range(1000)] == list(range(1000))
             assert "dlio-reader" not in {thread.name for thread in threading.enumerate()}
 
+    def test_a_busy_processor_is_not_taken_for_slow_storage(self):
+        def compute(number: int) -> int:
+            ends = time.thread_time() + 2 * SLOW_SECONDS
+            while time.thread_time() < ends:
+                pass
+            return number
+
+        depth = Depth()
+        with prefetching(compute, [1] * 40, 40, depth) as result:
+            for number in range(40):
+                result(number)
+        assert depth.reads == 0
+
+    def test_reads_that_wait_are_made_by_threads(self):
+        depth = Depth()
+        with prefetching(lambda number: time.sleep(2 * SLOW_SECONDS), [1] * 40, 40, depth) as result:
+            for number in range(4):
+                result(number)
+            assert depth.reads > 0
+
+    def test_groups_give_the_same_as_single_reads(self):
+        asked = []
+
+        def read_group(numbers: range) -> list[int | Exception]:
+            asked.append(len(numbers))
+            return [ValueError(number) if number % 7 == 3 else number for number in numbers[: 1 + len(numbers) // 2]]
+
+        def read(number: int) -> int:
+            found = read_group(range(number, number + 1))[0]
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        with prefetching(read, [1] * 300, 300, Depth(clock=lambda: 0.0), read_group) as result:
+            for number in [*range(100), *range(30, 300)]:
+                if number % 7 == 3:
+                    with pytest.raises(ValueError, match=f"^{number}$"):
+                        result(number)
+                else:
+                    assert result(number) == number
+        assert max(asked) == 64
+
     def test_so_many_reads_are_under_way_and_no_more(self):
         began, lock, go = [], threading.Lock(), threading.Event()
 
@@ -137,12 +179,12 @@ class TestPrefetcher:
         go.set()
 
 
-def test_slow_calls_are_made_side_by_side_and_give_the_same(monkeypatch):
-    monkeypatch.setattr(prefetch, "SLOW_SECONDS", -1.0)
+def test_slow_calls_are_made_side_by_side_and_give_the_same():
     names = set()
 
     def name(number: int) -> int:
         names.add(threading.current_thread().name)
+        time.sleep(2 * SLOW_SECONDS)
         return -number
 
     assert list(side_by_side(name, range(300), Depth())) == [-number for number in range(300)]

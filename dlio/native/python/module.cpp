@@ -4,6 +4,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
 #include "python/arrays.hpp"
+#include "read_files.hpp"
 #include "resize/pixels.hpp"
 
 namespace nb = nanobind;
@@ -102,6 +105,55 @@ nb::object measure_all(const nb::list& buffers) {
   return sizes;
 }
 
+// Returns the path's bytes as the system takes them; `kept` holds those that Python had to make.
+const char* system_path(nb::handle path, std::vector<nb::object>& kept) {
+  if (!PyUnicode_Check(path.ptr())) throw nb::type_error("paths: expected texts");
+  const char* text = nullptr;
+  Py_ssize_t size = 0;
+  if (PyUnicode_IS_COMPACT_ASCII(path.ptr())) {
+    text = PyUnicode_AsUTF8AndSize(path.ptr(), &size);
+  } else {
+    kept.push_back(nb::steal(PyUnicode_EncodeFSDefault(path.ptr())));
+    if (!kept.back()) throw nb::python_error();
+    text = PyBytes_AS_STRING(kept.back().ptr());
+    size = PyBytes_GET_SIZE(kept.back().ptr());
+  }
+  if (std::strlen(text) != static_cast<std::size_t>(size)) throw nb::value_error("paths: embedded null byte");
+  return text;
+}
+
+nb::list read_all_files(const nb::list& paths, std::size_t room, std::size_t capacity) {
+  thread_local std::unique_ptr<char[]> buffer;
+  thread_local std::size_t held = 0;
+  if (room == 0 || room > capacity) throw nb::value_error("room: expected 1 to capacity");
+  if (held < capacity) {
+    buffer.reset(new char[capacity]);
+    held = capacity;
+  }
+  std::vector<nb::object> kept;
+  std::vector<const char*> texts;
+  texts.reserve(paths.size());
+  for (nb::handle path : paths) texts.push_back(system_path(path, kept));
+  std::vector<FileRead> files;
+  {
+    nb::gil_scoped_release unlocked;
+    files = read_files(texts, room, buffer.get(), capacity);
+  }
+  nb::list found;
+  for (const FileRead& file : files) {
+    if (file.error != 0) {
+      found.append(file.error);
+    } else {
+      nb::bytes data(buffer.get() + file.begin, file.size);
+      if (file.descriptor < 0)
+        found.append(std::move(data));
+      else
+        found.append(nb::make_tuple(file.descriptor, std::move(data)));
+    }
+  }
+  return found;
+}
+
 std::string status_message(std::int32_t status) {
   const char* text = describe(static_cast<Status>(status));
   if (text == nullptr) throw nb::value_error(("no status of decode_batch: " + std::to_string(status)).c_str());
@@ -158,6 +210,7 @@ NB_MODULE(_jpeg, module) {
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
+  module.def("read_files", dlio::read_all_files, "paths"_a, "room"_a, "capacity"_a);
   module.def("status_message", dlio::status_message, "status"_a);
   module.attr("MAX_PIXELS") = dlio::kMaxPixels;
   module.attr("TAKES_OUR_DECODER") = dlio::libjpeg_takes_our_decoder();  // now, while one thread runs

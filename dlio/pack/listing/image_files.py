@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from dlio import native
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
@@ -25,6 +26,8 @@ Label = TypeVar("Label")
 EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
 _LOOKS = 4  # files that one thread looks at in a row: handing over each would take longer than the look itself
+_GROUPED_BYTES = 16 << 10  # the largest mean size of files that are read in groups; to copy larger ones takes longer
+_GROUP_BYTES = 256 << 10  # of one group
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 times the mean holds most files
 _INT64 = (1 << 63) - 1
 
@@ -40,7 +43,14 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
     def begin(index: int) -> bytes | LongFile:
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
-    with prefetching(begin, lambda index: max(num_bytes[index], least // 2), len(keys)) as begun:
+    def begin_group(indices: range) -> list[bytes | LongFile | Exception]:
+        paths = [path_below(folder, keys[index]) for index in indices]
+        found = native.read_files(paths, least, _GROUP_BYTES)
+        return [_begun(path, file) for path, file in zip(paths, found, strict=False)]
+
+    is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
+    sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
+    with prefetching(begin, sizes, len(keys), read_group=group) as begun:
 
         def read(index: int) -> Sample:
             image = begun(index)
@@ -94,6 +104,15 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     if in_force is not None:
         in_force.take(0, len(data))
     return data
+
+
+def _begun(path: str, found: bytes | int | tuple[int, bytes]) -> bytes | LongFile | SourceError:
+    """Returns a file that `native.read_files` has read, or the error of one that it could not."""
+    if isinstance(found, bytes):
+        return found
+    if isinstance(found, int):
+        return _unreadable(path, OSError(found, os.strerror(found)))
+    return LongFile(path, *found)
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:

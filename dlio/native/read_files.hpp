@@ -1,0 +1,20 @@
+// Many small files, each by one open, one read and one close.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace dlio {
+
+struct FileRead {
+  int error = 0;        // of the system; 0 where the file was read
+  int descriptor = -1;  // of a file left open: it is empty, or has `room` bytes or more, or is no plain file
+  std::size_t begin = 0, size = 0;  // where its bytes are in the buffer
+};
+
+// Reads at most `room` bytes of each file into `buffer`, one behind the other, until all are read, or fewer than `room`
+// bytes of the buffer's `capacity` are left, or a signal comes. Returns those that were read; never waits for a pipe.
+std::vector<FileRead> read_files(const std::vector<const char*>& paths, std::size_t room, char* buffer,
+                                 std::size_t capacity);
+
+}  // namespace dlio
