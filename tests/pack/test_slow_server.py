@@ -83,14 +83,14 @@ def command_line(pid: int) -> str:
 
 
 MEMORY = """
-import resource, sys, threading
+import itertools, resource, sys, threading
 from pathlib import Path
 from dlio import pack
 from dlio.pack import prefetch
 from dlio.sources import image_folder
 root, out = map(Path, sys.argv[1:])
 pack(image_folder(root / "few"), out / "few", format="recordio", engine="serial")
-prefetch.SLOW_SECONDS = -1.0
+prefetch.SLOW_SECONDS, prefetch._num_waits = -1.0, itertools.count().__next__
 Path("/proc/self/clear_refs").write_text("5")
 def memory(kind):
     lines = Path("/proc/self/status").read_text().splitlines()
