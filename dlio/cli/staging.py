@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlio.cli.options import add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.terminable import terminable
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED
+from dlio.errors import EXIT_DONE
 from dlio.manifest import Manifest
 from dlio.progress import Progress
 from dlio.sizes import format_size
@@ -76,21 +74,29 @@ def stage(args: argparse.Namespace) -> int:
     A copy that is there already is found again at once. The last line printed is the folder of the staged data set.
     With --json one process of each node prints an object: its first, and any other that had to copy in its place.
     """
+    from dlio.stage.mpi_board import parting
     from dlio.stage.ring import start_together
-    from dlio.stage.run import run
-    from dlio.stage.source import source_of
     from dlio.topology import Topology
 
     topology = Topology.from_env()
     watch = not args.quiet and not args.dry_run
-    if watch or args.strategy in ("auto", "broadcast"):
-        start_together(topology)
+    with parting():
+        if watch or args.strategy in ("auto", "broadcast"):
+            start_together(topology, to_broadcast=args.strategy == "broadcast" and not args.dry_run)
+        return _stage(args, topology, watch=watch)
+
+
+def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
+    """Does what `stage` does once all processes have started."""
+    from dlio.stage.run import run
+    from dlio.stage.source import source_of
+
     source = source_of(args.dataset)
     chosen = args.dest or _chosen_dest(args, source.manifest, topology)
     if args.dry_run:
         return _preview(args, source, chosen, topology)
     quiet = args.quiet or topology.rank != 0
-    with terminable(), _without_farewell(), Progress("stage", unit="bytes", quiet=quiet) as progress:
+    with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
         staged, summary = run(
             source,
@@ -109,19 +115,6 @@ def stage(args: argparse.Namespace) -> int:
     say(args, _in_one_line(summary, staged))
     say(args, str(staged.root))
     return EXIT_DONE
-
-
-@contextmanager
-def _without_farewell() -> Iterator[None]:
-    """Within it an interrupt ends this process though others of an MPI job do not: MPI's farewell waits for them."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if "mpi4py.MPI" in sys.modules:
-            from dlio.stage.ring_mpi import leave
-
-            leave(EXIT_INTERRUPTED)
-        raise
 
 
 def _in_one_line(summary: Summary, staged: Manifest) -> str:

@@ -1,19 +1,28 @@
 """Words that processes leave for rank 0 as messages of MPI; `dlio.stage.board.Board` says what the methods do.
 
-Rank 0 may look at none of them, and MPI refuses to end while messages wait: so at its end, which waits for all anyway,
-each process says how many it has sent, and rank 0 receives the rest.
+Rank 0 may look at none of them, and MPI refuses to end while messages wait. MPI's end also waits for all processes, for
+ever if one is lost. So a process ends MPI itself, within `parting`: it says how many words it has sent, waits for the
+others as long as they live, and rank 0 receives the rest.
 """
 
 from __future__ import annotations
 
-import atexit
-from array import array
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, StorageError
 from dlio.topology import Topology
 
 _WORD_TAG = 3
+_log = logging.getLogger(__name__)
 
 
 class MpiBoard:
@@ -22,11 +31,16 @@ class MpiBoard:
     def __init__(self) -> None:
         from mpi4py import MPI
 
+        from dlio.stage import ring
+        from dlio.stage.ring_mpi import MpiRing
+
         self._mpi: Any = MPI
         self._world = MPI.COMM_WORLD
         self._words: dict[int, str] = {}
         self._under_way: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
         self._sent = self._received = 0
+        self._everyone = MpiRing(self._world.Dup(), float("inf"), ring.LOST_SECONDS)
+        self._hosts = self._everyone.gather(socket.gethostname())
 
     def tell(self, word: str) -> None:
         """Leaves a word; as `Board` says."""
@@ -44,12 +58,27 @@ class MpiBoard:
             self._receive()
         return self._words
 
-    def settle(self) -> None:
-        """Has rank 0 receive all that was sent; every process calls it, before the end of MPI."""
-        mine, all_sent = array("q", [self._sent]), array("q", [0])
-        self._world.Reduce(mine, all_sent, self._mpi.SUM, 0)
-        while self._world.rank == 0 and self._received < all_sent[0]:
+    def part(self, exit_code: int) -> None:
+        """Ends MPI once all processes have come so far; one that is lost after that ends this one, with that exit code.
+
+        Raises:
+            StorageError: processes are lost, and on which hosts; MPI is not ended, nor waited for any more.
+        """
+        from dlio.stage import ring
+
+        try:
+            all_sent = sum(self._everyone.gather(self._sent))
+        except ring.LostError as error:
+            names = ", ".join(self._hosts[rank] for rank in error.ranks) or "unknown"
+            raise StorageError(f"lost while others staged or waited for it: {names} ({error})") from error
+        watch = threading.Timer(ring.LOST_SECONDS, os._exit, (exit_code,))
+        watch.daemon = True
+        watch.start()
+        while self._world.rank == 0 and self._received < all_sent:
             self._receive()
+        self._everyone.close()
+        self._mpi.Finalize()
+        watch.cancel()
 
     def _receive(self) -> None:
         status = self._mpi.Status()
@@ -76,6 +105,46 @@ def the_board() -> MpiBoard | None:
 
 @cache
 def _board() -> MpiBoard:
-    board = MpiBoard()
-    atexit.register(board.settle)
-    return board
+    return MpiBoard()
+
+
+@contextmanager
+def parting() -> Iterator[None]:
+    """Within it MPI may start; leaving it ends MPI once all others leave it, an interrupt ends this process without.
+
+    Raises:
+        StorageError: others are lost, where leaving it was no error already.
+    """
+    try:
+        try:
+            yield
+        except Exception as error:
+            _part(getattr(error, "exit_code", 1), has_failed=True)
+            raise
+        _part(EXIT_DONE, has_failed=False)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # mpiexec sends more than one
+        if "mpi4py.MPI" in sys.modules:
+            _leave(EXIT_INTERRUPTED)
+        raise
+
+
+def _part(exit_code: int, *, has_failed: bool) -> None:
+    from dlio.stage.ring_mpi import is_leaving
+
+    board = the_board()
+    if board is None or is_leaving():
+        return
+    try:
+        board.part(exit_code)
+    except StorageError as error:
+        if not has_failed:
+            raise
+        _leave(exit_code)
+        _log.warning("%s", error)
+
+
+def _leave(exit_code: int) -> None:
+    from dlio.stage.ring_mpi import leave
+
+    leave(exit_code)

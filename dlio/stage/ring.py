@@ -101,12 +101,12 @@ def can_exchange(topology: Topology) -> bool:
     return launched and importlib.util.find_spec("mpi4py") is not None
 
 
-def start_together(topology: Topology) -> None:
-    """Starts MPI where `can_exchange`; to be called before any process may fail, since its start waits for all.
+def start_together(topology: Topology, *, to_broadcast: bool = False) -> None:
+    """Starts MPI where `can_exchange`, or for a broadcast that needs it; before any process may fail: it waits for all.
 
     Whoever needs an MPI that does not start says so then; a node that copies for itself does without.
     """
-    if can_exchange(topology):
+    if can_exchange(topology) or (to_broadcast and topology.world_size > 1 and not meets_at_master(topology)):
         try:
             make_board(topology)
         except (ImportError, RuntimeError) as error:  # mpi4py is there, and the library of MPI is not

@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -22,60 +23,86 @@ from dlio.stage import ring
 from dlio.stage.mpi_heart import MpiHeart
 from dlio.topology import Topology
 
+_leaving: list[int] = []  # the exit code, once this process leaves without MPI's farewell
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG = 1
 
 
 class MpiRing:
-    """The processes of a communicator; `dlio.stage.ring.Ring` says what its methods do."""
+    """The processes of a communicator; `dlio.stage.ring.Ring` says what its methods do.
 
-    def __init__(self, communicator: Any) -> None:
-        self._communicator = communicator
+    Args:
+        communicator: of MPI.
+        gather_seconds: how long those who live are waited for.
+        answer_seconds: within which they answer, if one of them waits for long.
+    """
+
+    def __init__(
+        self,
+        communicator: Any,
+        gather_seconds: float = ring.GATHER_SECONDS,
+        answer_seconds: float = ring.ROLL_CALL_SECONDS,
+    ) -> None:
+        self._communicator, self._gather_seconds = communicator, gather_seconds
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
-        self._heart = MpiHeart(communicator)
+        self._heart = MpiHeart(communicator, answer_seconds)
         self._rings: list[MpiRing] = []
 
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all; as `Ring` says."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
-        self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], ring.GATHER_SECONDS)
+        self._wait_for(lambda: [self._communicator.Iallgather(mine, lengths)], self._gather_seconds)
         ends = list(accumulate(lengths, initial=0))
         heard = bytearray(ends[-1])
-        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], ring.GATHER_SECONDS)
+        self._wait_for(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], self._gather_seconds)
         return [json.loads(heard[start:end]) for start, end in pairwise(ends)]
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some; as `Ring` says."""
         from mpi4py import MPI
 
-        inside = self.rank in ranks
-        communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
-        self._rings += [MpiRing(communicator)] if inside else []
-        return self._rings[-1] if inside else None
+        made: list[Any] = []
+        color = 0 if self.rank in ranks else MPI.UNDEFINED
+        split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
+        split.start()  # MPI has no way to split that does not wait
+        self._wait(lambda: not split.is_alive(), self._gather_seconds)
+        self._rings += [MpiRing(communicator) for communicator in made if communicator != MPI.COMM_NULL]
+        return self._rings[-1] if self.rank in ranks else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
         """Passes one block on; as `Ring` says. After an error the process leaves without MPI's farewell."""
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         ends = self._communicator
-        self._wait(
+        self._wait_for(
             lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], ring.LOST_SECONDS
         )
 
-    def _wait(self, begin: Callable[[], list[Any]], seconds: float) -> None:
-        """Waits until all requests that `begin` makes are done.
+    def _wait_for(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+        """Waits until all requests that `begin` makes are done; raises as `_wait`."""
+        from mpi4py import MPI
+
+        requests: list[Any] = []
+
+        def are_done() -> bool:
+            requests.extend([] if requests else begin())
+            return bool(MPI.Request.Testall(requests))
+
+        self._wait(are_done, seconds)
+
+    def _wait(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Waits until something is done.
 
         Raises:
-            LostError: a process is gone, or they are not done after so many seconds though all others live.
+            LostError: a process is gone, or it is not done after so many seconds though all others live.
         """
         from mpi4py import MPI
 
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         looked = started
         try:
-            requests = begin()
-            while not MPI.Request.Testall(requests) and not self._heart.lost:
+            while not is_done() and not self._heart.lost:
                 now = time.monotonic()
                 if now - looked >= ring.LOST_SECONDS:
                     if self._heart.find_lost() or now - started >= seconds:
@@ -128,7 +155,13 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
 
 def leave(exit_code: int) -> None:
     """Makes this process end without MPI's farewell, as `MpiRing.leave`; for one that may have no ring."""
+    _leaving.append(exit_code)
     atexit.register(_leave, exit_code)
+
+
+def is_leaving() -> bool:
+    """Returns whether this process ends without MPI's farewell."""
+    return bool(_leaving)
 
 
 def _leave(exit_code: int) -> None:

@@ -2,8 +2,8 @@
 
 STRATEGY in the environment names another strategy.
 
-FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last HOST`: that host falls silent in its first or last
-fsync.
+FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|ready|after HOST`: that host falls silent in its first
+or last fsync, when all have said that they are ready, or when it has done its part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from dlio.errors import DlioError
 from dlio.manifest import Manifest
 from dlio.stage import board, ring
 from dlio.stage.job import NodeProgress
+from dlio.stage.mpi_board import parting
 from dlio.stage.run import run
+from dlio.stage.strategies import broadcast
 from dlio.topology import Topology
 
 dataset, dest, log, *fault = sys.argv[1:]
@@ -46,13 +48,24 @@ written, sync = 0, os.fsync
 
 
 def fsync(descriptor: int) -> None:
-    due = {"first": lambda: True, "last": lambda: written == Manifest.load(dataset).num_bytes}
-    if fault[:1] == ["stop"] and host == fault[2] and due[fault[1]]():
-        os.kill(os.getpid(), signal.SIGSTOP)
+    stop_if("first")
+    if written and written == Manifest.load(dataset).num_bytes:
+        stop_if("last")
     sync(descriptor)
 
 
+def stop_if(moment: str) -> None:
+    if fault == ["stop", moment, host]:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hear_of_problems(problems: Sequence[str], nodes: Sequence[str]) -> None:
+    stop_if("ready")
+    raise_first(problems, nodes)
+
+
 os.fsync = fsync
+raise_first, broadcast._raise_first = broadcast._raise_first, hear_of_problems
 
 
 def report(num_bytes: int) -> None:
@@ -76,14 +89,24 @@ def watch(nodes: Sequence[NodeProgress]) -> None:
         (Path(log) / "heard").touch()
 
 
-try:
+def stage() -> dict[str, object]:
+    """Returns what this process is to report."""
     topology = Topology.from_env()
     if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
-    ring.start_together(topology)
-    strategy = os.environ.get("STRATEGY", "broadcast")
-    _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
-    found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}
+    try:
+        ring.start_together(topology)
+        strategy = os.environ.get("STRATEGY", "broadcast")
+        _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, report=report, watch=watch)
+    except DlioError as error:
+        return {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
+    return asdict(summary) | {"watched": watched, "reported": written}
+
+
+try:
+    with parting():
+        leave(f"{host}.{rank}.json", json.dumps(stage()))
+        stop_if("after")
 except DlioError as error:
-    found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-leave(f"{host}.{rank}.json", json.dumps(found))
+    leave(f"{host}.parting", str(error))
+    sys.exit(error.exit_code)

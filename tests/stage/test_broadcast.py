@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -166,11 +167,11 @@ def test_a_lost_node_is_named_by_the_others_and_a_rerun_goes_on(
         assert_staged(any_cluster.staged(source, node), source)
 
 
-@pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("last", 1), ("last", 0)])
-def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
+@pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("ready", 1), ("last", 1), ("last", 0)])
+def test_a_node_that_falls_silent_outside_the_rounds_is_named_by_the_others(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
-    """Before the first block and after the last one; node 0 takes the store with it."""
+    """Before the first block, twice, and after the last one; node 0 takes the store with it."""
     monkeypatch.setenv("LOST_SECONDS", "4")
     cluster = any_cluster
     running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}", options=("-disable-auto-cleanup",))
@@ -183,6 +184,41 @@ def test_a_node_that_falls_silent_while_it_syncs_is_named_by_the_others(
     assert sorted(reports) == [f"node{rank}.{rank}" for rank in range(3) if rank != lost]
     errors = [report.get("error", "none") for report in reports.values()]
     assert all(f"lost in the middle of the broadcast: node{lost} (" in error for error in errors), errors
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "replicate"])
+def test_a_node_that_falls_silent_when_all_have_done_their_part_is_named_by_those_that_wait_for_it(
+    dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """MPI's own end would wait for ever."""
+    monkeypatch.setenv("LOST_SECONDS", "2")
+    monkeypatch.setenv("STRATEGY", strategy)
+    running = cluster.start(dataset.root, 3, fault="stop after node1", options=("-disable-auto-cleanup",))
+    partings = [cluster.log / f"node{rank}.parting" for rank in (0, 2)]
+    while not all(path.exists() for path in partings):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    os.kill(int((cluster.log / "1.pid").read_text()), signal.SIGKILL)
+    running.communicate()
+    assert all(": node1 (places [1]" in path.read_text() for path in partings)
+    for node in range(3):
+        assert_staged(cluster.staged(dataset, node), dataset)
+
+
+def test_interrupts_that_follow_each_other_end_all_nodes(
+    tmp_path: Path, cluster: Cluster, slow_source: Callable[..., Path]
+) -> None:
+    source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
+    mounted = slow_source(source.root, "--bandwidth", "8")
+    running = cluster.start(mounted, 2, options=("-disable-auto-cleanup",))
+    while not list(cluster.dest.glob("*/dlio/*/.dlio/aside/*/*.bin")):
+        time.sleep(0.02)
+    ranks = [int((cluster.log / f"{rank}.pid").read_text()) for rank in range(2)]
+    for rank in 3 * ranks:  # mpiexec sends them more than once, too
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGINT)
+        time.sleep(0.005)
+    running.communicate(timeout=40)
 
 
 def test_a_process_that_never_comes_is_named(
