@@ -7,18 +7,18 @@ others as long as they live, and rank 0 receives the rest.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, StorageError
+from dlio.errors import EXIT_INTERRUPTED, StorageError
 from dlio.topology import Topology
 
 _WORD_TAG = 3
@@ -58,8 +58,8 @@ class MpiBoard:
             self._receive()
         return self._words
 
-    def part(self, exit_code: int) -> None:
-        """Ends MPI once all processes have come so far; one that is lost after that ends this one, with that exit code.
+    def part(self) -> None:
+        """Ends MPI once all have come so far; if one is lost even after that, this process ends with the exit code 1.
 
         Raises:
             StorageError: processes are lost, and on which hosts; MPI is not ended, nor waited for any more.
@@ -71,14 +71,13 @@ class MpiBoard:
         except ring.LostError as error:
             names = ", ".join(self._hosts[rank] for rank in error.ranks) or "unknown"
             raise StorageError(f"lost while others staged or waited for it: {names} ({error})") from error
-        watch = threading.Timer(ring.LOST_SECONDS, os._exit, (exit_code,))
-        watch.daemon = True
-        watch.start()
-        while self._world.rank == 0 and self._received < all_sent:
-            self._receive()
-        self._everyone.close()
-        self._mpi.Finalize()
-        watch.cancel()
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            faulthandler.dump_traceback_later(ring.LOST_SECONDS, exit=True, file=nowhere)  # it needs no Python to run
+            while self._world.rank == 0 and self._received < all_sent:
+                self._receive()
+            self._everyone.close()
+            self._mpi.Finalize()
+            faulthandler.cancel_dump_traceback_later()
 
     def _receive(self) -> None:
         status = self._mpi.Status()
@@ -119,9 +118,9 @@ def parting() -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            _part(getattr(error, "exit_code", 1), has_failed=True)
+            _part(getattr(error, "exit_code", 1))
             raise
-        _part(EXIT_DONE, has_failed=False)
+        _part()
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # mpiexec sends more than one
         if "mpi4py.MPI" in sys.modules:
@@ -129,18 +128,18 @@ def parting() -> Iterator[None]:
         raise
 
 
-def _part(exit_code: int, *, has_failed: bool) -> None:
+def _part(failed_with: int | None = None) -> None:
     from dlio.stage.ring_mpi import is_leaving
 
     board = the_board()
     if board is None or is_leaving():
         return
     try:
-        board.part(exit_code)
+        board.part()
     except StorageError as error:
-        if not has_failed:
+        if failed_with is None:
             raise
-        _leave(exit_code)
+        _leave(failed_with)
         _log.warning("%s", error)
 
 

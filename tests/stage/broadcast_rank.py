@@ -2,8 +2,8 @@
 
 STRATEGY in the environment names another strategy.
 
-FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|ready|after HOST`: that host falls silent in its first
-or last fsync, when all have said that they are ready, or when it has done its part.
+FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls silent in its
+first or last fsync, when all have said that they are ready, when it has done its part, or when all have done theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dlio.errors import DlioError
 from dlio.manifest import Manifest
-from dlio.stage import board, ring
+from dlio.stage import board, ring, ring_mpi
 from dlio.stage.job import NodeProgress
 from dlio.stage.mpi_board import parting
 from dlio.stage.run import run
@@ -107,6 +107,8 @@ try:
     with parting():
         leave(f"{host}.{rank}.json", json.dumps(stage()))
         stop_if("after")
+        if fault == ["stop", "end", host]:
+            ring_mpi.MpiRing.close = lambda _: stop_if("end")  # type: ignore[method-assign]
 except DlioError as error:
     leave(f"{host}.parting", str(error))
     sys.exit(error.exit_code)

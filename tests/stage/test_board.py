@@ -13,7 +13,7 @@ import pytest
 from dlio.manifest import Manifest
 
 from .conftest import assert_staged
-from .launched import Cluster, needs_mpiexec
+from .launched import Cluster, is_running, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
@@ -107,14 +107,6 @@ def test_a_signal_ends_rank_0_that_waits_for_the_progress_of_others(
         time.sleep(0.02)
     os.kill(rank_1, signal.SIGKILL)
     running.communicate()
-
-
-def is_running(pid: int) -> bool:
-    """Returns whether a process is there that has not ended, though its parent may not know yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_words_that_rank_0_never_looks_at_do_not_keep_mpi_from_ending_well(

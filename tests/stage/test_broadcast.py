@@ -17,7 +17,7 @@ import pytest
 from dlio.manifest import NAME, Manifest
 
 from .conftest import MiB, assert_staged, bytes_read, damaged_files, write_dataset
-from .launched import Cluster, needs_mpiexec
+from .launched import Cluster, is_running, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
@@ -203,6 +203,21 @@ def test_a_node_that_falls_silent_when_all_have_done_their_part_is_named_by_thos
     assert all(": node1 (places [1]" in path.read_text() for path in partings)
     for node in range(3):
         assert_staged(cluster.staged(dataset, node), dataset)
+
+
+def test_a_node_that_falls_silent_while_mpi_ends_is_not_waited_for(
+    dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOST_SECONDS", "2")
+    monkeypatch.setenv("STRATEGY", "replicate")
+    running = cluster.start(dataset.root, 2, fault="stop end node1", options=("-disable-auto-cleanup",))
+    while not (cluster.log / "node0.0.json").exists():
+        time.sleep(0.02)
+    rank_0, rank_1 = (int((cluster.log / f"{rank}.pid").read_text()) for rank in range(2))
+    while is_running(rank_0):
+        time.sleep(0.05)
+    os.kill(rank_1, signal.SIGKILL)
+    running.communicate()
 
 
 def test_interrupts_that_follow_each_other_end_all_nodes(
