@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from dlio.sizes import format_size
 from dlio.stage import model
 from dlio.stage.cache import copies as copies_at
 from dlio.stage.decide import machine_of
-from dlio.stage.trust import own_dest
+from dlio.stage.folder import StagedFolder
+from dlio.stage.trust import is_safe, own_dest
 from dlio.topology import Topology
 
 
@@ -33,7 +35,7 @@ def choose_dest(
     folders = [path for path in (folder.absolute() for _, folder in local_folders()) if path not in without]
     for folder in folders:
         found = [*copies_at(folder), *copies_at(own_dest(folder))]
-        if any(copy.copy.startswith(manifest.content_id) and copy.has_manifest() for copy in found):
+        if any(copy.copy.startswith(manifest.content_id) and _serves(copy) for copy in found):
             return folder, filesystem_of(folder)
     rooms = {folder: machine_of(manifest, folder, topology).free_bytes for folder in folders}
     needed = _bytes_per_node(manifest, topology, strategy, copies)
@@ -45,6 +47,10 @@ def choose_dest(
         wanted = format_size(needed)
         raise StorageError(f"no local folder has room for {wanted}: {shown or 'there is none'}; name a DEST")
     return fitting[0], filesystem_of(fitting[0])
+
+
+def _serves(copy: StagedFolder) -> bool:
+    return is_safe(copy, os.geteuid()) and copy.has_manifest()
 
 
 def _bytes_per_node(manifest: Manifest, topology: Topology, strategy: str, copies: int) -> int:

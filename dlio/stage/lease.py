@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from dlio import files
-from dlio.open_folder import OpenFolder
+from dlio.open_folder import MAX_BYTES, OpenFolder
 from dlio.owner import Owner, outermost, start_time, user_of
 from dlio.stage.folder import StagedFolder
 from dlio.stage.ground import ABSENT, LEASES, open_cache
@@ -30,7 +31,8 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBA
 # A holder whose life cannot be looked up, a job or a process in another container, counts for longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
 _UNFINISHED_SECONDS = 3600  # after which a lease that was never given its name is a dead process's
-_MAX_LEASES = 1000  # of one user on one copy, the latest; whoever makes more has only himself to blame
+_MAX_READ = 1000  # of one user, the latest; more of them count as in force until they are forgotten
+_UNKNOWN = Owner("", "", 0, 0)
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:
-    """Removes this user's ended leases, which would hide those in force once they are more than `_MAX_LEASES`."""
+    """Removes this user's ended leases, so that there are no more than can be read."""
     for lease in _read_all(opened, prefix):
         if lease and lease.user == os.geteuid() and lease.is_over():
             with suppress(FileNotFoundError):  # by another process of this user, meanwhile
@@ -147,18 +149,23 @@ def leases(folder: StagedFolder) -> list[Lease]:
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """Yields what files whose names begin so hold, None for one that is no lease.
 
-    Of each user the latest few are read, however many there are.
+    However many a user makes, few are read. So that none in force is hidden by others, the rest are taken for leases
+    whose holder is not known.
     """
-    users: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    users: dict[int, list[tuple[float, str, bool]]] = defaultdict(list)
     for name in opened.names():
         if name.startswith(prefix) and name[0] != ".":
             with suppress(OSError):  # a mount of another user's that shuts everybody out
                 if status := opened.look(name):
-                    users[status.st_uid].append((status.st_ctime, name))
-    for found in users.values():
-        for _, name in sorted(found, reverse=True)[:_MAX_LEASES]:
-            with suppress(FileNotFoundError):  # dropped meanwhile
-                yield _read(opened, name)
+                    may_be_one = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES
+                    users[status.st_uid].append((status.st_ctime, name, may_be_one))
+    for user, found in users.items():
+        for number, (renewed, name, may_be_one) in enumerate(sorted(found, reverse=True)):
+            if number < _MAX_READ or time.time() - renewed > _FORGOTTEN_SECONDS:
+                with suppress(FileNotFoundError):  # dropped meanwhile
+                    yield _read(opened, name) if may_be_one else None
+            elif may_be_one:
+                yield Lease("", _UNKNOWN, user, renewed, name)
 
 
 def _read(opened: OpenFolder, name: str) -> Lease | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dlio import files
 from dlio.errors import StorageError
+from dlio.filesystems import filesystem_of
 from dlio.manifest import File
 from dlio.open_folder import check_ground, is_loose
 from dlio.stage.folder import StagedFolder
@@ -105,7 +106,13 @@ def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:
         except NotADirectoryError:
             return False
     is_open = status.st_mode & 0o022 and (shut or not status.st_mode & stat.S_ISVTX)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid in users and not is_open
+    is_theirs = stat.S_ISDIR(status.st_mode) and status.st_uid in users and not is_open
+    return is_theirs and not _is_served(path, status)
+
+
+def _is_served(path: Path, status: os.stat_result) -> bool:
+    """Returns whether a folder is where a FUSE file system is mounted: its user's process says what is whose."""
+    return status.st_dev != path.parent.stat().st_dev and filesystem_of(path).type.startswith("fuse")
 
 
 def _uid_on(folder: Path) -> int:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from dlio.errors import ManifestError, StorageError
 from dlio.manifest import NAME, Manifest
 from dlio.open_folder import OpenFolder
 from dlio.owner import Owner
-from dlio.stage import lease
+from dlio.stage import destination, lease
 from dlio.stage.as_owner import as_owner
 from dlio.stage.cache import clean, copies, is_in_use
 from dlio.stage.folder import StagedFolder
 from dlio.stage.lease import leases
 from dlio.stage.resolve import resolve
+from dlio.topology import Topology
 
 from .conftest import assert_staged, folder_of, write_dataset
 from .users import ALICE, BOB, as_user, open_to_all
@@ -239,9 +241,75 @@ def test_leases_of_others_hide_nobodys(dest: Path, dataset: Manifest) -> None:
             (dest / "dlio" / ".leases" / f"{dataset.content_id}@{number:016x}").write_text(valid)
 
     assert as_user(BOB, flood) == 0
-    found = leases(folder_of(staged))
-    assert len(found) == 1001
-    assert 0 in {lease.user for lease in found}
+    assert 0 in {lease.user for lease in leases(folder_of(staged))}
+
+
+@pytest.mark.parametrize("forgotten_after", [0.0, 7 * 86400.0])
+def test_later_leases_of_a_user_hide_none_in_force(
+    dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, forgotten_after: float
+) -> None:
+    """Young ones that are too many to be read count as in force; old ones are read."""
+    monkeypatch.setattr(lease, "_FORGOTTEN_SECONDS", forgotten_after)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    staged = dlio.stage(dataset, dest)
+    folder = dest / "dlio" / ".leases"
+    record = json.loads(next(folder.iterdir()).read_text())
+    record["holder"]["started"] += 1  # of a process that is gone
+    for number in range(1500):
+        (folder / f"{dataset.content_id}@{number:016x}").write_text(json.dumps(record))
+    assert is_in_use(folder_of(staged))
+
+
+def test_pipes_and_large_files_of_any_number_are_no_leases(dest: Path, dataset: Manifest) -> None:
+    def flood() -> None:
+        for number in range(1500):
+            os.mkfifo(dest / "dlio" / ".leases" / f"{dataset.content_id}@{number:016x}")
+
+    dlio.stage(dataset, dest)
+    assert as_user(BOB, flood) == 0
+    assert [path.name for path in clean(dest)] == [dataset.content_id]
+
+
+def test_a_copy_that_another_user_makes_again_and_again_does_not_stop_a_stage(
+    small_disk: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_disk("size=25m,mode=1777")
+    (disk / "dlio").mkdir(mode=0o755)
+    given_to_bob(marked(disk / "dlio" / COPY))
+    remove = StagedFolder.remove
+
+    def made_anew(folder: StagedFolder) -> None:
+        remove(folder)
+        if not (disk / "dlio" / COPY).exists():
+            given_to_bob(marked(disk / "dlio" / COPY))
+
+    monkeypatch.setattr(StagedFolder, "remove", made_anew)
+    with pytest.raises(StorageError, match="are needed"):
+        dlio.stage(write_dataset(tmp_path / "source", [30 << 20]), disk)
+
+
+def test_a_file_system_that_a_user_serves_is_no_place_for_copies(
+    dest: Path, dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
+) -> None:
+    """Where /etc/fuse.conf lets others in, Bob's own process may say that DEST/dlio is root's."""
+    (tmp_path / "of-bob").mkdir()
+    (dest / "dlio").mkdir()
+    subprocess.run(["mount", "--bind", slow_source(tmp_path / "of-bob"), dest / "dlio"], check=True)
+    try:
+        assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0"
+    finally:
+        subprocess.run(["umount", dest / "dlio"], check=True)
+
+
+def test_a_copy_of_another_user_chooses_nobodys_folder(
+    dest: Path, dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "fast", dest]
+    folders[0].mkdir()
+    monkeypatch.setattr(destination, "local_folders", lambda: [("announced", each) for each in folders])
+    (dest / "dlio").mkdir(mode=0o755)
+    whole_copy(StagedFolder(dest, dataset.content_id), dest, dataset)
+    assert destination.choose_dest(dataset, Topology(0, 1))[0] == folders[0]
 
 
 def claims_link(folder: StagedFolder, target: Path, _: Manifest) -> None:
