@@ -72,8 +72,8 @@ def pack(
     from dlio.claim import alone
     from dlio.errors import UsageError
     from dlio.executors import open_engine
-    from dlio.manifest import Manifest
-    from dlio.open_folder import check_ground
+    from dlio.manifest import NAME, PARTIAL_NAME, Manifest
+    from dlio.open_folder import check_ground, check_manifests
     from dlio.pack.pace import Limits, limited
     from dlio.pack.recode import KEEP
     from dlio.pack.resume import CLAIMS, Held, clear_aside
@@ -86,6 +86,7 @@ def pack(
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     out = Path(out)
     check_ground(out, ASIDE)
+    check_manifests(out, NAME, PARTIAL_NAME)
     plans: dict[str, Any] = {"label_offset": label_offset, "seed": shuffle, "recode": recode or KEEP}
     plans |= {"shard_bytes": shard_size, "num_shards": num_shards}
     try:
