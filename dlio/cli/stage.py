@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,7 @@ from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED
+from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
 
@@ -83,21 +81,29 @@ def stage(args: argparse.Namespace) -> int:
     """
     from dlio.cluster.topology import Topology
     from dlio.stage.comm.connect import start_together
+    from dlio.stage.comm.mpi_end import ending_mpi
+
+    topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
+    watch = not args.quiet and not args.dry_run
+    with ending_mpi():
+        if watch or needs is None or needs.exchange:
+            start_together(topology, to_exchange=needs is not None and needs.exchange and not args.dry_run)
+        return _stage(args, topology, watch=watch)
+
+
+def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
+    """Does the work of `stage` once all processes have started."""
     from dlio.stage.job import Listeners
     from dlio.stage.preview import preview
     from dlio.stage.run import run
 
-    topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
-    watch = not args.quiet and not args.dry_run
-    if watch or needs is None or needs.exchange:
-        start_together(topology)
     asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
     chosen = partial(_say_dest, args)
     if args.dry_run:
         seen = preview(args.dataset, args.dest, listeners=Listeners(chosen), **asked)
         return print_report(args, seen.to_json())
     quiet = args.quiet or topology.rank != 0
-    with terminable(), _without_farewell(), Progress("stage", unit="bytes", quiet=quiet) as progress:
+    with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
         listeners = Listeners(chosen, shown.expect, shown.here, shown.everywhere if watch else None)
         staged, summary = run(args.dataset, args.dest, listeners=listeners, **asked)
@@ -111,19 +117,6 @@ def stage(args: argparse.Namespace) -> int:
 
 def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
     say(args, f"staging to {dest}, on {system}")
-
-
-@contextmanager
-def _without_farewell() -> Iterator[None]:
-    """Ends this process on an interrupt even if other ranks of an MPI job go on; MPI_Finalize would wait for them."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if "mpi4py.MPI" in sys.modules:
-            from dlio.stage.comm.mpi import leave
-
-            leave(EXIT_INTERRUPTED)
-        raise
 
 
 def _in_one_line(summary: Summary, staged: Manifest) -> str:

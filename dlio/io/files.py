@@ -182,13 +182,24 @@ def publish_all(aside: Path, final: Path, names: Sequence[str]) -> None:
     """
     for name in names:
         sync_file(aside / name)
-    folders = [final / folder for folder in sorted({Path(name).parent for name in names})]
+    folders = sorted({final / folder for name in names for folder in Path(name).parents} - {final})
+    for folder in folders:
+        with storage_errors("create", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_planted(folder, final)
     for name in names:
         with storage_errors("publish", final / name):
-            (final / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).replace(final / name)
     for folder in {*folders, final}:
         sync_folder(folder)
+
+
+def _check_planted(folder: Path, around: Path) -> None:
+    """Raises StorageError for a link, or another user's folder in one that all may write to: it may become a link."""
+    status = folder.lstat()
+    is_strange = status.st_uid != os.geteuid() and around.stat().st_mode & stat.S_IWOTH
+    if is_strange or not stat.S_ISDIR(status.st_mode):
+        raise StorageError(f"{folder} is a link, or another user's, though dlio makes a folder of that name: remove it")
 
 
 def publish_bytes(final: Path, data: bytes) -> None:

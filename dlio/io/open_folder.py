@@ -107,6 +107,20 @@ def check_ground(folder: Path, *names: str) -> None:
                     raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
 
 
+def check_manifests(folder: Path, *names: str) -> None:
+    """Refuses another user's manifests in a folder that all may write to: they say which files there are dlio's.
+
+    Raises:
+        StorageError: a file of one of the names is neither this user's nor the folder's owner's.
+    """
+    with files.storage_errors("look at", folder), suppress(FileNotFoundError, NotADirectoryError):
+        status = folder.stat()
+        for path in (folder / name for name in names if status.st_mode & stat.S_IWOTH):
+            with suppress(FileNotFoundError):
+                if path.lstat().st_uid not in (os.geteuid(), status.st_uid):
+                    raise StorageError(f"{path} is another user's: give another folder")
+
+
 class OpenFolder:
     """An open folder; a context manager, used by one thread. All methods raise OSError if the system refuses.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, UsageError
 from dlio.io import files
+from dlio.io.open_folder import OpenFolder
 from dlio.pack.resume import INDEXED, NEXT, Held
 from dlio.pack.write import ASIDE
 
@@ -78,9 +80,12 @@ def replace_packed(old: Held, new: Manifest) -> Manifest:
 
 
 def _remove(out: Path, names: frozenset[str]) -> None:
-    """Removes files below `out`, and the folders they leave empty."""
-    with files.storage_errors("remove the data set in", out):
-        for path in [out / name for name in sorted(names)]:
-            path.unlink(missing_ok=True)
-            if path.parent != out and path.parent.is_dir() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+    """Removes files below `out`, and the folders they leave empty; no link is followed: a manifest may name any."""
+    with files.storage_errors("remove the data set in", out), OpenFolder.at(out) as opened:
+        for name in sorted(names):
+            *around, last = name.split("/")
+            with suppress(FileNotFoundError), opened.below(*(around or ["."])) as holding:
+                holding.unlink(last)
+            if around:
+                with suppress(OSError), opened.below(*(around[:-1] or ["."])) as holding:
+                    holding.rmdir(around[-1])

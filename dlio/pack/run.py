@@ -19,7 +19,7 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
-from dlio.io.open_folder import check_ground
+from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack.listing.base import Listing, Source, take
 from dlio.pack.listing.labels import add_offset
@@ -177,6 +177,7 @@ def pack_source(
     """
     files.new_hash(writing.digest)
     check_ground(out, ASIDE)
+    check_manifests(out, manifest.NAME, manifest.PARTIAL_NAME)
     try:
         with engine as pool:
             if pool is None:  # this rank was a worker of rank 0, which is done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.sizes import format_size
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import copies as copies_at
-from dlio.stage.cache.ownership import own_dest
+from dlio.stage.cache.ownership import is_safe, own_dest
 from dlio.stage.decide import machine_of
 from dlio.stage.job import Job
 from dlio.stage.planning.cost import Machine, Volume
@@ -44,7 +46,11 @@ def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
 
 def _has_copy(job: Job, folder: Path) -> bool:
     found = [*copies_at(folder), *copies_at(own_dest(folder))]
-    return any(copy.copy.startswith(job.manifest.content_id) and copy.has_manifest() for copy in found)
+    return any(copy.copy.startswith(job.manifest.content_id) and _serves(copy) for copy in found)
+
+
+def _serves(copy: StagedFolder) -> bool:
+    return is_safe(copy, os.geteuid()) and copy.has_manifest()
 
 
 def _roomy(job: Job, strategy: str, folders: Sequence[Path]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 
 import dlio
 from dlio import sources
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.errors import StorageError
 from dlio.formats.layouts.text_index import HIDDEN
+from dlio.io import files
 from dlio.pack import run
 from dlio.pack.index import CLAIMS, index
 from dlio.pack.listing.base import Source
@@ -76,3 +80,47 @@ def test_pack_refuses_a_folder_where_anybody_may_rename(tmp_path: Path, photos: 
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial")
     (tmp_path / "out").chmod(0o1777)
     assert dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial").num_samples == 1
+
+
+def test_pack_follows_no_link_in_place_of_a_shard(
+    tmp_path: Path, photos: Source, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted where all may write while the first shard is written."""
+    (home / "data.mdb").write_text("another data base")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out").chmod(0o1777)
+    publish_all = files.publish_all
+
+    def planting(aside: Path, final: Path, names: Sequence[str]) -> None:
+        (final / names[0]).parent.symlink_to(home)
+        publish_all(aside, final, names)
+
+    monkeypatch.setattr(files, "publish_all", planting)
+    with pytest.raises(StorageError, match="is a link, or another user's"):
+        dlio.pack(photos, tmp_path / "out", format="lmdb", engine="serial")
+    assert (home / "data.mdb").read_text() == "another data base"
+
+
+def test_overwriting_removes_nothing_behind_a_link(tmp_path: Path, photos: Source, home: Path) -> None:
+    """A manifest may name any file, and a folder on the way to it may be a link."""
+    out = dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial").root
+    text = (out / NAME).read_text()
+    (out / NAME).write_text(text.replace('"shard-000000.rec"', '"next/thesis.tex"'))
+    assert Manifest.load(out).shards[0].files[0].name == "next/thesis.tex"
+    (out / "shard-000000.rec").unlink()
+    (out / "next").symlink_to(home / "next")
+    with pytest.raises(StorageError, match="cannot remove the data set in"):
+        dlio.pack(photos, out, format="tfrecord", engine="serial", overwrite=True)
+    assert (home / "next" / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+@pytest.mark.parametrize("name", [NAME, PARTIAL_NAME])
+def test_pack_does_not_overwrite_by_another_users_manifest(tmp_path: Path, photos: Source, name: str) -> None:
+    out = dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial").root
+    out.chmod(0o1777)
+    (out / NAME).rename(out / name)
+    os.chown(out / name, 2002, 2002)
+    with pytest.raises(StorageError, match="is another user's: give another folder"):
+        dlio.pack(photos, out, format="tfrecord", engine="serial", overwrite=True)
+    assert (out / "shard-000000.rec").exists()

@@ -2,8 +2,8 @@
 
 STRATEGY in the environment names another strategy.
 
-FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last HOST`: that host falls silent in its first or last
-fsync.
+FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls silent in its
+first or last fsync, when all have said that they are ready, when it has done its part, or when all have done theirs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError
-from dlio.stage.comm import base, progress_channel
+from dlio.stage.comm import base, mpi, progress_channel
 from dlio.stage.comm.connect import start_together
+from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress
 from dlio.stage.run import run
+from dlio.stage.strategies import broadcast
 
 dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
@@ -48,13 +50,24 @@ written, sync = 0, os.fsync
 
 
 def fsync(descriptor: int) -> None:
-    due = {"first": lambda: True, "last": lambda: written == Manifest.load(dataset).num_bytes}
-    if fault[:1] == ["stop"] and host == fault[2] and due[fault[1]]():
-        os.kill(os.getpid(), signal.SIGSTOP)
+    stop_if("first")
+    if written and written == Manifest.load(dataset).num_bytes:
+        stop_if("last")
     sync(descriptor)
 
 
+def stop_if(moment: str) -> None:
+    if fault == ["stop", moment, host]:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def raise_first_or_stop(problems: Sequence[str], nodes: Sequence[str]) -> None:
+    stop_if("ready")
+    raise_first(problems, nodes)
+
+
 os.fsync = fsync
+raise_first, broadcast._raise_first = broadcast._raise_first, raise_first_or_stop
 
 
 def report(num_bytes: int) -> None:
@@ -78,15 +91,26 @@ def watch(nodes: Sequence[NodeProgress]) -> None:
         (Path(log) / "heard").touch()
 
 
-try:
+def stage() -> dict[str, object]:
+    """Returns what this process is to report."""
     topology = Topology.from_env()
     if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
-    start_together(topology)
-    strategy = os.environ.get("STRATEGY", "broadcast")
-    listeners = Listeners(report=report, watch=watch)
-    _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, listeners=listeners)
-    found: dict[str, object] = asdict(summary) | {"watched": watched, "reported": written}
+    strategy, listeners = os.environ.get("STRATEGY", "broadcast"), Listeners(report=report, watch=watch)
+    try:
+        start_together(topology)
+        _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, listeners=listeners)
+    except DlioError as error:
+        return {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
+    return asdict(summary) | {"watched": watched, "reported": written}
+
+
+try:
+    with ending_mpi():
+        leave(f"{host}.{rank}.json", json.dumps(stage()))
+        stop_if("after")
+        if fault == ["stop", "end", host]:
+            mpi.MpiRing.close = lambda _: stop_if("end")  # type: ignore[method-assign]
 except DlioError as error:
-    found = {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-leave(f"{host}.{rank}.json", json.dumps(found))
+    leave(f"{host}.lost", str(error))
+    sys.exit(error.exit_code)

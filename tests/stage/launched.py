@@ -61,3 +61,11 @@ class Cluster:
 
     def staged(self, source: Manifest, node: int) -> Manifest:
         return Manifest.load(self.dest / f"node{node}" / "dlio" / source.content_id)
+
+
+def is_running(pid: int) -> bool:
+    """Returns whether a process is there that has not ended, though its parent may not know yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

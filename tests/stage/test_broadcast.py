@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from dlio.dataset.manifest import NAME, Manifest
 from tests.helpers.slow_source import bytes_read
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
-from tests.stage.launched import Cluster, needs_mpiexec
+from tests.stage.launched import Cluster, is_running, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
@@ -166,11 +167,11 @@ def test_others_name_a_lost_node_and_a_rerun_goes_on(
         assert_staged(any_cluster.staged(source, node), source)
 
 
-@pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("last", 1), ("last", 0)])
-def test_others_name_a_node_that_falls_silent_during_a_sync(
+@pytest.mark.parametrize(("moment", "lost"), [("first", 1), ("ready", 1), ("last", 1), ("last", 0)])
+def test_others_name_a_node_that_falls_silent_outside_the_rounds(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
-    """Before the first block and after the last one; node 0 takes the store with it."""
+    """Before the first block, twice, and after the last one; node 0 takes the store with it."""
     monkeypatch.setenv("LOST_SECONDS", "4")
     cluster = any_cluster
     running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}", options=("-disable-auto-cleanup",))
@@ -183,6 +184,54 @@ def test_others_name_a_node_that_falls_silent_during_a_sync(
     assert sorted(reports) == [f"node{rank}.{rank}" for rank in range(3) if rank != lost]
     errors = [report.get("error", "none") for report in reports.values()]
     assert all(f"lost in the middle of the broadcast: node{lost} (" in error for error in errors), errors
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "replicate"])
+def test_others_name_a_node_that_falls_silent_after_its_part(
+    dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """MPI_Finalize would wait for ever."""
+    monkeypatch.setenv("LOST_SECONDS", "2")
+    monkeypatch.setenv("STRATEGY", strategy)
+    running = cluster.start(dataset.root, 3, fault="stop after node1", options=("-disable-auto-cleanup",))
+    reports = [cluster.log / f"node{rank}.lost" for rank in (0, 2)]
+    while not all(path.exists() for path in reports):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    os.kill(int((cluster.log / "1.pid").read_text()), signal.SIGKILL)
+    running.communicate()
+    assert all(": node1 (ranks [1]" in path.read_text() for path in reports)
+    for node in range(3):
+        assert_staged(cluster.staged(dataset, node), dataset)
+
+
+def test_nobody_waits_for_a_node_silent_while_mpi_ends(
+    dataset: Manifest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOST_SECONDS", "2")
+    monkeypatch.setenv("STRATEGY", "replicate")
+    running = cluster.start(dataset.root, 2, fault="stop end node1", options=("-disable-auto-cleanup",))
+    while not (cluster.log / "node0.0.json").exists():
+        time.sleep(0.02)
+    rank_0, rank_1 = (int((cluster.log / f"{rank}.pid").read_text()) for rank in range(2))
+    while is_running(rank_0):
+        time.sleep(0.05)
+    os.kill(rank_1, signal.SIGKILL)
+    running.communicate()
+
+
+def test_repeated_interrupts_end_all_nodes(tmp_path: Path, cluster: Cluster, slow_source: Callable[..., Path]) -> None:
+    source = write_dataset(tmp_path / "source", [12 * MiB] * 4)
+    mounted = slow_source(source.root, "--bandwidth", "8")
+    running = cluster.start(mounted, 2, options=("-disable-auto-cleanup",))
+    while not list(cluster.dest.glob("*/dlio/*/.dlio/aside/*/*.bin")):
+        time.sleep(0.02)
+    ranks = [int((cluster.log / f"{rank}.pid").read_text()) for rank in range(2)]
+    for rank in 3 * ranks:  # mpiexec sends them more than once, too
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGINT)
+        time.sleep(0.005)
+    running.communicate(timeout=40)
 
 
 def test_a_process_that_never_comes_is_named(

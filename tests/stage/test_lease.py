@@ -88,7 +88,7 @@ def test_many_ended_sessions_do_not_hide_a_jobs_lease(
         os.setsid()
         dlio.stage(dataset, tmp_path / "local")
 
-    monkeypatch.setattr(lease_module, "_MAX_LEASES", 5)
+    monkeypatch.setattr(lease_module, "_MAX_READ", 5)
     for _ in range(12):
         assert Forked(session).wait() == 0
     assert clean(tmp_path / "local", job="8") == []

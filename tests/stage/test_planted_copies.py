@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,15 +13,20 @@ import pytest
 
 import dlio
 from dlio import cli
+from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
+from dlio.stage import destination
 from dlio.stage.cache import lease
 from dlio.stage.cache.as_owner import as_owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.resolve import resolve
+from dlio.stage.job import Job
+from dlio.stage.strategies import AUTO
+from dlio.stage.transfer.source import source_of
 from tests.helpers.staging import assert_staged, write_dataset
-from tests.helpers.users import ALICE, BOB, as_user, given_to_bob, is_whole, marked
+from tests.helpers.users import ALICE, BOB, COPY, as_user, given_to_bob, is_whole, marked
 
 pytestmark = [
     pytest.mark.usefixtures("job_7"),
@@ -170,3 +176,46 @@ def test_a_cache_of_an_older_version_is_made_sticky(dest: Path, dataset: Manifes
         (dest / name).mkdir()
         (dest / name).chmod(0o777)
     assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0", "what lies there may have been changed"
+
+
+def test_a_copy_that_its_user_restores_does_not_stop_a_stage(
+    small_disk: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_disk("size=25m,mode=1777")
+    (disk / "dlio").mkdir(mode=0o755)
+    given_to_bob(marked(disk / "dlio" / COPY))
+    remove = StagedFolder.remove
+
+    def restored(folder: StagedFolder) -> None:
+        remove(folder)
+        if not (disk / "dlio" / COPY).exists():
+            given_to_bob(marked(disk / "dlio" / COPY))
+
+    monkeypatch.setattr(StagedFolder, "remove", restored)
+    with pytest.raises(StorageError, match="are needed"):
+        dlio.stage(write_dataset(tmp_path / "source", [30 << 20]), disk)
+
+
+def test_copies_are_not_made_on_a_users_file_system(
+    dest: Path, dataset: Manifest, tmp_path: Path, slow_source: Callable[..., Path]
+) -> None:
+    """If /etc/fuse.conf lets others in, Bob's own process may say that DEST/dlio is root's."""
+    (tmp_path / "of-bob").mkdir()
+    (dest / "dlio").mkdir()
+    subprocess.run(["mount", "--bind", slow_source(tmp_path / "of-bob"), dest / "dlio"], check=True)
+    try:
+        assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0"
+    finally:
+        subprocess.run(["umount", dest / "dlio"], check=True)
+
+
+def test_another_users_copy_does_not_decide_the_destination(
+    dest: Path, dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "fast", dest]
+    folders[0].mkdir()
+    monkeypatch.setattr(destination, "local_folders", lambda: [("announced", each) for each in folders])
+    (dest / "dlio").mkdir(mode=0o755)
+    whole_copy(StagedFolder(dest, dataset.content_id), dest, dataset)
+    job = Job(source_of(dataset), Path(), Topology(0, 1))
+    assert destination.with_dest(job, AUTO).dest == folders[0]

@@ -100,7 +100,7 @@ def test_a_lease_naming_another_users_process_ends_after_a_week(dest: Path, data
 
 
 def test_one_users_many_leases_hide_nobodys(dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_module, "_MAX_LEASES", 100)
+    monkeypatch.setattr(lease_module, "_MAX_READ", 100)
     staged = dlio.stage(dataset, dest)
     valid = (dest / "dlio" / ".leases").iterdir().__next__().read_text()
 
@@ -109,9 +109,36 @@ def test_one_users_many_leases_hide_nobodys(dest: Path, dataset: Manifest, monke
             (dest / "dlio" / ".leases" / f"{dataset.content_id}@{number:016x}").write_text(valid)
 
     assert as_user(BOB, flood) == 0
-    found = leases(folder_of(staged))
-    assert len(found) == 101
-    assert 0 in {lease.user for lease in found}
+    assert 0 in {lease.user for lease in leases(folder_of(staged))}
+
+
+@pytest.mark.parametrize("forgotten_after", [0.0, 7 * 86400.0])
+def test_later_leases_of_a_user_hide_none_in_force(
+    dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, forgotten_after: float
+) -> None:
+    """Recent ones that are too many to be read count as in force; old ones are read."""
+    monkeypatch.setattr(lease_module, "_MAX_READ", 100)
+    monkeypatch.setattr(lease_module, "_FORGOTTEN_SECONDS", forgotten_after)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    staged = dlio.stage(dataset, dest)
+    folder = dest / "dlio" / ".leases"
+    record = json.loads(next(folder.iterdir()).read_text())
+    record["holder"]["started"] += 1  # of a process that is gone
+    for number in range(300):
+        (folder / f"{dataset.content_id}@{number:016x}").write_text(json.dumps(record))
+    assert is_in_use(folder_of(staged))
+
+
+def test_many_pipes_are_not_leases(dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "_MAX_READ", 100)
+
+    def flood() -> None:
+        for number in range(300):
+            os.mkfifo(dest / "dlio" / ".leases" / f"{dataset.content_id}@{number:016x}")
+
+    dlio.stage(dataset, dest)
+    assert as_user(BOB, flood) == 0
+    assert [path.name for path in clean(dest)] == [dataset.content_id]
 
 
 def test_a_mount_of_another_user_does_not_hide_leases(

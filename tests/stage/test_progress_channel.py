@@ -12,7 +12,7 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from tests.helpers.staging import assert_staged
-from tests.stage.launched import Cluster, needs_mpiexec
+from tests.stage.launched import Cluster, is_running, needs_mpiexec
 
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
@@ -106,14 +106,6 @@ def test_a_signal_ends_rank_0_while_it_waits_for_progress(
         time.sleep(0.02)
     os.kill(rank_1, signal.SIGKILL)
     running.communicate()
-
-
-def is_running(pid: int) -> bool:
-    """Returns whether a process is there that has not ended, though its parent may not know yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_messages_that_rank_0_never_reads_let_mpi_end_well(

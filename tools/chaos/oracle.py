@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import dlio.cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.io.files import digest_file
 from dlio.stage.cache.base_folder import LEASES, OWN
@@ -54,7 +56,8 @@ def check_end(process: Process) -> None:
 
 def _interrupted_outside_main(process: Process, text: str) -> bool:
     """Returns whether an interrupt came before the command line began, or after it ended, where Python answers it."""
-    return bool(process.sent) and "KeyboardInterrupt" in text and ", in main\n" not in text
+    in_main = re.search(rf'"{re.escape(dlio.cli.__file__)}", line \d+, in main$', text, re.MULTILINE)
+    return bool(process.sent) and "KeyboardInterrupt" in text and not in_main
 
 
 def check_code(process: Process, *codes: int) -> None:

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from dlio.io import files
-from dlio.io.open_folder import OpenFolder
+from dlio.io.open_folder import MAX_BYTES, OpenFolder
 from dlio.locking.owner import Owner, outermost, start_time, user_of
 from dlio.stage.cache.base_folder import ABSENT, LEASES, may_change, open_cache
 from dlio.stage.cache.folder import StagedFolder
@@ -29,7 +30,8 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBA
 # For a holder that cannot be looked at, such as a job or a process in another container; longer than jobs may run.
 _FORGOTTEN_SECONDS = 7 * 86400
 _UNFINISHED_SECONDS = 3600  # a lease that has no final name by then was left by a dead process
-_MAX_LEASES = 1000  # the latest of one user on one copy; older ones are ignored
+_MAX_READ = 1000  # the latest of one user on one copy; the others count as in force until they are forgotten
+_UNKNOWN = Owner("", "", 0, 0)
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:
-    """Removes this user's ended leases; more than `_MAX_LEASES` of them would hide those in force."""
+    """Removes this user's ended leases, so that no more are left than can be read."""
     for lease in _read_all(opened, prefix):
         if lease and lease.user == os.geteuid() and lease.is_over():
             with suppress(FileNotFoundError):  # by another process of this user, meanwhile
@@ -146,18 +148,23 @@ def leases(folder: StagedFolder) -> list[Lease]:
 def _read_all(opened: OpenFolder, prefix: str) -> Iterator[Lease | None]:
     """Yields the leases whose names begin with `prefix`, None for each file that is not a lease.
 
-    At most the latest `_MAX_LEASES` files of each user are read.
+    Few are read, however many a user makes. The rest are taken for leases of an unknown holder, so that many leases
+    hide none that is in force.
     """
-    users: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    users: dict[int, list[tuple[float, str, bool]]] = defaultdict(list)
     for name in opened.names():
         if name.startswith(prefix) and name[0] != ".":
             with suppress(OSError):  # another user's mount that nobody else may enter
                 if status := opened.look(name):
-                    users[status.st_uid].append((status.st_ctime, name))
-    for found in users.values():
-        for _, name in sorted(found, reverse=True)[:_MAX_LEASES]:
-            with suppress(FileNotFoundError):  # dropped meanwhile
-                yield _read(opened, name)
+                    may_be_one = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES
+                    users[status.st_uid].append((status.st_ctime, name, may_be_one))
+    for user, found in users.items():
+        for number, (renewed, name, may_be_one) in enumerate(sorted(found, reverse=True)):
+            if number < _MAX_READ or time.time() - renewed > _FORGOTTEN_SECONDS:
+                with suppress(FileNotFoundError):  # dropped meanwhile
+                    yield _read(opened, name) if may_be_one else None
+            elif may_be_one:
+                yield Lease("", _UNKNOWN, user, renewed, name)
 
 
 def _read(opened: OpenFolder, name: str) -> Lease | None:

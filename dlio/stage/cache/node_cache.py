@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -94,14 +95,18 @@ def make_room(folder: StagedFolder, needed_bytes: int, needed_files: int) -> Fil
     Raises:
         StorageError: it lacks room even then; the message says what is needed, what is free, and what is in use.
     """
+    others = _others(folder)  # each is tried once: its user could make it anew for ever
     while True:
         try:
             return check_room(folder.path, needed_bytes, needed_files)
         except StorageError as error:
-            others = [other for other in copies(folder.dest) if other != folder]
-            if not any(remove_unused(other) for other in others):
-                used = "".join(f"; {other.path} is in use" for other in others)
+            if not any(map(remove_unused, others)):
+                used = "".join(f"; {other.path} is in use" for other in _others(folder))
                 raise StorageError(error.errno, f"{error.strerror}{used}") from error
+
+
+def _others(folder: StagedFolder) -> Iterator[StagedFolder]:
+    yield from (other for other in copies(folder.dest) if other != folder)
 
 
 def _is_removable(folder: StagedFolder) -> bool:

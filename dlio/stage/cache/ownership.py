@@ -18,6 +18,7 @@ from pathlib import Path
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files
+from dlio.io.filesystems import filesystem_of
 from dlio.io.open_folder import check_ground, is_loose
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own
 from dlio.stage.cache.folder import StagedFolder
@@ -92,14 +93,20 @@ def check_safe(folder: StagedFolder) -> None:
 
 
 def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:
-    """Returns `is_closed` of a path; True if it does not exist yet."""
+    """Returns `is_closed` of a path that no user's process serves; True if it does not exist yet."""
     with files.storage_errors("look at", path):
         try:
-            return is_closed(path.lstat(), users, shut=shut)
+            status = path.lstat()
         except FileNotFoundError:
             return True
         except NotADirectoryError:
             return False
+        return is_closed(status, users, shut=shut) and not _is_served(path, status)
+
+
+def _is_served(path: Path, status: os.stat_result) -> bool:
+    """Returns whether a FUSE file system is mounted here: the process that serves it decides who owns what."""
+    return status.st_dev != path.parent.stat().st_dev and filesystem_of(path).type.startswith("fuse")
 
 
 def _uid_on(folder: Path) -> int:

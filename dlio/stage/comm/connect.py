@@ -45,12 +45,15 @@ def can_exchange(topology: Topology) -> bool:
     return launched and importlib.util.find_spec("mpi4py") is not None
 
 
-def start_together(topology: Topology) -> None:
-    """Starts MPI if `can_exchange`; to be called before any process may fail, since its start waits for all.
+def start_together(topology: Topology, *, to_exchange: bool = False) -> None:
+    """Starts MPI if `can_exchange`, or if data is to be exchanged and MPI carries it.
+
+    It is called before any process may fail, since MPI's start waits for all.
 
     An MPI that does not start is an error only for a strategy that needs it.
     """
-    if can_exchange(topology):
+    needed = to_exchange and topology.world_size > 1 and not meets_at_master(topology)
+    if can_exchange(topology) or needed:
         try:
             make_channel(topology)
         except (ImportError, RuntimeError) as error:  # mpi4py is installed, and MPI's library is not

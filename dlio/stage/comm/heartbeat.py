@@ -12,8 +12,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from dlio.stage.comm import base
-
 _WORD_TAG = 2
 _LOOK_SECONDS = 0.25  # each look has MPI look at all that is under way
 _ASK, _HERE = b"?", b"!"  # any other word is a list of ranks
@@ -22,13 +20,18 @@ _ASK, _HERE = b"?", b"!"  # any other word is a list of ranks
 class MpiHeartbeat:
     """This process's part; its methods are for the thread that made it.
 
+    Args:
+        communicator: of MPI; only the heartbeat uses it for messages with `_WORD_TAG`.
+        answer_seconds: how long to wait for answers to a roll call.
+
     Attributes:
         lost: the ranks of the processes found lost, by this one or another.
     """
 
-    def __init__(self, communicator: Any) -> None:
+    def __init__(self, communicator: Any, answer_seconds: float) -> None:
         from mpi4py import MPI
 
+        self._answer_seconds = answer_seconds
         self.lost: list[int] = []
         self._mpi, self._communicator = MPI, communicator
         self._others = set(range(communicator.size)) - {communicator.rank}
@@ -41,10 +44,11 @@ class MpiHeartbeat:
     def find_lost(self) -> list[int]:
         """Returns the ranks of the processes that do not answer a roll call, and tells the others."""
         self._here = set()
+        self._sent = [(request, word) for request, word in tuple(self._sent) if not request.Test()]
         for rank in self._others:
             self._say(_ASK, rank)
         started = time.monotonic()
-        while self._here < self._others and not self.lost and time.monotonic() - started < base.ROLL_CALL_SECONDS:
+        while self._here < self._others and not self.lost and time.monotonic() - started < self._answer_seconds:
             time.sleep(_LOOK_SECONDS)
         self.lost = self.lost or sorted(self._others - self._here)
         for rank in self._here if self.lost else ():

@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -23,60 +24,86 @@ from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage.comm import base
 from dlio.stage.comm.heartbeat import MpiHeartbeat
 
+_leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG = 1
 
 
 class MpiRing:
-    """The processes of a communicator; the methods are those of `dlio.stage.comm.base.Ring`."""
+    """The processes of a communicator; the methods are those of `dlio.stage.comm.base.Ring`.
 
-    def __init__(self, communicator: Any) -> None:
-        self._communicator = communicator
+    Args:
+        communicator: of MPI.
+        gather_seconds: how long to wait for processes that live.
+        answer_seconds: how long to wait for answers to a roll call.
+    """
+
+    def __init__(
+        self,
+        communicator: Any,
+        gather_seconds: float = base.GATHER_SECONDS,
+        answer_seconds: float = base.ROLL_CALL_SECONDS,
+    ) -> None:
+        self._communicator, self._gather_seconds = communicator, gather_seconds
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
-        self._heartbeat = MpiHeartbeat(communicator)
+        self._heartbeat = MpiHeartbeat(communicator, answer_seconds)
         self._rings: list[MpiRing] = []
 
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes; see `Ring`."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
-        self._wait(lambda: [self._communicator.Iallgather(mine, lengths)], base.GATHER_SECONDS)
+        self._wait_for(lambda: [self._communicator.Iallgather(mine, lengths)], self._gather_seconds)
         ends = list(accumulate(lengths, initial=0))
         heard = bytearray(ends[-1])
-        self._wait(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], base.GATHER_SECONDS)
+        self._wait_for(lambda: [self._communicator.Iallgatherv(told, [heard, list(lengths)])], self._gather_seconds)
         return [json.loads(heard[start:end]) for start, end in pairwise(ends)]
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some ranks; see `Ring`."""
         from mpi4py import MPI
 
-        inside = self.rank in ranks
-        communicator = self._communicator.Split(0 if inside else MPI.UNDEFINED, self.rank)
-        self._rings += [MpiRing(communicator)] if inside else []
-        return self._rings[-1] if inside else None
+        made: list[Any] = []
+        color = 0 if self.rank in ranks else MPI.UNDEFINED
+        split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
+        split.start()  # MPI cannot split without waiting
+        self._wait(lambda: not split.is_alive(), self._gather_seconds)
+        self._rings += [MpiRing(communicator) for communicator in made if communicator != MPI.COMM_NULL]
+        return self._rings[-1] if self.rank in ranks else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
         """Passes one block on; see `Ring`. After an error the process ends without MPI_Finalize."""
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         ends = self._communicator
-        self._wait(
+        self._wait_for(
             lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], liveness.LOST_SECONDS
         )
 
-    def _wait(self, begin: Callable[[], list[Any]], seconds: float) -> None:
-        """Starts requests by `begin` and waits until all are done.
+    def _wait_for(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+        """Starts requests by `begin` and waits until all are done; raises as `_wait`."""
+        from mpi4py import MPI
+
+        requests: list[Any] = []
+
+        def are_done() -> bool:
+            requests.extend([] if requests else begin())
+            return bool(MPI.Request.Testall(requests))
+
+        self._wait(are_done, seconds)
+
+    def _wait(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Waits until `is_done`.
 
         Raises:
-            LostError: a process is gone, or the requests are not done after `seconds` though all others live.
+            LostError: a process is gone, or it is not done after `seconds` though all others live.
         """
         from mpi4py import MPI
 
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         looked = started
         try:
-            requests = begin()
-            while not MPI.Request.Testall(requests) and not self._heartbeat.lost:
+            while not is_done() and not self._heartbeat.lost:
                 now = time.monotonic()
                 if now - looked >= liveness.LOST_SECONDS:
                     if self._heartbeat.find_lost() or now - started >= seconds:
@@ -129,7 +156,13 @@ def mpi_world(topology: Topology) -> Iterator[MpiRing]:
 
 def leave(exit_code: int) -> None:
     """Makes this process end without MPI_Finalize and with that exit code; no ring is needed."""
+    _leaving.append(exit_code)
     atexit.register(_leave, exit_code)
+
+
+def is_leaving() -> bool:
+    """Returns whether this process is to end without MPI_Finalize."""
+    return bool(_leaving)
 
 
 def _leave(exit_code: int) -> None:

@@ -1,17 +1,23 @@
 """Progress of all processes, sent to rank 0 as MPI messages; `progress_channel.Channel` is the interface.
 
-MPI cannot end while messages wait to be received, and rank 0 may have read none. So at the end, which waits for all
-processes anyway, each process says how many messages it has sent, and rank 0 receives the rest.
+MPI cannot end while messages wait to be received, and rank 0 may have read none. Its end also waits for all processes,
+for ever if one is lost. So each process ends MPI itself (mpi_end.py): it says how many messages it has sent, waits for
+the others as long as they live, and rank 0 receives the rest.
 """
 
 from __future__ import annotations
 
-import atexit
-from array import array
+import faulthandler
+import os
+import socket
 from functools import cache
 from typing import Any
 
+from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
+from dlio.errors import StorageError
+from dlio.stage.comm.base import LostError
+from dlio.stage.comm.mpi import MpiRing
 
 _PROGRESS_TAG = 3
 
@@ -27,6 +33,8 @@ class MpiChannel:
         self._messages: dict[int, str] = {}
         self._under_way: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
         self._sent = self._received = 0
+        self._everyone = MpiRing(self._world.Dup(), float("inf"), liveness.LOST_SECONDS)
+        self._hosts = self._everyone.gather(socket.gethostname())
 
     def send(self, message: str) -> None:
         """Sends a message; see `Channel`."""
@@ -44,12 +52,26 @@ class MpiChannel:
             self._receive()
         return self._messages
 
-    def settle(self) -> None:
-        """Lets rank 0 receive all messages; every process calls it before MPI ends."""
-        mine, all_sent = array("q", [self._sent]), array("q", [0])
-        self._world.Reduce(mine, all_sent, self._mpi.SUM, 0)
-        while self._world.rank == 0 and self._received < all_sent[0]:
-            self._receive()
+    def end_mpi(self) -> None:
+        """Lets rank 0 receive all messages and ends MPI; every process calls it, and waits for the others.
+
+        If a process is lost while MPI ends, this one ends with the exit code 1.
+
+        Raises:
+            StorageError: processes on these hosts were lost before; MPI is not ended.
+        """
+        try:
+            all_sent = sum(self._everyone.gather(self._sent))
+        except LostError as error:
+            names = ", ".join(self._hosts[rank] for rank in error.ranks) or "unknown"
+            raise StorageError(f"lost while others staged or waited for it: {names} ({error})") from error
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            faulthandler.dump_traceback_later(liveness.LOST_SECONDS, exit=True, file=nowhere)  # needs no Python to run
+            while self._world.rank == 0 and self._received < all_sent:
+                self._receive()
+            self._everyone.close()
+            self._mpi.Finalize()
+            faulthandler.cancel_dump_traceback_later()
 
     def _receive(self) -> None:
         status = self._mpi.Status()
@@ -76,6 +98,4 @@ def made_channel() -> MpiChannel | None:
 
 @cache
 def _channel() -> MpiChannel:
-    channel = MpiChannel()
-    atexit.register(channel.settle)
-    return channel
+    return MpiChannel()

@@ -95,7 +95,7 @@ def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
             ready, problem = _prepare(stack, job, folder)
         with _naming_lost([node.partition("/")[0] for node in nodes]):
             _raise_first(everyone.gather(problem), nodes)
-        ring = everyone.among(leaders)
+            ring = everyone.among(leaders)
         if ring is not None:
             with _naming_lost([nodes[rank].partition("/")[0] for rank in leaders]):
                 _take_part(job, ring, ready, tally)

@@ -60,6 +60,7 @@ class BroadcastPipeline:
         buffers = [page_buffer() for _ in range(_WRITERS)]
         self._sinks = [Sink(stream, lacking, tally, buffers[node % _WRITERS]) for node, stream in enumerate(streams)]
         self._to_write: list[queue.Queue[tuple[int, Block] | None]] = [queue.Queue() for _ in range(_WRITERS)]
+        self._writers: list[threading.Thread] = []
         self._over = threading.Event()
         self.problem: Exception | None = None
 
@@ -70,11 +71,11 @@ class BroadcastPipeline:
             StorageError: a node failed during the rounds, or is lost.
         """
         rounds = max(-(-sum(file.num_bytes for file in stream) // BLOCK_BYTES) for stream in self._streams)
-        reader = threading.Thread(target=self._read, args=(rounds,), name="dlio-read")
-        writers = [threading.Thread(target=self._write, args=(jobs,), name="dlio-write") for jobs in self._to_write]
-        for thread in (reader, *writers):
-            thread.start()
+        reader = _thread(self._read, rounds)
+        self._writers = [_thread(self._write, jobs) for jobs in self._to_write]
         try:
+            for thread in (reader, *self._writers):
+                thread.start()
             for _ in range(rounds):
                 self._round()
         finally:
@@ -82,13 +83,16 @@ class BroadcastPipeline:
             while reader.is_alive():
                 with suppress(queue.Empty):
                     self._pool.put(self._prefetched.get(timeout=0.02))
-            for jobs, writer in zip(self._to_write, writers, strict=True):
+            for jobs, writer in zip(self._to_write, self._writers, strict=True):
                 jobs.put(None)
-                writer.join()
+                if writer.ident:
+                    writer.join()
         self._finish_sinks()
 
     def close(self) -> None:
         """Closes unfinished files; called after `run`."""
+        if any(writer.is_alive() for writer in self._writers):
+            return  # a second interrupt came before they ended, and this process is to end
         for sink in self._sinks:
             sink.abandon()
 
@@ -161,3 +165,8 @@ class BroadcastPipeline:
                 sink.write(memoryview(b""))
         except DlioError as error:
             self.problem = self.problem or error
+
+
+def _thread(work: Callable[..., None], argument: object) -> threading.Thread:
+    """Returns a daemon thread: after a second interrupt the process ends without waiting for it."""
+    return threading.Thread(target=work, args=(argument,), name=f"dlio-{work.__name__.strip('_')}", daemon=True)

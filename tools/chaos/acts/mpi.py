@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dlio.cluster import liveness
 from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle
 from tools.chaos.linux import MPIEXEC
@@ -18,7 +19,8 @@ from tools.chaos.scene import LIMIT_SECONDS, Scene
 from tools.chaos.violation import Violation
 
 NEEDS = ("root", "mpiexec (mpich, mpi4py)")
-_LOST_SECONDS = 45.0  # the 30 s of a lost node, and more for a loaded machine
+#: A wait of LOST_SECONDS begins before the loss, another one for an answer after it; and a loaded machine.
+_LOST_SECONDS = 2 * liveness.LOST_SECONDS + 20.0
 #: A rank, with a host name of its own; it ignores SIGUSR1, by which Hydra says that another one has ended.
 _RANK = (
     'hostname node$PMI_RANK; trap "" USR1; folder=$1; shift; echo $$ >$folder/$PMI_RANK.pid; '
@@ -72,6 +74,8 @@ def _rank_ends(scene: Scene, job: Process, size: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(_pid(scene, victim), signal.SIGKILL)
     job.wait(_LOST_SECONDS)
+    if "lost" in job.said() and f"node{victim}" not in job.said():
+        raise Violation(f"the lost node{victim} is not named{job.tail()}")
 
 
 def _pid(scene: Scene, number: int) -> int:
