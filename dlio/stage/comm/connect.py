@@ -48,9 +48,8 @@ def can_exchange(topology: Topology) -> bool:
 def start_together(topology: Topology, *, to_exchange: bool = False) -> None:
     """Starts MPI if `can_exchange`, or if data is to be exchanged and MPI carries it.
 
-    It is called before any process may fail, since MPI's start waits for all.
-
-    An MPI that does not start is an error only for a strategy that needs it.
+    It is called before any process may fail, since MPI's start waits for all. An MPI that does not start is an error
+    only for a strategy that needs it.
     """
     needed = to_exchange and topology.world_size > 1 and not meets_at_master(topology)
     if can_exchange(topology) or needed:
