@@ -32,7 +32,7 @@ def add_verbs(verbs: Any) -> None:
     _dataset_or_url(bring)
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    _choice_options(bring)
+    _choice_options(bring, "which node copies what")
     bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="storage targets for each file")
     bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="bytes on one target in turn")
     bring.add_argument("--pool", default="", help="the pool of storage targets")
@@ -54,16 +54,16 @@ def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
 
 
-def _choice_options(verb: argparse.ArgumentParser) -> None:
+def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
-    verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"which node copies what: {known}")
+    verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"{purpose}: {known}")
     verb.add_argument("--copies", type=count, default=1, metavar="R", help="nodes that hold each shard, in parts")
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: unknown)")
 
 
 def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
-    _choice_options(verb)
+    _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
     verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
     verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")

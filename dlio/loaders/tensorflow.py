@@ -123,7 +123,8 @@ def dataset(
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
             one is an error.
         state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
-            resumes there. If it has only the rest of an epoch, the cardinality is unknown.
+            resumes there. If it has only the rest of an epoch, the cardinality is unknown, and Keras' `fit` takes its
+            length for that of every epoch: fit it alone, and then a new data set from the next `epoch` on.
 
     Raises:
         ManifestError: the folder holds no data set.
@@ -158,12 +159,15 @@ def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf
     def generate() -> Iterator[Any]:
         for batch in loader:
             batch = with_bytes(batch)
-            yield paired(batch | {name: _flat(batch[name], spec[name][0]) for name in ragged}, samples.schema)
+            found = batch | {name: _flat(batch[name], spec[name][0]) for name in ragged}
+            yield found if ragged else paired(found, samples.schema)
 
     def joined(batch: Any) -> Any:
-        return batch | {name: tf.RaggedTensor.from_row_lengths(*batch[name], validate=False) for name in ragged}
+        rows = {name: tf.RaggedTensor.from_row_lengths(*batch[name], validate=False) for name in ragged}
+        return paired(batch | rows, samples.schema)
 
-    batches = tf.data.Dataset.from_generator(generate, output_signature=paired(spec, samples.schema))
+    signature = spec if ragged else paired(spec, samples.schema)
+    batches = tf.data.Dataset.from_generator(generate, output_signature=signature)
     return batches.map(joined) if ragged else batches
 
 

@@ -7,6 +7,7 @@
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
+    read_files(paths, room, capacity)            the contents of many small files
     status_message(status)                       the meaning of a status of decode_batch
     available                                    whether the core is installed and can be loaded
     missing(purpose)                             the error that says why it is not

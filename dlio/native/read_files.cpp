@@ -36,4 +36,8 @@ std::vector<FileRead> read_files(const std::vector<const char*>& paths, std::siz
   return files;
 }
 
+void close_file(const FileRead& file) noexcept {
+  if (file.descriptor >= 0) ::close(file.descriptor);
+}
+
 }  // namespace dlio

@@ -17,4 +17,7 @@ struct FileRead {
 std::vector<FileRead> read_files(const std::vector<const char*>& paths, std::size_t room, char* buffer,
                                  std::size_t capacity);
 
+// Closes a file that was left open.
+void close_file(const FileRead& file) noexcept;
+
 }  // namespace dlio

@@ -24,6 +24,7 @@ R = TypeVar("R")
 MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms take less than a second
 MOST_BYTES = 16 << 20  # prefetched, or being read: with what is written, a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
+_FAST_SECONDS = 1e-5  # of each small file that is read with others from memory
 _FIRST_READS = 8
 _MOST_IN_GROUP = 64  # small files that one call reads: 32 to 128 take the same time each
 _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that are not needed any more
@@ -145,7 +146,8 @@ class Prefetcher(Generic[T]):
             result = self._read(number)
         else:
             result = self._read_now_in_group(number, self._read_group)
-        if depth.clock() - began < SLOW_SECONDS or _num_waits() == waits:  # or other processes had the core
+        seconds = depth.clock() - began
+        if seconds < SLOW_SECONDS + len(self._group) * _FAST_SECONDS or _num_waits() == waits:  # or others had the core
             depth.slow = 0
             self._in_group = min(2 * self._in_group, _MOST_IN_GROUP)
         else:
@@ -191,6 +193,7 @@ class Prefetcher(Generic[T]):
     def close(self, seconds: float = _PATIENT) -> None:
         """Ends the threads; a thread that hangs in a read for longer than `seconds` is abandoned."""
         self._drop()
+        self._group.clear()
         for _ in range(self._num_threads):
             self._calls.put(None)
         deadline = time.monotonic() + seconds

@@ -204,7 +204,7 @@ def pack_source(
 
 def _check_apart(out: Path, source: Source) -> None:
     """Checks that the output is neither the input nor a class folder of the input."""
-    path = source.path.resolve()
+    path = Path(source.path).resolve()
     if out == path:
         raise UsageError(f"{out} is the input too: give another folder to write")
     if out.parent == path and source.name == "imagefolder":

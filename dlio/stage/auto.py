@@ -39,7 +39,7 @@ def choose(volume: Volume, machine: Machine, epochs: int = 0) -> Cost:
 
 
 def already_there(num_nodes: int) -> Cost:
-    """Returns the cost of a strategy that needs nothing, for a data set that every node holds already."""
+    """Returns the cost of the first strategy by name that needs nothing, if every node holds the data set already."""
     name = next(name for name in names() if Needs() == load(name).NEEDS)
     return Cost(num_nodes, 0, 0, 0.0, "it is already there", strategy=name)
 

@@ -146,10 +146,10 @@ def test_no_size_that_a_table_claims_is_believed(tmp_path: Path, sizes: int) -> 
         shard.close()
 
 
-def test_announcing_opens_nothing_and_breaks_nothing(packed: Manifest) -> None:
+def test_a_prefetch_hint_opens_nothing_and_breaks_nothing(packed: Manifest) -> None:
     shard = ShardReader(packed, packed.shards[0])
-    shard.announce(np.arange(0, COUNT, 3))
-    shard.announce(np.arange(0))
+    shard.prefetch_hint(np.arange(0, COUNT, 3))
+    shard.prefetch_hint(np.arange(0))
     assert len(shard.read_columns(np.arange(0, COUNT, 3))[large_field(packed.schema) or ""]) == COUNT // 3
     shard.close()
 
@@ -170,12 +170,12 @@ def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops
         file = RandomAccessFile(path)
         spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
         values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
-        values.announce(np.arange(3))
+        values.prefetch_hint(np.arange(3))
         assert values.read(np.arange(3)) == ([b""] * 3, [0, 1, 2])
         file.close()
 
 
-def test_places_that_do_not_rise_can_be_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_that_do_not_rise_can_be_hinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shard"
     path.write_bytes(bytes(100_000))
     asked: list[tuple[int, int]] = []

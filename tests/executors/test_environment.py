@@ -46,7 +46,7 @@ def test_a_missing_mpi_library_is_told(photos, tmp_path):
     ("name", "address", "code", "message"),
     [
         ("dask", "tcp://127.0.0.1:1", 5, "no Dask scheduler answers at tcp://127.0.0.1:1"),
-        ("dask", "smoke://signal", 2, "'smoke://signal' is no address of Dask"),
+        ("dask", "smoke://signal", 2, "'smoke://signal' is not an address of Dask"),
         ("ray", "127.0.0.1:1", 5, "there is no Ray cluster at '127.0.0.1:1': [Errno 111] Connection refused"),
         ("ray", "smoke signal", 5, "there is no Ray cluster at 'smoke signal'"),
     ],

@@ -124,6 +124,14 @@ def test_labels_of_any_type(tmp_path: Path, label: str) -> None:
     assert labels.dtype == kind.dtype and labels.numpy().tolist() == np.stack(rows).tolist()
 
 
+def test_labels_of_varying_length_are_ragged(tmp_path: Path) -> None:
+    schema = Schema.of({"image": "bytes", "label": "int64[?]"})
+    samples = [Sample(str(i), {"image": image(i), "label": np.arange(i, dtype="int64")}) for i in range(4)]
+    images, labels = next(iter(dataset(pack_samples(tmp_path, schema, samples, num_shards=1), 4, **PLACE)))
+    assert images.shape == (4,)
+    assert labels.to_list() == [list(range(i)) for i in range(4)]
+
+
 def test_other_schemas_give_dicts_and_ragged_lists(tmp_path: Path) -> None:
     schema = Schema.of(
         {"frames": "bytes[]", "name": "str", "pose": "float32[3]", "points": "int16[]", "pair": "bytes[2]"}
@@ -155,6 +163,8 @@ def test_wrong_arguments_are_refused(tmp_path: Path, packed: Manifest) -> None:
         dataset(packed, 30, drop_remainder=True, rank=0, world_size=2)
     with pytest.raises(UsageError, match="shuffle='yes': expected"):
         dataset(packed, 5, shuffle="yes", **PLACE)
+    with pytest.raises(UsageError, match="end='nope': expected drop, mask, pad"):
+        dataset(packed, 5, end="nope", **PLACE)
     with pytest.raises(UsageError, match="both or neither"):
         dataset(packed, 4, rank=0)
 

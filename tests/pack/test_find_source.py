@@ -78,6 +78,16 @@ def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
         assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
 
 
+def test_a_source_in_the_folder_hides_no_function_of_the_package(tmp_path, monkeypatch):
+    (tmp_path / "floppy_disk.py").write_text(FLOPPY)
+    package = importlib.import_module("dlio.pack.sources")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    monkeypatch.setattr(package, "floppy_disk", None, raising=False)  # put back afterwards
+    assert {"floppy_disk", "image_folder"} <= {*package._bind_functions()}
+    assert package.open_source is open_source
+    assert package.floppy_disk.__module__ == "dlio.pack.sources.floppy_disk"
+
+
 def test_type_checkers_and_completion_see_every_function():
     tree = ast.parse(Path(sources.__file__).read_text())
     typed = next(node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))

@@ -101,9 +101,9 @@ def test_auto_chooses_a_strategy_that_was_added_to_the_folder(
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("relay", "there is no strategy 'relay': choose one of auto, broadcast, partition, replicate, stripe"),
+        ("relay", "'relay' is not a strategy: expected auto, broadcast, partition, replicate, stripe"),
         ("no.such.module", "cannot be imported: No module named 'no'"),
-        ("json.decoder", "is no strategy: it lacks NEEDS, cost, copy_name, carry_out"),
+        ("json.decoder", "is not a strategy: it lacks NEEDS, cost, copy_name, carry_out"),
     ],
 )
 def test_other_modules_are_refused_as_strategies(dataset: Manifest, tmp_path: Path, name: str, problem: str) -> None:

@@ -37,8 +37,11 @@ class End(StrEnum):
 
 
 def chosen_end(end: End | str | None, *, drops: bool) -> End:
-    """Returns `end` if it is given, else DROP or PAD as `drops` says."""
-    return End(end) if end is not None else End.DROP if drops else End.PAD
+    """Returns `end` if it is given, else DROP or PAD as `drops` says; raises UsageError if it is no end."""
+    try:
+        return End(end) if end is not None else End.DROP if drops else End.PAD
+    except ValueError:
+        raise UsageError(f"end={end!r}: expected {', '.join(sorted(End))}") from None
 
 
 @dataclass(frozen=True, slots=True)

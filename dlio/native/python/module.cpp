@@ -105,12 +105,13 @@ nb::object measure_all(const nb::list& buffers) {
   return sizes;
 }
 
-// Returns the path's bytes as the system takes them; `kept` holds those that Python had to make.
+// Returns the path's bytes as the system takes them; `kept` holds the object that they are of.
 const char* system_path(nb::handle path, std::vector<nb::object>& kept) {
   if (!PyUnicode_Check(path.ptr())) throw nb::type_error("paths: expected texts");
   const char* text = nullptr;
   Py_ssize_t size = 0;
   if (PyUnicode_IS_COMPACT_ASCII(path.ptr())) {
+    kept.push_back(nb::borrow(path));
     text = PyUnicode_AsUTF8AndSize(path.ptr(), &size);
   } else {
     kept.push_back(nb::steal(PyUnicode_EncodeFSDefault(path.ptr())));
@@ -120,6 +121,13 @@ const char* system_path(nb::handle path, std::vector<nb::object>& kept) {
   }
   if (std::strlen(text) != static_cast<std::size_t>(size)) throw nb::value_error("paths: embedded null byte");
   return text;
+}
+
+nb::object to_python(const FileRead& file, const char* buffer) {
+  if (file.error != 0) return nb::int_(file.error);
+  nb::bytes data(buffer + file.begin, file.size);
+  if (file.descriptor < 0) return data;
+  return nb::make_tuple(file.descriptor, std::move(data));
 }
 
 nb::list read_all_files(const nb::list& paths, std::size_t room, std::size_t capacity) {
@@ -140,16 +148,15 @@ nb::list read_all_files(const nb::list& paths, std::size_t room, std::size_t cap
     files = read_files(texts, room, buffer.get(), capacity);
   }
   nb::list found;
-  for (const FileRead& file : files) {
-    if (file.error != 0) {
-      found.append(file.error);
-    } else {
-      nb::bytes data(buffer.get() + file.begin, file.size);
-      if (file.descriptor < 0)
-        found.append(std::move(data));
-      else
-        found.append(nb::make_tuple(file.descriptor, std::move(data)));
+  std::size_t handed_out = 0;
+  try {
+    for (const FileRead& file : files) {
+      found.append(to_python(file, buffer.get()));
+      ++handed_out;
     }
+  } catch (...) {
+    for (; handed_out < files.size(); ++handed_out) close_file(files[handed_out]);
+    throw;
   }
   return found;
 }

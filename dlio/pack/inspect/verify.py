@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
@@ -64,7 +65,11 @@ def verify(
         decode: also decodes every image.
         workers: the number of processes; by default one for each usable core.
         report: called with each checked shard.
+
+    Raises:
+        UsageError: the format is a module of another package, which is not imported.
     """
+    formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
     checks = [ShardCheck(header, some, decode) for some in _groups(manifest.shards_here, count)]

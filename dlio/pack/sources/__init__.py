@@ -4,6 +4,7 @@ A source lists its samples once, in one process, and reads them one by one in th
 this folder, or give the dotted path of a module of another package as the source's name. The module holds
 
     open_source(path, **options)    returns a `Source`; this is also the function for scripts, `dlio.sources.NAME`
+                                    (or by its own name, if `open_source` is an alias)
     recognises(path)                optional; whether `path` looks like this kind of input
     IS_GENERAL = True               optional; `auto` asks this source after the others
 
@@ -107,7 +108,10 @@ def _recognise(path: Path) -> str:
 def _bind_functions() -> list[str]:
     """Gives this package the function of each source, in the place of a module of the same name; returns the names."""
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in extensions.names(__path__)}
-    functions = {module.open_source.__name__: module.open_source for module in modules.values()}
+    functions = {}
+    for name, module in modules.items():
+        own = module.open_source.__name__
+        functions[name if own == "open_source" else own] = module.open_source
     globals().update(functions)
     return list(functions)
 

@@ -7,12 +7,10 @@ each strategy in this folder.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from dlio.errors import UsageError
+from dlio.io import extensions
 
 if TYPE_CHECKING:  # the command line's help is not to load these
     from dlio.stage.job import Job, Outcome
@@ -82,7 +80,7 @@ class LayingOut(Protocol):
 
 def names() -> list[str]:
     """Returns the names of the strategies in this folder, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return extensions.names(__path__)
 
 
 def load(name: str) -> Strategy:
@@ -91,17 +89,8 @@ def load(name: str) -> Strategy:
     Raises:
         UsageError: no such strategy exists.
     """
-    if "." not in name and name not in names():
-        known = ", ".join([AUTO, *names()])
-        raise UsageError(f"there is no strategy {name!r}: choose one of {known}, or a module's dotted path")
-    try:
-        module = importlib.import_module(name if "." in name else f"{__name__}.{name}")
-    except (ImportError, ValueError, TypeError) as error:
-        raise UsageError(f"the strategy {name!r} cannot be imported: {error}") from error
-    missing = [member for member in ("NEEDS", "cost", "copy_name", "carry_out") if not hasattr(module, member)]
-    if missing:
-        raise UsageError(f"the module {name!r} is no strategy: it lacks {', '.join(missing)} (dlio.stage.strategies)")
-    return cast(Strategy, module)
+    members = ["NEEDS", "cost", "copy_name", "carry_out"]
+    return cast(Strategy, extensions.load(name, "a strategy", __name__, [AUTO, *names()], members))
 
 
 def shared_names() -> str:

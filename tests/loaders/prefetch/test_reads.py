@@ -125,9 +125,9 @@ def test_a_file_truncated_during_read_ahead_is_named(packed: Manifest, tmp_path:
 def test_a_disk_that_fails_is_named(packed: Manifest, slow: int) -> None:
     with closing(loader_of(packed, 4)) as loader:
         numbers(loader)
-        for place in loader.source.samples._pool._places.values():
-            assert place.reader is not None
-            place.reader.close()  # reads of a closed file fail as those of a disk that is gone
+        for slot in loader.source.samples._pool._slots.values():
+            assert slot.reader is not None
+            slot.reader.close()  # reads of a closed file fail as those of a disk that is gone
         with pytest.raises(StorageError, match="shard-"):
             numbers(loader)
 

@@ -119,5 +119,5 @@ class TestHDF5:
             with h5py.File(tmp_path / "a.h5", "w") as file:
                 file["image"] = np.zeros((3, 2), "uint8")
                 make(file)
-            with pytest.raises(CorruptRecordError, match="'label' is no dataset whose data are in this file"):
+            with pytest.raises(CorruptRecordError, match="'label' is not a dataset whose data are in this file"):
                 index(tmp_path, format="hdf5", workers=1)
