@@ -86,7 +86,7 @@ class Surroundings:
         return Access(0o600 | bits, status.st_gid)
 
     def _let_in(self, name: str, group: int) -> int:
-        """Returns, as permission bits for reading, whether a group and others may go through a folder and those around."""
+        """Returns which may go through a folder and those around, as permission bits: a group, and others."""
         if (name, group) not in self._folders:
             folder = Path(name or ".").resolve()
             around = [_without_list(each) for each in (folder, *folder.parents)]
