@@ -293,6 +293,6 @@ def _lines(data: bytes, path: Path) -> list[str]:
         most = f"more than {limits.manifest_bytes():,} bytes"
         raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
     try:
-        return io.StringIO(data.decode()).readlines()  # str.splitlines also splits at other characters
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").readlines()  # str.splitlines also splits elsewhere
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not text: {error}: restore the file or pack it anew") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        self._folders: dict[str, Sequence[os.stat_result]] = {}
+        self._folders: dict[tuple[str, int], int] = {}
 
     def access(self, path: Path, status: os.stat_result | None = None) -> Access:
         """Returns who may read a file, or list a folder.
@@ -77,26 +76,23 @@ class Surroundings:
         Raises:
             OSError: it cannot be looked at.
         """
-        name = str(path)
+        name = os.fspath(path)
         if stat.S_ISLNK(os.lstat(name).st_mode):
             name = os.path.realpath(name)
         status = status or os.stat(name)  # noqa: PTH116  half the time of Path.stat
-        around = self._around(name.rpartition("/")[0])
-        bits = status.st_mode & 0o044
+        bits = status.st_mode & self._let_in(name.rpartition("/")[0], status.st_gid)
         if bits and _has_acl(name):
             bits = 0
-        if bits & 0o040 and not all(_lets_in(folder, status.st_gid) for folder in around):
-            bits &= 0o004
-        if not all(folder.st_mode & stat.S_IXOTH for folder in around):
-            bits &= 0o040
         return Access(0o600 | bits, status.st_gid)
 
-    def _around(self, name: str) -> Sequence[os.stat_result]:
-        """Returns the status of a folder and of those around it; one with a list counts as closed."""
-        if name not in self._folders:
+    def _let_in(self, name: str, group: int) -> int:
+        """Returns which may go through a folder and those around, as permission bits: a group, and others."""
+        if (name, group) not in self._folders:
             folder = Path(name or ".").resolve()
-            self._folders[name] = [_without_list(each) for each in (folder, *folder.parents)]
-        return self._folders[name]
+            around = [_without_list(each) for each in (folder, *folder.parents)]
+            group_bit = 0o040 * all(_lets_in(each, group) for each in around)
+            self._folders[name, group] = group_bit | 0o004 * all(each.st_mode & stat.S_IXOTH for each in around)
+        return self._folders[name, group]
 
 
 def _without_list(folder: Path) -> os.stat_result:

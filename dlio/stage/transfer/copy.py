@@ -127,8 +127,9 @@ def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearra
         DigestError, StorageError: as `copy_files`.
     """
     aside, final = target.aside / file.name, target.final / file.name
-    with files.storage_errors("create", aside):
-        aside.parent.mkdir(parents=True, exist_ok=True)
+    if "/" in file.name:
+        with files.storage_errors("create", aside):
+            aside.parent.mkdir(parents=True, exist_ok=True)
     if target.create and not aside.exists():
         target.create(aside, file)
     _copy_one(source, aside, file, buffer, tally)
@@ -143,8 +144,11 @@ def give_name(aside: Path, final: Path, access: Access) -> None:
     """
     with files.storage_errors("publish", final):
         access.give_file(aside)
-        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside.replace(final)
+        try:
+            aside.replace(final)
+        except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
+            final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            aside.replace(final)
 
 
 def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
