@@ -13,12 +13,13 @@ from types import ModuleType
 from typing import cast
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.images import make_image_folder
 from tests.helpers.slow_source import slow_mounts
 
-settings.register_profile("dlio", deadline=None)  # a timing never decides a test
+_BY_CHANCE = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+settings.register_profile("dlio", deadline=None, suppress_health_check=_BY_CHANCE)  # a timing never decides a test
 settings.load_profile("dlio")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 

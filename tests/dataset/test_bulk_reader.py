@@ -61,7 +61,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return pack_samples(tmp_path_factory.mktemp(name), kind, samples_of(kind), num_shards=1, name=name)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10, deadline=None)
+@settings(suppress_health_check=list(HealthCheck), max_examples=10, deadline=None)
 @given(chosen=st.lists(st.integers(0, COUNT - 1), max_size=40).map(sorted))
 def test_columns_are_what_the_records_hold(packed: Manifest, chosen: list[int]) -> None:
     shard = ShardReader(packed, packed.shards[0])

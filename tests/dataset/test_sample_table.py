@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(keys=KEYS)
 def test_what_is_built_is_read(tmp_path: Path, keys: list[str]) -> None:
     samples = [sample(number, key) for number, key in enumerate(keys)]
