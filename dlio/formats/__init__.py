@@ -12,7 +12,6 @@ folder, or in a package of yours (`--format mypackage.zarr`).
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
+from dlio.io import extensions
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 
@@ -153,17 +153,12 @@ class Format(Protocol):
 
 def names() -> list[str]:
     """Returns the names of the formats in this folder, sorted."""
-    return _modules(__path__[0])
+    return extensions.names(__path__)
 
 
 def read_only_names() -> list[str]:
     """Returns the names of the formats in the folder `readonly`, which are read and never written, sorted."""
-    return _modules(f"{__path__[0]}/readonly")
-
-
-def _modules(folder: str) -> list[str]:
-    modules = pkgutil.iter_modules([folder])
-    return sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_"))
+    return extensions.names([f"{__path__[0]}/readonly"])
 
 
 def load(name: str) -> Format:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio import formats
@@ -61,7 +61,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return pack_samples(tmp_path_factory.mktemp(name), kind, samples_of(kind), num_shards=1, name=name)
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=10, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(chosen=st.lists(st.integers(0, COUNT - 1), max_size=40).map(sorted))
 def test_columns_are_what_the_records_hold(packed: Manifest, chosen: list[int]) -> None:
     shard = ShardReader(packed, packed.shards[0])
