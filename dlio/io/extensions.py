@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
+from functools import cache
 from types import ModuleType
 
 from dlio.errors import UsageError
@@ -12,6 +13,11 @@ from dlio.errors import UsageError
 
 def names(folders: Iterable[str]) -> list[str]:
     """Returns the names of the modules in these folders, sorted, without packages and private modules."""
+    return list(_listed(tuple(folders)))
+
+
+@cache  # opening a shard asks for its format's name
+def _listed(folders: tuple[str, ...]) -> list[str]:
     modules = pkgutil.iter_modules(folders)
     return sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_"))
 

@@ -7,10 +7,8 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from dlio import formats
 from tools.fuzz.findings import Findings
 from tools.fuzz.inputs import Files, pack, unpack
 from tools.fuzz.limits import limit_memory
@@ -37,7 +35,6 @@ class Session:
         self._findings = Findings(self._target, self._folder / "findings")
         self._seeds: Sequence[Files] = ()
         self._began = time.monotonic()
-        formats._modules = cache(formats._modules)  # else a third of the time would go into listing that folder
 
     def replay(self, paths: Sequence[Path]) -> int:
         """Runs the inputs in these files, and returns the exit code."""
