@@ -84,8 +84,9 @@ class StagedFolder:
 
     def has(self, file: File) -> bool:
         """Returns whether a file exists under its final name, which it gets only once it is verified."""
+        path = os.path.join(self.dest, CACHE, self.copy, file.name)  # noqa: PTH118  a fifth of the time of Path's /
         try:
-            return os.stat(self.path / file.name).st_size == file.num_bytes  # noqa: PTH116  half the time of Path.stat
+            return os.stat(path).st_size == file.num_bytes  # noqa: PTH116  half the time of Path.stat
         except FileNotFoundError:
             return False
 
@@ -204,7 +205,8 @@ class StagedFolder:
             StorageError: the file system refused.
         """
         with suppress(PermissionError):
-            self._give([self.path / name for name in (*names, NAME)], names, access)
+            path = self.path
+            self._give([path / name for name in (*names, NAME)], names, access)
 
     def _give(self, paths: Iterable[Path], names: Sequence[str], access: Access) -> None:
         with files.storage_errors("change the mode of", self.path):
@@ -215,7 +217,9 @@ class StagedFolder:
 
     def _folders(self, names: Sequence[str]) -> list[Path]:
         """Returns the folders that hold files of these names, the copy's own first."""
-        return sorted({self.path / parent for name in names for parent in Path(name).parents} | {self.path})
+        inner = {Path(folder) for folder in {name.rpartition("/")[0] for name in names}}  # far fewer than names
+        path = self.path
+        return sorted({path, *(path / parent for folder in inner for parent in (folder, *folder.parents))})
 
     def remove(self) -> None:
         """Removes the copy: the manifest first, so that the rest is not taken for complete, and the marker last.
