@@ -40,7 +40,7 @@ def test_a_group_is_written_as_its_samples_are(name: str, tmp_path: Path) -> Non
 
     def grouped(writer: formats.Writer) -> None:
         assert isinstance(writer, formats.GroupWriter)
-        assert all([writer.write_group(group) for group in groups])
+        assert all(writer.write_group(group) for group in groups)
 
     def single(writer: formats.Writer) -> None:
         for group in groups:
