@@ -80,8 +80,8 @@ class Source(Protocol):
         """The kind of source, as on the command line."""
 
     @property
-    def path(self) -> Path:
-        """The input given to the source: a folder or a list."""
+    def path(self) -> Path | str:
+        """The input given to the source: a folder or a list, or a URL without user and password."""
 
     def listing(self) -> Listing:
         """Returns all samples, and the refused entries: invalid names, repeated keys, labels that are not numbers.

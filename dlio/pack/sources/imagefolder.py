@@ -14,12 +14,20 @@ from dlio.errors import SourceError
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import file_states, image_file_reader
+from dlio.pack.listing.image_objects import ImageObjects
 from dlio.pack.listing.image_tree import EXTENSIONS, folders_in, walk_each
 from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.urls import is_url
 
 
-def image_folder(path: str | Path) -> ImageFolder:
-    """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`."""
+def image_folder(path: str | Path) -> ImageFolder | ImageObjects:
+    """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`.
+
+    Args:
+        path: a folder, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
+    """
+    if is_url(path):
+        return ImageObjects(str(path))
     return ImageFolder(Path(path).absolute())
 
 
