@@ -13,7 +13,20 @@ import dlio
 from tests.helpers.images import image as encoded
 
 ROOT = Path(dlio.__file__).parent
-HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
+HEAVY = [
+    "torch",
+    "tensorflow",
+    "jax",
+    "lmdb",
+    "h5py",
+    "mpi4py",
+    "dask",
+    "distributed",
+    "ray",
+    "matplotlib",
+    "PIL",
+    "google",
+]
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
 BASE = {"errors", "urls", "io"}
