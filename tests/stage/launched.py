@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,40 @@ needs_mpiexec = pytest.mark.skipif(
 )
 
 
+class GlooJob:
+    """A running job of gloo_ranks.py, used as a Popen."""
+
+    def __init__(self, log: Path, size: int, per_node: int, arguments: list[str], environ: dict[str, str]) -> None:
+        self._log = log
+        job = {"folder": str(log), "arguments": arguments, "size": size, "per_node": per_node, "environ": environ}
+        starter = _gloo_starter()
+        assert starter.stdin is not None
+        starter.stdin.write(json.dumps(job) + "\n")
+        starter.stdin.flush()
+
+    def poll(self) -> int | None:
+        """Returns the exit code once all processes have ended."""
+        assert _gloo_starter().poll() is None
+        return int((self._log / "ended").read_text()) if (self._log / "ended").exists() else None
+
+    def communicate(self, timeout: float = 280) -> tuple[str, str]:
+        """Waits for the end of all processes, and returns what they said."""
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return (self._log / "said").read_text(), ""
+
+
+@cache
+def _gloo_starter() -> subprocess.Popen[str]:
+    """Returns the process that has imported torch, once for all jobs of this test session."""
+    command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py"))]
+    starter = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+    atexit.register(starter.communicate)  # it ends with its input
+    return starter
+
+
 class Cluster:
     """Starts the processes of some nodes, which talk over MPI or gloo, and reads what they say."""
 
@@ -33,19 +70,18 @@ class Cluster:
 
     def start(
         self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
-    ) -> subprocess.Popen[str]:
+    ) -> subprocess.Popen[str] | GlooJob:
         """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
         shutil.rmtree(self.log)
         self.log.mkdir()
         arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
-        size = str(nodes * per_node)
-        if self.transport == "gloo":
-            command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py")), size, str(per_node), *arguments]
-        else:
-            named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
-            command = [str(MPIEXEC), *options, "-n", size, "unshare", "-u", "sh", "-c", named]
-            command += [sys.executable, str(SCRIPT), *arguments]
+        size = nodes * per_node
         environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
+        if self.transport == "gloo":
+            return GlooJob(self.log, size, per_node, arguments, environ)
+        named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
+        command = [str(MPIEXEC), *options, "-n", str(size), "unshare", "-u", "sh", "-c", named]
+        command += [sys.executable, str(SCRIPT), *arguments]
         return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 import webdataset as wds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
@@ -206,7 +206,6 @@ class TestDataSets:
 class TestKeys:
     """Keys are distinct in the whole data set."""
 
-    @settings(max_examples=20, deadline=None)
     @given(st.lists(st.lists(st.sampled_from(["", "a", "b", "part/1", "é\0"]), max_size=4), min_size=1, max_size=3))
     def test_the_first_record_of_a_key_keeps_it(self, tmp_path_factory, shards):
         root = tmp_path_factory.mktemp("keys")
