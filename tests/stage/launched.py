@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.stage import strategies
+from tests.helpers import fork_server
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SCRIPT = Path(__file__).with_name("broadcast_rank.py")
@@ -25,38 +24,8 @@ needs_mpiexec = pytest.mark.skipif(
 )
 
 
-class GlooJob:
-    """A running job of gloo_ranks.py, used as a Popen."""
-
-    def __init__(self, log: Path, size: int, per_node: int, arguments: list[str], environ: dict[str, str]) -> None:
-        self._log = log
-        job = {"folder": str(log), "arguments": arguments, "size": size, "per_node": per_node, "environ": environ}
-        starter = _gloo_starter()
-        assert starter.stdin is not None
-        starter.stdin.write(json.dumps(job) + "\n")
-        starter.stdin.flush()
-
-    def poll(self) -> int | None:
-        """Returns the exit code once all processes have ended."""
-        assert _gloo_starter().poll() is None
-        return int((self._log / "ended").read_text()) if (self._log / "ended").exists() else None
-
-    def communicate(self, timeout: float = 280) -> tuple[str, str]:
-        """Waits for the end of all processes, and returns what they said."""
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        return (self._log / "said").read_text(), ""
-
-
-@cache
-def _gloo_starter() -> subprocess.Popen[str]:
-    """Returns the process that has imported torch, once for all jobs of this test session."""
-    command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py"))]
-    starter = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-    atexit.register(starter.communicate)  # it ends with its input
-    return starter
+#: What the processes over gloo have in common.
+_IMPORTED = ("torch.distributed", "dlio.stage.run", *(f"dlio.stage.strategies.{name}" for name in strategies.names()))
 
 
 class Cluster:
@@ -70,7 +39,7 @@ class Cluster:
 
     def start(
         self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
-    ) -> subprocess.Popen[str] | GlooJob:
+    ) -> subprocess.Popen[str] | fork_server.Job:
         """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
         shutil.rmtree(self.log)
         self.log.mkdir()
@@ -78,7 +47,8 @@ class Cluster:
         size = nodes * per_node
         environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
         if self.transport == "gloo":
-            return GlooJob(self.log, size, per_node, arguments, environ)
+            script = SCRIPT.with_name("gloo_ranks.py")
+            return fork_server.start(_IMPORTED, script, [str(size), str(per_node), *arguments], self.log, environ)
         named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
         command = [str(MPIEXEC), *options, "-n", str(size), "unshare", "-u", "sh", "-c", named]
         command += [sys.executable, str(SCRIPT), *arguments]
