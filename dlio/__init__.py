@@ -14,10 +14,10 @@ from dlio.pack import pack
 from dlio.stage import stage
 
 if TYPE_CHECKING:
+    from dlio import sources
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
     from dlio.dataset.schema import Field, Sample, Schema
-    from dlio.pack import sources
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
 
@@ -38,7 +38,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     """Returns a public name, importing its module (and numpy) only when it is first used."""
     if name == "sources":
-        return importlib.import_module("dlio.pack.sources")
+        return importlib.import_module("dlio.sources")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'dlio' has no attribute {name!r}")

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers.images import make_image_folder
+from tests.helpers.rounds import ROUNDS
 from tests.helpers.slow_source import slow_mounts
 
 # Neither a timing nor the chance of what is drawn decides a test; no fixture of these tests keeps what an example made.
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
-settings.register_profile("dlio", deadline=None, suppress_health_check=_UNHELPFUL)
+settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 

@@ -125,6 +125,15 @@ def test_completion_offers_every_public_name_before_it_is_loaded():
     assert found.split() == ["True"] * len(dlio.__all__)
 
 
+def test_the_command_line_starts_light():
+    code = (
+        "import os, sys, dlio.cli; print('numpy' in sys.modules)\n"
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "1"]  # no numpy before it is used, and no idle threads of its BLAS
+
+
 def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):
     image = tmp_path / "in" / "class" / "image.png"
     image.parent.mkdir(parents=True)

@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
+
 from dlio import __version__
 from dlio.cli.output import complain, log_handler
 from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -208,7 +207,7 @@ def publish_bytes(final: Path, data: bytes) -> None:
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name to plant a link under
+    aside = final.with_name(f".{final.name}.{os.urandom(8).hex()}.tmp")  # no name to plant a link under
     try:
         with storage_errors("write", final), aside.open("xb") as file:
             file.write(data)

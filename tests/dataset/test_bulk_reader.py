@@ -20,6 +20,7 @@ from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
 from dlio.io.random_access import RandomAccessFile
+from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
 SCHEMAS = {
@@ -64,7 +65,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return pack_samples(tmp_path_factory.mktemp(name), kind, samples_of(kind), num_shards=1, name=name)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10 * ROUNDS)
 @given(chosen=st.lists(st.integers(0, COUNT - 1), max_size=40).map(sorted))
 def test_columns_are_what_the_records_hold(packed: Manifest, chosen: list[int]) -> None:
     shard = ShardReader(packed, packed.shards[0])

@@ -24,6 +24,7 @@ from dlio.pack.index import CLAIMS, index, names
 from dlio.sources import image_folder, packed
 from tests.helpers.adopted import JPEGS, PAIR, adopt, photo_records, write_records
 from tests.helpers.packing import content, samples
+from tests.helpers.rounds import ROUNDS
 from tests.helpers.users import unprivileged
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset leaves its tars open
@@ -206,7 +207,7 @@ class TestDataSets:
 class TestKeys:
     """Keys are distinct in the whole data set."""
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10 * ROUNDS)
     @given(st.lists(st.lists(st.sampled_from(["", "a", "b", "part/1", "é\0"]), max_size=4), min_size=1, max_size=3))
     def test_the_first_record_of_a_key_keeps_it(self, tmp_path_factory, shards):
         root = tmp_path_factory.mktemp("keys")
