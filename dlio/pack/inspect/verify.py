@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
-from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError, StorageError
+from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
 from dlio.pack.inspect.image_header import decode_image
@@ -68,6 +69,8 @@ def verify(
 
     Raises:
         UsageError: the format is a module of another package, which is not imported.
+        MissingPackageError: the format's own package is not installed.
+        StorageError: this user may not read a file.
     """
     formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
@@ -121,10 +124,17 @@ def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
     """Returns the damage of files that differ from their digest or cannot be read, and whether all can be read."""
     damaged, readable = [], True
     for file, error in zip(shard.files, side_by_side(partial(_problem, root), shard.files), strict=True):
+        if error is not None and _is_forbidden(error):
+            raise error
         if error is not None:
             damaged.append(Damage(shard.name, str(root / file.name), error.text))
             readable &= isinstance(error, DigestError)
     return damaged, readable
+
+
+def _is_forbidden(error: DlioError) -> bool:
+    """Returns whether this user may not read the file, so that nothing is known of it."""
+    return isinstance(error, StorageError) and error.errno in (errno.EACCES, errno.EPERM)
 
 
 def _problem(root: Path, file: File) -> DlioError | None:
@@ -145,6 +155,8 @@ def _damaged_records(check: ShardCheck, shard: Shard) -> Iterator[Damage]:
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
+    except MissingError:
+        raise
     except DlioError as error:
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
         return
@@ -164,6 +176,8 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
         sample = reader.read(index)
         if decode:
             _decode(sample)
+    except MissingError:
+        raise
     except DlioError as error:
         if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
             raise
