@@ -16,6 +16,7 @@ from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
@@ -63,9 +64,8 @@ def _recode(args: argparse.Namespace) -> Recode:
 
 def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
-        request = Request(
-            args.format, args.shard_size, args.num_shards, args.shuffle, args.label_offset, recode=_recode(args)
-        )
+        sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
+        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes))
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
@@ -89,7 +89,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             _source(args),
             args.out,
             **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
-            **chosen(args, "max_ops", "max_rate"),
+            **chosen(args, "max_ops", "max_rate", "classes"),
             recode=_recode(args),
             engine=pool,
             started=progress.start,
@@ -150,6 +150,8 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
     _recode_options(verb)
     verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
+    classes = "the class names, in the order of their indices: a file with one in each line, or a packed data set"
+    verb.add_argument("--classes", type=local_path, metavar="FILE|DATASET", help=classes)
     verb.add_argument(
         "--on-error",
         default="raise",
