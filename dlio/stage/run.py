@@ -15,6 +15,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of
+from dlio.stage.cache.locations import remember
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
@@ -97,6 +98,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
     chosen = load(strategy)
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
         outcome = chosen.carry_out(seen)
+    remember(job.dest)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),
         content_id=job.manifest.content_id,

@@ -20,7 +20,7 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
     Args:
-        dest: the folder given to `stage`; by default every folder that `local_folders` and DLIO_STAGED name.
+        dest: the folder given to `stage`; by default all `known_folders`.
         job: the scheduler's job id; by default this job's.
         keep: only end the leases, and leave the copies for the next job.
 
