@@ -13,6 +13,7 @@ from dlio.dataset.schema import Schema
 from dlio.errors import DlioError
 from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
+from dlio.pack.inside import watching
 
 
 def add_verbs(verbs: Any) -> None:
@@ -46,12 +47,12 @@ def index(args: argparse.Namespace) -> int:
     .dlio-indexing keeps other runs out. If PATH is read-only, make a folder of links to the shards and their indexes
     elsewhere, and give that folder.
     """
-    with Progress("index", unit="shards", quiet=args.quiet) as progress:
+    with Progress("index", unit="bytes", quiet=args.quiet) as progress, watching(progress.watch):
         manifest = index_shards(
             args.path,
             **chosen(args, "format", "match", "schema", "label_offset", "overwrite", "workers"),
             started=progress.start,
-            report=lambda shard: progress.advance(1, shard.num_bytes),
+            report=lambda shard: progress.advance(shard.files[0].num_bytes, shard.files[0].num_bytes, 1),
         )
     return print_report(args, describe(manifest) | {"path": str(args.path)})
 

@@ -15,6 +15,7 @@ from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
+from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
@@ -84,7 +85,7 @@ def _print_skipped(manifest: Manifest) -> None:
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
-    with Progress("pack", unit="samples", quiet=args.quiet) as progress:
+    with Progress("pack", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         manifest = dlio.pack(
             _source(args),
             args.out,

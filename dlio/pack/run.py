@@ -21,6 +21,7 @@ from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
+from dlio.pack import inside
 from dlio.pack.listing.base import Listing, Source, take
 from dlio.pack.listing.classes import check_indices, pinned
 from dlio.pack.listing.labels import add_offset
@@ -243,13 +244,15 @@ def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        tasks = (_task(plan, shard, out, running.writing) for shard in todo)
+        rows = inside.rows([shard.name for shard in todo])
+        tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name)) for shard in todo)
         with (
             PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
             publishing(running.pool, partial.append) as pool,
         ):
             for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
                 done[shard.name] = shard
+                inside.finished(shard.name)
                 running.report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 
