@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 from dlio.cli.options import add_verb, chosen, local_path, workers_option
-from dlio.cli.output import describe, print_report
+from dlio.cli.output import print_report
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
 from dlio.errors import DlioError
 from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
 from dlio.pack.inside import watching
+from dlio.verbs import describe
 
 
 def add_verbs(verbs: Any) -> None:

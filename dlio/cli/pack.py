@@ -8,7 +8,7 @@ from typing import Any
 import dlio
 from dlio import formats
 from dlio.cli.options import add_verb, chosen, count, engine_options, local_path, name_and_value, open_pool, size
-from dlio.cli.output import complain, describe, print_report, say
+from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
@@ -22,6 +22,7 @@ from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
 from dlio.pack.run import Request, make_plan
+from dlio.verbs import describe
 
 
 def add_verbs(verbs: Any) -> None:
@@ -141,7 +142,8 @@ def _dataset_options(verb: argparse.ArgumentParser) -> None:
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.set_defaults(resumes=True)
     verb.add_argument("out", metavar="OUT", type=local_path, help="the folder to write")
-    verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
+    kinds = f"{', '.join(formats.names())}, or a module's dotted path (default: tfrecord)"
+    verb.add_argument("--format", default="tfrecord", help=kinds)
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
         "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pack(
-    source: Source,
+    source: Source | str | Path,
     out: str | Path,
     *,
     format: str = "tfrecord",  # noqa: A002  the field's word
@@ -41,7 +41,8 @@ def pack(
     the source and the arguments, never on the number of workers or the engine.
 
     Args:
-        source: the origin of the samples; see `dlio.sources`.
+        source: the origin of the samples: a source of `dlio.sources`, or the path of class folders, a list or an
+            archive, whose kind is recognised.
         out: the folder to write: new, empty, or with a part of the same data set.
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
         shard_size: the target size of a shard, in bytes; by default 256 MiB, or the shards of a packed `source`.
@@ -77,12 +78,13 @@ def pack(
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
     from dlio.pack.run import Request, pack_source
+    from dlio.pack.sources import open_source
     from dlio.pack.write import Writing
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     return pack_source(
-        source,
+        open_source(source) if isinstance(source, str | Path) else source,
         Path(out),
         Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes)),
         Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),

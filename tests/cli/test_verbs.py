@@ -112,7 +112,6 @@ class TestExitCodes:
             "",
             "fly",
             "pack",
-            "pack {photos} {out}",
             "pack {photos} {out} --format floppy",
             "pack {photos} {out} --format tfrecord --workers 0",
             "pack {photos} {out} --format tfrecord --workers many",
