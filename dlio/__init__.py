@@ -18,10 +18,28 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
     from dlio.dataset.schema import Field, Sample, Schema
+    from dlio.pack.index import index
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
+    from dlio.verbs import convert, info, plan, verify
 
-__all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
+__all__ = [
+    "Field",
+    "Manifest",
+    "Sample",
+    "Schema",
+    "Topology",
+    "clean",
+    "convert",
+    "index",
+    "info",
+    "pack",
+    "plan",
+    "resolve",
+    "sources",
+    "stage",
+    "verify",
+]
 __version__ = "0.1.0"
 
 _LAZY = {
@@ -31,7 +49,12 @@ _LAZY = {
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
     "clean": "dlio.stage.cache.clean",
+    "convert": "dlio.verbs",
+    "index": "dlio.pack.index",
+    "info": "dlio.verbs",
+    "plan": "dlio.verbs",
     "resolve": "dlio.stage.cache.resolve",
+    "verify": "dlio.verbs",
 }
 
 
@@ -45,5 +68,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns the names that completion offers, those not loaded yet too."""
-    return sorted({*globals(), *__all__})
+    """Returns the public names, those not loaded yet too."""
+    return sorted([*__all__, "__version__"])

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dlio.stage.cache import locations
 from tests.helpers.images import make_image_folder
 from tests.helpers.rounds import ROUNDS
 from tests.helpers.slow_source import slow_mounts
@@ -45,6 +46,12 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the list of folders that were staged to in the test's own folder."""
+    monkeypatch.setattr(locations, "LISTED_AT", tmp_path)
 
 
 @pytest.fixture

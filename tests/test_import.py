@@ -35,9 +35,10 @@ BASE = {"errors", "urls", "io"}
 #: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema; everything -> io, errors.
 MAY_IMPORT = {
-    "__init__": {"cluster", "dataset", "pack", "stage"},
+    "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
-    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage"},
+    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage", "verbs"},
+    "verbs": {"dataset", "loaders", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage"},

@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used h
 
 from dlio import __version__
 from dlio.cli.output import complain, log_handler
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, MissingPackageError, StorageError
 from dlio.executors import ReportedElsewhereError
 from dlio.urls import without_credentials
 
@@ -63,6 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     except DlioError as error:
         _complain(error, error.text)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "dlio":
+            raise
+        _complain(error, f"the package {error.name!r} is missing, or lacks a part: pip install it")
+        return MissingPackageError.exit_code
     except BrokenPipeError:
         _discard_output()
         return EXIT_DONE

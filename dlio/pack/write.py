@@ -12,6 +12,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, File, Shard
@@ -22,6 +24,7 @@ from dlio.formats import Writer
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.locking.owner import node_id
+from dlio.pack.inside import EVERY, Row, unseen
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
@@ -64,6 +67,7 @@ class WriteTask:
         recode: how each image is changed.
         writing: how the shard is written.
         inputs: a digest of the states of the shard's inputs.
+        row: where to say how far the shard is.
     """
 
     name: str
@@ -74,6 +78,7 @@ class WriteTask:
     recode: Recode
     writing: Writing
     inputs: str
+    row: Row | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -163,8 +168,11 @@ class _Written:
 
 def _write_samples(task: WriteTask, writer: Writer) -> _Written:
     written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
+    done, sizes = task.row.counts() if task.row else unseen(), np.cumsum(task.listing.num_bytes)
     with task.source.reader(task.listing) as read:
         for index in range(len(task.listing)):
+            if not index % EVERY:
+                done[:] = index, sizes[index]
             try:
                 sample, images = prepared(read(index))
                 writer.write(sample)

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dlio.dataset.manifest import NAME, File, Manifest, from_bytes
-from dlio.errors import ManifestError, MissingPackageError, StorageError, UsageError, missing_package
+from dlio.errors import ManifestError, MissingPackageError, StorageError, UsageError, missing_package, requirements
 from dlio.io import limits
 from dlio.stage.cache.access import PRIVATE, Access
 from dlio.stage.transfer import answers
@@ -140,7 +140,7 @@ def _open(url: str, given: str) -> tuple[Any, str]:
     else:
         return file_system, str(root).rstrip("/")
     if issubclass(kind, ImportError):
-        raise MissingPackageError(f"{shown(given)}: {reason}; dlio[remote] has what s3 and https need")
+        raise MissingPackageError(f"{shown(given)}: {reason}; s3 and https: pip install {requirements('remote')}")
     if issubclass(kind, ValueError):
         raise UsageError(f"{shown(given)}: {reason}")
     raise StorageError(f"cannot read {shown(given)}: {reason}")

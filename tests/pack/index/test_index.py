@@ -142,8 +142,8 @@ class TestDataSets:
     def test_of_two_at_once_the_second_is_told(self, tmp_path):
         write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
 
-        def index_too(num_shards: int) -> None:
-            assert num_shards == 1
+        def index_too(num_bytes: int, num_shards: int) -> None:
+            assert (num_bytes, num_shards) == ((tmp_path / "a.tfrecord").stat().st_size, 1)
             with pytest.raises(StorageError, match=rf"another dlio index of {tmp_path} is under way, by process"):
                 index(tmp_path, format="tfrecord", workers=1)
 
