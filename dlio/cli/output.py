@@ -7,14 +7,11 @@ import json
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
-
-if TYPE_CHECKING:
-    from dlio.dataset.manifest import Manifest
 
 _UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # these break lines, or cannot be printed
 _CONTROL = re.compile(f"[{_UNFIT}]")
