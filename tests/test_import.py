@@ -33,7 +33,7 @@ BASE = {"errors", "urls", "io"}
 
 #: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
 #: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
-#: pack, loaders -> dataset -> formats -> dataset.schema; everything -> io, errors.
+#: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "executors": BASE | {"cluster"},
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
     "dataset": BASE | {"formats"},
-    "formats": BASE | {"dataset.schema"},
+    "formats": BASE | {"dataset.sample_group", "dataset.schema"},
     "locking": BASE | {"cluster"},
     "cluster": BASE,
     "sources": {"pack"},

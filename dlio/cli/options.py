@@ -35,6 +35,11 @@ def local_path(text: str) -> Path:
     return Path(text)
 
 
+def path_or_url(text: str) -> Path | str:
+    """Returns a path, or a URL as it is, as an argument's type."""
+    return text if is_url(text) else Path(text)
+
+
 def dataset_argument(verb: argparse.ArgumentParser) -> None:
     """Adds DATASET."""
     verb.add_argument("dataset", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")

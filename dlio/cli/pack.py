@@ -7,7 +7,17 @@ from typing import Any
 
 import dlio
 from dlio import formats
-from dlio.cli.options import add_verb, chosen, count, engine_options, local_path, name_and_value, open_pool, size
+from dlio.cli.options import (
+    add_verb,
+    chosen,
+    count,
+    engine_options,
+    local_path,
+    name_and_value,
+    open_pool,
+    path_or_url,
+    size,
+)
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
@@ -103,7 +113,8 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("src", metavar="SRC", type=local_path, help="class folders, a list, an archive: see --source")
+    about = "class folders, also at a URL, a list, an archive: see --source"
+    verb.add_argument("src", metavar="SRC", type=path_or_url, help=about)
     _shard_options(verb, "256MiB")
     verb.add_argument(
         "--source", default="auto", help=f"auto (default), {', '.join(sources.names())}, or a module's path"

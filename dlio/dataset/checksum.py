@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from itertools import islice, repeat
 
 import numpy as np
 from crc32c import crc32c as extend_crc
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 
 _INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
@@ -44,3 +47,19 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             sizes.append(len(data))
     numbers += _UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes)
     return extend_crc(numbers, crc)
+
+
+def crc32c_of_group(group: SampleGroup, schema: Schema) -> list[int]:
+    """Returns `crc32c` of each sample of a group that follows the schema, in less time."""
+    crcs: Iterable[int] = repeat(0)
+    sizes: list[Iterable[int]] = []
+    for name, kind in schema.fields:
+        values = group.fields[name]
+        if kind.dtype == "bytes":
+            crcs = map(extend_crc, values, crcs)
+            sizes.append(map(len, values))
+        else:
+            crcs = map(extend_crc, map(_INT64.pack, values), crcs)
+    for column in sizes:
+        crcs = map(extend_crc, map(_UINT64.pack, column), crcs)
+    return list(islice(crcs, len(group)))

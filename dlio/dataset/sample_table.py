@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio.dataset.checksum import crc32c
+from dlio.dataset.checksum import crc32c, crc32c_of_group
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Array, Field, Sample, Schema, Value
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError
@@ -67,6 +68,18 @@ class SampleTableBuilder:
         self._sizes.append(num_bytes)
         for name, values in self._values.items():
             values.append(sample.fields[name])
+
+    def extend(self, group: SampleGroup) -> None:
+        """Adds the rows of a group that follows the schema."""
+        self._keys += map(str.encode, group.keys)
+        self._crcs += crc32c_of_group(group, self._schema)
+        columns = [
+            map(len, group.fields[name]) if kind.dtype == "bytes" else repeat(NUMBER_BYTES)
+            for name, kind in self._schema.fields
+        ]
+        self._sizes += map(sum, zip(*columns, strict=False))
+        for name, values in self._values.items():
+            values += group.fields[name]
 
     def to_bytes(self) -> bytes:
         """Returns the table's file; equal rows give equal bytes."""

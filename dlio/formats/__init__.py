@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.io import extensions
@@ -61,6 +62,17 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Completes the files; may be called twice."""
+
+
+@runtime_checkable
+class GroupWriter(Protocol):
+    """What a Writer may have besides: many small samples are written in less time."""
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends samples that follow the schema, as `write` does; False if nothing was done, so that `write` has to.
+
+        It raises no SchemaError: then `write` has to, for the sample that it is about.
+        """
 
 
 class Reader(Protocol):

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import OpenFile, Spans, open_plain
@@ -91,9 +92,19 @@ class Writer:
     def write(self, sample: Sample) -> None:
         """Appends a sample."""
         with writing(self._path):
-            for name, column in self._columns.items():
-                column.append(sample.fields[name])
-            self._keys.append(sample.key)
+            self._append(sample)
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends samples."""
+        with writing(self._path):
+            for sample in group:
+                self._append(sample)
+        return True
+
+    def _append(self, sample: Sample) -> None:
+        for name, column in self._columns.items():
+            column.append(sample.fields[name])
+        self._keys.append(sample.key)
 
     def close(self) -> None:
         """Completes the file."""

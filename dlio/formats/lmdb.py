@@ -16,6 +16,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import OpenFile, Spans, open_plain
@@ -74,6 +75,18 @@ class RecordWriter:
         except OSError as error:
             raise self._refused(error) from error
         self._num_records += 1
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends Datums of encoded images; False if there is another sample."""
+        if self._tree is None or self._payload is not datum or not datum.holds_group(group):
+            return False
+        try:
+            for number, (key, parts) in enumerate(zip(group.keys, datum.encode_group(group), strict=True)):
+                self._tree.put(record_key(self._num_records + number, key), parts, sum(map(len, parts)))
+        except OSError as error:
+            raise self._refused(error) from error
+        self._num_records += len(group)
+        return True
 
     def close(self) -> None:
         """Completes the file."""

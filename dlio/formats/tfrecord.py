@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
@@ -64,6 +65,12 @@ class Writer:
         head = length + struct.pack("<I", masked_crc(length))
         self._records.writelines((head, *parts, struct.pack("<I", _mask(crc))))
         self._index.write(b"%d %d\n" % (offset, self._records.tell() - offset))
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends samples."""
+        for sample in group:
+            self.write(sample)
+        return True
 
     def close(self) -> None:
         """Completes both files."""

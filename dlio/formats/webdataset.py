@@ -26,6 +26,7 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
@@ -104,6 +105,14 @@ class Writer:
         self._records.writelines(pieces)
         self._keys.add(path)
         self._lines.append(b" ".join(words))
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends samples of less than 8 GiB; False if there is another."""
+        if sum(map(len, group.fields.get("image", ()))) > tar.MAX_MEMBER_BYTES:
+            return False
+        for sample in group:
+            self.write(sample)
+        return True
 
     def _name(self, key: bytes, extension_bytes: int) -> tuple[bytes, bytes]:
         """Returns prefix and name of a new key, short enough for an extension of `extension_bytes`."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from dlio.io.threads import Threads
 from dlio.pack import pace
@@ -27,6 +27,7 @@ SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 
 _FAST_SECONDS = 1e-5  # of each small file that is read with others from memory
 _FIRST_READS = 8
 _MOST_IN_GROUP = 64  # small files that one call reads: 32 to 128 take the same time each
+_SMALLER = 8  # the next group after a slow one: a busy machine costs little, and storage that became slow not much
 _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that are not needed any more
 
 _Answer = SimpleQueue["tuple[T | None, BaseException | None]"]
@@ -103,7 +104,8 @@ class Prefetcher(Generic[T]):
         """
         self._read = pace.bound(read)
         self._read_group = read_group
-        self._group: deque[tuple[int, T | Exception]] = deque()
+        self._group: list[T | Exception] = []  # read with others, not handed out yet
+        self._group_next = 0  # the number of the first of them
         self._in_group = 1
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
@@ -116,9 +118,9 @@ class Prefetcher(Generic[T]):
     def __call__(self, number: int) -> T:
         """Returns what `read` returns for `number`, or raises what it raises."""
         if self._group:
-            position, found = self._group.popleft()
-            if position == number:
-                return _of_group(found)
+            if number == self._group_next:
+                self._group_next += 1
+                return _of_group(self._group.pop(0))
             self._group.clear()
         if not (self._begun or self._depth.reads):
             return self._read_now(number)
@@ -137,6 +139,13 @@ class Prefetcher(Generic[T]):
             raise error
         return result  # type: ignore[return-value]
 
+    def at_hand(self, number: int, kind: type[R]) -> list[R]:
+        """Returns the results from `number` on that a group's read has left; none unless all are of the type `kind`."""
+        if number != self._group_next or {*map(type, self._group)} != {kind}:
+            return []
+        found, self._group = self._group, []
+        return cast("list[R]", found)
+
     def _read_now(self, number: int) -> T:
         """Reads by the caller's thread: one, or several small ones once the storage has answered at once."""
         depth = self._depth
@@ -152,13 +161,13 @@ class Prefetcher(Generic[T]):
             self._in_group = min(2 * self._in_group, _MOST_IN_GROUP)
         else:
             depth.was_slow()
-            self._in_group = 1
+            self._in_group = max(1, self._in_group // _SMALLER)
         return result
 
     def _read_now_in_group(self, number: int, read_group: Group[T]) -> T:
         numbers = range(number, min(number + self._in_group, self._count))
         results = read_group(numbers)
-        self._group.extend(zip(numbers[1:], results[1:], strict=False))
+        self._group, self._group_next = list(results[1:]), number + 1
         return _of_group(results[0]) if results else self._read(number)
 
     def _begin(self) -> None:

@@ -32,6 +32,7 @@ from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
 from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
+from dlio.urls import is_url
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +217,8 @@ def pack_source(
 
 def _check_apart(out: Path, source: Source) -> None:
     """Checks that the output is neither the input nor a class folder of the input."""
+    if is_url(source.path):
+        return
     path = Path(source.path).resolve()
     if out == path:
         raise UsageError(f"{out} is the input too: give another folder to write")

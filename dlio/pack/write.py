@@ -6,35 +6,26 @@ import logging
 import os
 import shutil
 import socket
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import CropReady, File, Shard
-from dlio.dataset.sample_table import SampleTableBuilder
-from dlio.dataset.schema import Sample, Schema
-from dlio.errors import LauncherError, SchemaError, SourceError
-from dlio.formats import Writer
+from dlio.dataset.manifest import File, Shard
+from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.locking.owner import node_id
-from dlio.pack.inside import EVERY, Row, unseen
-from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
-from dlio.pack.recode import KEEP, Recode
+from dlio.pack.recode import Recode
+from dlio.pack.write_samples import write_samples
 
 ASIDE = ".dlio-packing"  # the folder of unfinished shards; only dlio creates and clears it
 NOWHERE = ""  # no process publishes for others
 log = logging.getLogger(__name__)
-_Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
-_AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,104 +134,13 @@ def _write(task: WriteTask, aside: Path) -> Shard:
     with files.storage_errors("write", aside), ExitStack() as opened:
         writer = formats.import_format(task.format).Writer(aside / task.name, task.listing.schema, open_file)
         with closing(writer):
-            written = _write_samples(task, writer)
+            skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
+            written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
     entries = _entries(aside, created, task)
     crop_ready = written.crop_ready()
     counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None
     return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), counted, task.inputs)
-
-
-@dataclass(slots=True)
-class _Written:
-    """The rows of the written samples, the keys of skipped samples with reasons, and the number of images by kind."""
-
-    table: SampleTableBuilder
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    images: Counter[_Image] = field(default_factory=Counter)
-
-    def crop_ready(self) -> CropReady:
-        """Returns the numbers of crop-ready images."""
-        ready = sum(count for (ready, _), count in self.images.items() if ready)
-        rewritten = sum(count for (_, rewritten), count in self.images.items() if rewritten)
-        return CropReady(ready, rewritten, self.images.total() - rewritten)
-
-
-def _write_samples(task: WriteTask, writer: Writer) -> _Written:
-    written, prepared = _Written(SampleTableBuilder(task.listing.schema)), _Preparing.of(task)
-    done, sizes = task.row.counts() if task.row else unseen(), np.cumsum(task.listing.num_bytes)
-    with task.source.reader(task.listing) as read:
-        for index in range(len(task.listing)):
-            if not index % EVERY:
-                done[:] = index, sizes[index]
-            try:
-                sample, images = prepared(read(index))
-                writer.write(sample)
-            except (SourceError, SchemaError) as error:
-                if not task.writing.skip_bad:
-                    raise
-                written.skipped.append((task.listing.keys[index], str(error)))
-            else:
-                written.table.append(sample)
-                for image in images:
-                    written.images[image] += 1
-    return written
-
-
-@dataclass(frozen=True, slots=True)
-class _Preparing:
-    """Checks and recodes each sample before it is written.
-
-    Attributes:
-        schema: the schema of the samples.
-        image_fields: the fields with images.
-        only_image: the only image field, if it holds one image that is packed unchanged; else None.
-        task: the shard's task.
-    """
-
-    schema: Schema
-    image_fields: tuple[str, ...]
-    only_image: str | None
-    task: WriteTask
-
-    @classmethod
-    def of(cls, task: WriteTask) -> _Preparing:
-        """Returns the preparation that a task asks for."""
-        names, schema = task.listing.image_fields, task.listing.schema
-        is_simple = task.recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
-        return cls(schema, names, names[0] if is_simple else None, task)
-
-    def __call__(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
-        """Returns the sample to write, with its images checked and recoded, and the kind of each image.
-
-        Raises:
-            SchemaError: the sample does not follow the schema.
-            SourceError: an image is damaged.
-        """
-        sample = self.schema.check(sample)
-        try:
-            if self.only_image is None:
-                return self._recoded(sample)
-            info = inspect_image(sample.fields[self.only_image])
-            return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
-        except SourceError as error:
-            if self.task.writing.skip_bad:
-                raise
-            advice = "repair or remove it, or leave such files out with --on-error skip"
-            raise SourceError(f"{self.task.source.path}: {sample.key!r}: {error}: {advice}") from None
-
-    def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
-        fields, info, recode = dict(sample.fields), sample.image_info, self.task.recode
-        images: list[_Image] = []
-        for name in self.image_fields:
-            if isinstance(fields[name], list):
-                recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]
-                fields[name] = [image for image, _, _ in recoded]
-                images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
-            else:
-                fields[name], info, rewritten = recode.apply(fields[name], inspect_image(fields[name]))
-                images.append((info.crop_ready, rewritten))
-        return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: WriteTask) -> tuple[File, ...]:

@@ -93,8 +93,9 @@ class SourceTests:
         assert not [link for link in links if link.is_relative_to(tmp_path)]
 
     def test_an_input_that_is_gone_is_named(self, source: Source, tmp_path: Path) -> None:
-        source.path.rename(tmp_path / "moved")
-        with pytest.raises(DlioError, match=source.path.name) as raised:
+        path = Path(source.path)
+        path.rename(tmp_path / "moved")
+        with pytest.raises(DlioError, match=path.name) as raised:
             source.listing().check_whole()
         assert raised.value.exit_code in (3, 4)  # bad input or storage, no fault of usage
 

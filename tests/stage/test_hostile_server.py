@@ -19,8 +19,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError, UsageError
-from dlio.io import limits
-from dlio.stage.transfer import answers, remote
+from dlio.io import answers, limits, remote_files
 from tests.helpers import children
 from tests.helpers.staging import MiB, damaged_files
 
@@ -121,8 +120,8 @@ def leaves_nothing_behind() -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(remote, "_TRIES", 2)
+    monkeypatch.setattr(remote_files, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(remote_files, "TRIES", 2)
 
 
 def say_nothing(request: Request) -> None:

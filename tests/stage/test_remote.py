@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.server
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +15,12 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
+from dlio.io import remote_files
 from dlio.loaders.dataset import load_manifest
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
+from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, damaged_files, write_dataset
 
 fsspec = pytest.importorskip("fsspec")
@@ -90,7 +90,7 @@ def leaves_nothing_behind() -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(remote_files, "_FIRST_PAUSE_SECONDS", 0.001)
 
 
 def test_a_web_servers_data_set_is_read_in_ranges(web: WebServer, dataset: Manifest, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_server_that_stays_down_is_named(web: WebServer, tmp_path: Path) -> No
     web.failing = 10**6
     with pytest.raises(StorageError, match=rf"cannot read {web.url}/{NAME}: 503") as raised:
         dlio.stage(web.url.replace("//", "//user:secret@"), tmp_path / "local")
-    assert len(web.ranges) == remote._TRIES
+    assert len(web.ranges) == remote_files.TRIES
     assert "secret" not in str(raised.value)
 
 
@@ -204,22 +204,11 @@ def test_names_are_quoted(tmp_path: Path) -> None:
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch, dataset: Manifest) -> Iterator[str]:
     """The data set in a bucket of an S3-compatible server, whose address and keys are in the environment."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto.server")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stderr is not None
-            line = next(line for line in server.stderr if "Running on" in line)
-            monkeypatch.setenv("AWS_ENDPOINT_URL", line.rpartition("Running on ")[2].strip())
-            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-                monkeypatch.setenv(name, "test")
-            s3 = fsspec.filesystem("s3")
-            s3.mkdir("photos")
-            s3.put(f"{dataset.root}/", "photos/packed/", recursive=True)
-            yield "s3://photos/packed"
-        finally:
-            server.terminate()
+    with s3_server(monkeypatch):
+        s3 = fsspec.filesystem("s3")
+        s3.mkdir("photos")
+        s3.put(f"{dataset.root}/", "photos/packed/", recursive=True)
+        yield "s3://photos/packed"
 
 
 def test_a_bucket_is_staged_from_the_command_line(

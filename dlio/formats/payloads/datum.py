@@ -12,10 +12,13 @@ These are the forms of `convert_imageset` with and without `--encoded`. A Datum 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
@@ -23,6 +26,7 @@ from dlio.formats.payloads.messages import message
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
 from dlio.io.random_access import Numbers
 
+_LARGEST = 1 << 30  # of an image in a group; protobuf's messages end at twice that
 _DIMENSIONS = ("channels", "height", "width")
 
 
@@ -55,6 +59,29 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     encoded = not schema["image"].is_number
     parts = delimited(4, [image]) if encoded else _planes(image)
     return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
+
+
+def holds_group(group: SampleGroup) -> bool:
+    """Returns whether `encode_group` can encode a group of images with labels."""
+    labels, images = group.fields["label"], group.fields["image"]
+    return min(labels) >= -(2**31) and max(labels) < 2**31 and max(map(len, images)) < _LARGEST
+
+
+def encode_group(group: SampleGroup) -> Iterator[list[Part]]:
+    """Yields `encode` of each sample of a group of encoded images."""
+    images = group.fields["image"]
+    for image, label in zip(images, group.fields["label"], strict=True):
+        yield [_head(len(image)), image, _tail(label)]
+
+
+@lru_cache(1 << 12)
+def _head(num_bytes: int) -> bytes:
+    return varint(4 << 3 | 2) + varint(num_bytes)
+
+
+@lru_cache(1 << 12)
+def _tail(label: int) -> bytes:
+    return varint(5 << 3) + varint(label) + varint(7 << 3) + varint(1)
 
 
 def _planes(image: Numbers) -> list[Part]:

@@ -10,18 +10,29 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 from dlio.codecs import jpeg, png
 from dlio.dataset.schema import MAX_PIXELS, ImageInfo
 from dlio.errors import DataError, SourceError
 
+_PNG_BYTES = 33  # the signature and the first chunk
 _PNG_END = b"IEND\xaeB`\x82"
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # a palette's colours are red, green and blue
 _JPEG_END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15 without DHT, JPG, DAC
 _SCAN = 0xDA
-_info = lru_cache(1 << 12)(ImageInfo)  # most images of a data set have a few sizes
+_info = lru_cache(1 << 12)(ImageInfo)
+
+
+def inspect_images(images: Sequence[bytes]) -> list[ImageInfo]:
+    """Returns `inspect_image` of each image, in less time for PNGs of a few sizes; raises the same."""
+    start, end = png.START, _PNG_END
+    return [
+        _png_header(data[:_PNG_BYTES]) if data.startswith(start) and data.endswith(end) else inspect_image(data)
+        for data in images
+    ]
 
 
 def inspect_image(data: bytes) -> ImageInfo:
@@ -33,23 +44,31 @@ def inspect_image(data: bytes) -> ImageInfo:
     if not data:
         raise SourceError("it is empty, expected an image")
     if data.startswith(png.START):
-        info = _png(data)
-    elif data.startswith(jpeg.START):
-        info = _jpeg_by_core(data) or _jpeg(data)
-    else:
-        info = _other(data)
+        return _png(data)
+    if data.startswith(jpeg.START):
+        return _bounded(_jpeg_by_core(data) or _jpeg(data))
+    return _bounded(_other(data))
+
+
+def _bounded(info: ImageInfo) -> ImageInfo:
     if info.width * info.height > MAX_PIXELS:
         raise SourceError(f"it claims {info.width} x {info.height} pixels, at most {MAX_PIXELS:,} are accepted")
     return info
 
 
 def _png(data: bytes) -> ImageInfo:
-    width, height, _, color, _, _, _, crc = struct.unpack_from(">IIBBBBBI", data.ljust(33, b"\0"), 16)
-    if zlib.crc32(data[12:29]) != crc or color not in _PNG_CHANNELS or not width or not height:
-        raise SourceError("it is not an image: its PNG header is damaged")
+    info = _png_header(data[:_PNG_BYTES])
     if not data.endswith(_PNG_END) and data.rfind(_PNG_END) < 0:
         raise SourceError("it is cut off: the end of the PNG is missing")
-    return _info("PNG", height, width, _PNG_CHANNELS[color])
+    return info
+
+
+@lru_cache(1 << 12)  # most images of a data set have a few sizes
+def _png_header(head: bytes) -> ImageInfo:
+    width, height, _, color, _, _, _, crc = struct.unpack_from(">IIBBBBBI", head.ljust(_PNG_BYTES, b"\0"), 16)
+    if zlib.crc32(head[12:29]) != crc or color not in _PNG_CHANNELS or not width or not height:
+        raise SourceError("it is not an image: its PNG header is damaged")
+    return _bounded(ImageInfo("PNG", height, width, _PNG_CHANNELS[color]))
 
 
 def _jpeg_by_core(data: bytes) -> ImageInfo | None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack.listing.keys import Keys
@@ -81,8 +82,8 @@ class Source(Protocol):
         """The kind of source, as on the command line."""
 
     @property
-    def path(self) -> Path:
-        """The input given to the source: a folder or a list."""
+    def path(self) -> Path | str:
+        """The input given to the source: a folder or a list, or a URL without user and password."""
 
     def listing(self) -> Listing:
         """Returns all samples, and the refused entries: invalid names, repeated keys, labels that are not numbers.
@@ -100,3 +101,11 @@ class Source(Protocol):
         The context gives a function that returns the sample in row `index`; one thread calls it. The function raises
         SourceError, with the path, if a sample cannot be read or is not as expected.
         """
+
+
+@runtime_checkable
+class GroupReader(Protocol):
+    """What a source's reader may have besides: samples that were read by one call are handed out by one call."""
+
+    def group(self, index: int) -> SampleGroup | None:
+        """Returns the samples from row `index` on that are at hand already, None if there is no such sample."""

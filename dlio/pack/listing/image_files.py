@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dlio import native
+from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
@@ -21,7 +22,7 @@ from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed
-from dlio.pack.prefetch import prefetching, side_by_side
+from dlio.pack.prefetch import Prefetcher, prefetching, side_by_side
 
 Label = TypeVar("Label")
 EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
@@ -34,10 +35,9 @@ _INT64 = (1 << 63) - 1
 
 
 @contextmanager
-def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+def image_file_reader(root: Path, listing: Listing) -> Iterator[ImageFileReader]:
     """Gives a function that reads image files; keys are paths below `root`, labels are in the listing."""
     folder, keys, num_bytes = str(root), list(listing.keys), listing.num_bytes.tolist()
-    columns = {name: values.tolist() if values.ndim == 1 else values for name, values in listing.columns.items()}
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
     least = max(usual, _LEAST_ROOM)
 
@@ -45,20 +45,41 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[Callable[[int], 
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
     def begin_group(indices: range) -> list[bytes | LongFile | Exception]:
-        paths = [path_below(folder, keys[index]) for index in indices]
+        paths = [path_below(folder, key) for key in keys[indices.start : indices.stop]]
         found = native.read_files(paths, least, _GROUP_BYTES)
-        return [_begun(path, file) for path, file in zip(paths, found, strict=False)]
+        return list(map(_begun, paths, found))
 
     is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
     sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
     with prefetching(begin, sizes, len(keys), read_group=group) as begun:
+        yield ImageFileReader(begun, keys, listing)
 
-        def read(index: int) -> Sample:
-            image = begun(index)
-            fields = {name: values[index] for name, values in columns.items()}
-            return Sample(keys[index], fields | {"image": image if isinstance(image, bytes) else image.rest()})
 
-        yield read
+class ImageFileReader:
+    """Reads the image files of a listing; a `GroupReader`, used by one thread."""
+
+    def __init__(self, begun: Prefetcher[bytes | LongFile], keys: list[str], listing: Listing) -> None:
+        self._begun = begun
+        self._keys = keys
+        self._columns = {name: _rows(values) for name, values in listing.columns.items()}
+        self._names = list(listing.schema)
+
+    def __call__(self, index: int) -> Sample:
+        """Returns the sample in row `index`; raises SourceError."""
+        image = self._begun(index)
+        fields = {name: values[index] for name, values in self._columns.items()}
+        return Sample(self._keys[index], fields | {"image": image if isinstance(image, bytes) else image.rest()})
+
+    def group(self, index: int) -> SampleGroup | None:
+        """Returns the samples from row `index` on that were read with the one before."""
+        images = self._begun.at_hand(index, bytes)
+        rows = slice(index, index + len(images))
+        fields = {name: self._columns[name][rows] if name in self._columns else images for name in self._names}
+        return SampleGroup(self._keys[rows], fields) if images else None
+
+
+def _rows(values: Column) -> Any:
+    return values.tolist() if values.ndim == 1 else values
 
 
 def path_below(root: str, key: str) -> str:
@@ -214,7 +235,7 @@ def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
     groups = [numbers[first : first + _LOOKS] for first in range(0, len(numbers), _LOOKS)]
 
     def look(group: range) -> list[tuple[int, int]]:
-        return [file_state(path_below(folder, keys[number])) for number in group]
+        return [file_state(path_below(folder, key)) for key in keys[group.start : group.stop : step]]
 
     looked = chain.from_iterable(chain.from_iterable(side_by_side(look, groups)))
     states = np.fromiter(looked, dtype="int64", count=2 * len(numbers)).reshape(-1, 2)

@@ -50,7 +50,7 @@ def _encoded(names: list[str], before: int) -> list[bytes]:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
         raise SourceError(odd(error.object)) from None
-    if b"" in encoded or any(b"\0" in name for name in encoded):
+    if b"" in encoded or b"\0" in b"".join(encoded):
         number, problem = next((number, problem) for number, name in enumerate(names) if (problem := odd(name)))
         raise SourceError(f"entry {before + number}: {problem}")
     return encoded
@@ -97,7 +97,9 @@ class Keys(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+            text, offsets = self._text, self._offsets
+            numbers = range(*index.indices(len(self)))
+            return [text[offsets[number] : offsets[number + 1]].decode() for number in numbers]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         start, stop = self._offsets[index % len(self)], self._offsets[index % len(self) + 1]

@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from dlio.errors import UsageError
 from dlio.io import extensions
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Source
+from dlio.urls import is_url, shown
+
+_OF_URLS = "imagefolder"
 
 
 class SourceModule(Protocol):
     """The contents of a source's module."""
 
-    def open_source(self, path: Path, **options: object) -> Source:
+    def open_source(self, path: Any, **options: object) -> Source:
         """Returns the source at `path`; the option `root` is a folder that paths start from, other options are text."""
 
 
@@ -56,7 +59,7 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     """Returns the source at `path`.
 
     Args:
-        path: a folder or a file.
+        path: a folder or a file, or the URL of a folder of class folders.
         name: the kind of source, or the dotted path of its module; `auto` recognises dlio's own kinds.
         root: the folder that the paths in a list, or in an archive, start from.
         **options: the keywords of the source's function, as text.
@@ -65,17 +68,27 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
         StorageError: `path` cannot be read.
         UsageError: the source is unknown, it does not take the option or root, or `path` is not recognised.
     """
-    path = Path(path)
     if name != "auto":
         load(name)
+    if is_url(path):
+        return _open(_OF_URLS if name == "auto" else name, str(path), root, options)
+    path = Path(path)
     with storage_errors("read", path):
         if not path.exists():
             raise UsageError(f"{path} does not exist: give a folder of class folders, or a list of files")
         kind = _recognise(path) if name == "auto" else name
+    return _open(kind, path, root, options)
+
+
+def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[str, str]) -> Source:
+    if isinstance(path, str) and kind != _OF_URLS:
+        raise UsageError(f"the source {kind} reads no URL such as {shown(path)}: give a path, or use {_OF_URLS}")
     module = load(kind)
     taken = list(inspect.signature(module.open_source).parameters)[1:]
     if root is not None and "root" not in taken:
-        raise UsageError(f"the source {kind} reads {path} itself, given the root {root} too: leave --root out")
+        raise UsageError(
+            f"the source {kind} reads {shown(str(path))} itself, given the root {root} too: leave --root out"
+        )
     for option in options:
         if option not in taken:
             own = ", ".join(name for name in taken if name != "root")

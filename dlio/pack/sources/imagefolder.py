@@ -15,18 +15,25 @@ from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import file_states, image_file_reader
+from dlio.pack.listing.image_objects import ImageObjects
 from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, folders_in, look, walk_each
 from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.urls import is_url
 
 
-def image_folder(path: str | Path, split: str = "") -> ImageFolder:
+def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObjects:
     """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`.
 
     Args:
-        path: the folder of the class folders.
+        path: the folder of the class folders, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
         split: the folder of `path` that holds the class folders, if `path` holds one for each split, such as `train`
             and `val`; the classes are then those of all splits together. `no` says that these folders are classes.
+            At a URL, give the URL of the split instead.
     """
+    if is_url(path):
+        if split:
+            raise UsageError(f"the option split is for folders: give the URL of the split {split!r}")
+        return ImageObjects(str(path))
     path = Path(path).absolute()
     if split in ("", NO_SPLIT):
         return ImageFolder(path, checked=not split)

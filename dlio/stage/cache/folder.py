@@ -23,6 +23,7 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ from dlio.stage.cache.base_folder import CACHE, CLAIMS, is_closed, is_own, open_
 CONTROL = ".dlio"
 ASIDE = "aside"
 MARKER = "copy.json"
+_LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
+_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,34 @@ class StagedFolder:
         except FileNotFoundError:
             return False
 
+    def missing(self, wanted: Sequence[File]) -> list[File]:
+        """Returns the files that the folder does not have, in order.
+
+        Folders are listed first, and only files that are there looked at, many at a time where there are many.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        with files.storage_errors("look at", self.path):
+            absent = self._not_listed({file.name for file in wanted})
+            listed = [file for file in wanted if file.name not in absent]
+            groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-look") as pool:  # starts no idle thread
+                absent = absent.union(*pool.map(self._incomplete, groups))
+        return [file for file in wanted if file.name in absent]
+
+    def _incomplete(self, wanted: Sequence[File]) -> set[str]:
+        return {file.name for file in wanted if not self.has(file)}
+
+    def _not_listed(self, names: set[str]) -> set[str]:
+        """Returns those of `names` that are not in this folder, by listing its folders."""
+        absent = set(names)
+        for folder in {name.rpartition("/")[0] for name in names}:
+            with suppress(FileNotFoundError):
+                found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
+                absent.difference_update([f"{folder}/{name}" for name in found] if folder else found)
+        return absent
+
     def holds(self, wanted: Sequence[File]) -> bool:
         """Returns whether the copy is complete: it has the manifest and the names of all files `wanted`.
 
@@ -101,11 +132,7 @@ class StagedFolder:
         with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
             if self._marked_as() != self.copy or not self.has_manifest():
                 return False
-            missing = {file.name for file in wanted}
-            for folder in {name.rpartition("/")[0] for name in missing}:
-                found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
-                missing.difference_update([f"{folder}/{name}" for name in found] if folder else found)
-            return not missing
+            return not self._not_listed({file.name for file in wanted})
         return False
 
     def _marked_as(self) -> object:

@@ -23,7 +23,6 @@ from itertools import chain
 
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
-from dlio.io.files import storage_errors
 from dlio.locking.claim import claimed
 from dlio.locking.owner import node_id
 from dlio.stage.cache import lease
@@ -125,8 +124,7 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Lacking,
             return Lacking(folder), ""
         stack.enter_context(residue_removed(folder, claim[0]))
         aside = folder.begin(str(job.source), *claim)
-        with storage_errors("look at", folder.path):
-            missing = [file for file in files if not folder.has(file)]
+        missing = folder.missing(files)
         make_room(folder, sum(file.num_bytes for file in missing), len(missing))
         return Lacking(folder, frozenset(missing), aside), ""
     except DlioError as error:

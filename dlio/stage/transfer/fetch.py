@@ -93,8 +93,8 @@ def fill(
     """
     with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
+        missing = folder.missing(wanted)
         with files.storage_errors("look at", folder.path):
-            missing = [file for file in wanted if not folder.has(file)]
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
         lacked = sum(file.num_bytes for file in missing) - begun
         make_room(folder, lacked, len(missing))

@@ -92,3 +92,21 @@ async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: a
         if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part, which would cost a third of the rate
             idle.reschedule(now() + IDLE_SECONDS)
     return b"".join(parts)
+
+
+def listed(file_system: Any, path: str, *, below: bool) -> list[dict[str, Any]]:
+    """Returns the entries of a folder, or the files in it and below it, as fsspec describes them.
+
+    Raises:
+        TimeoutError: it took longer than TOTAL_SECONDS.
+        Exception: whatever the file system raises.
+    """
+    from fsspec.asyn import sync
+
+    file_system.invalidate_cache()
+    method = "find" if below else "ls"
+    if file_system.async_impl:
+        found = sync(file_system.loop, getattr(file_system, f"_{method}"), path, detail=True, timeout=TOTAL_SECONDS)
+    else:
+        found = getattr(file_system, method)(path, detail=True)
+    return list(found.values() if below else found)

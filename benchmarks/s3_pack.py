@@ -1,0 +1,156 @@
+"""Measures packing from a bucket whose server answers late: `dlio pack s3://...` beside 64 parallel GETs by s3fs.
+
+    python benchmarks/s3_pack.py --data /tmp/bench --out /dev/shm/out
+
+The server is a process that speaks as much of S3 as is needed: listings of a prefix, and objects, from the folder of
+JPEGs of 92 KB of benchmarks/pack.py. Each request waits for the latency first. The GETs are `s3fs.cat` with 64 under
+way in one process; dlio has two workers. Needs s3fs, and aiohttp, which s3fs brings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import fsspec
+from aiohttp import web
+from images import make_set
+
+BUCKET = "photos"
+
+
+class Bucket:
+    """A folder as a bucket."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self.seconds = seconds
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Returns a listing, or an object."""
+        await asyncio.sleep(self.seconds)
+        key = request.path.removeprefix(f"/{BUCKET}").strip("/")
+        if not key:
+            return web.Response(text=self.listing(request.query), content_type="application/xml")
+        path = self.folder / key
+        if not path.is_file():
+            return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
+        return web.Response(body=path.read_bytes(), headers={"ETag": f'"{path.stat().st_mtime_ns}"'})
+
+    def listing(self, query: web.BaseRequest) -> str:
+        """Returns the answer to ListObjectsV2, in one page."""
+        prefix, entries = query.get("prefix", ""), []
+        if query.get("delimiter"):
+            names = sorted(entry.name for entry in os.scandir(self.folder / prefix) if entry.is_dir())
+            entries = [f"<CommonPrefixes><Prefix>{escape(prefix + name)}/</Prefix></CommonPrefixes>" for name in names]
+        else:
+            for path in sorted(path for path in (self.folder / prefix).rglob("*") if path.is_file()):
+                key, status = escape(str(path.relative_to(self.folder))), path.stat()
+                told = f"<ETag>{status.st_mtime_ns}</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                entries.append(f"<Contents><Key>{key}</Key><Size>{status.st_size}</Size>{told}</Contents>")
+        head = f"<Name>{BUCKET}</Name><Prefix>{escape(prefix)}</Prefix><IsTruncated>false</IsTruncated>"
+        return f'<?xml version="1.0"?><ListBucketResult>{head}{"".join(entries)}</ListBucketResult>'
+
+
+def serve(folder: Path, seconds: float) -> None:
+    """Serves until it is ended; prints the port first."""
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", Bucket(folder, seconds).answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        print(runner.addresses[0][1], flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def get_all(keys: list[str]) -> float:
+    """Returns how many objects a second come by 64 parallel GETs, thrown away as they come."""
+    command = [sys.executable, __file__, "--get"]
+    done = subprocess.run(command, input="\n".join(keys), text=True, capture_output=True, check=True)
+    return float(done.stdout)
+
+
+def get() -> None:
+    """Gets the keys of standard input, and prints the rate."""
+    keys, s3 = sys.stdin.read().split("\n"), fsspec.filesystem("s3", asynchronous=True)
+
+    async def run() -> float:
+        session, waiting = await s3.set_session(), iter(keys)
+
+        async def take() -> None:
+            for key in waiting:
+                await s3._cat_file(key)
+
+        began = time.perf_counter()
+        await asyncio.gather(*[take() for _ in range(64)])
+        took = time.perf_counter() - began
+        await session.close()
+        return len(keys) / took
+
+    print(asyncio.run(run()))
+
+
+def pack(out: Path, url: str) -> tuple[float, float]:
+    """Returns the seconds of a whole run, and of its plan alone."""
+    shutil.rmtree(out, ignore_errors=True)
+    words = ["--format", "recordio", "--workers", "2", "--num-shards", "8", "--quiet"]
+    times = []
+    for more in (["--dry-run"], []):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "dlio", "pack", url, str(out), *words, *more], check=True)
+        times.append(time.perf_counter() - began)
+    shutil.rmtree(out)
+    return times[1], times[0]
+
+
+def main() -> None:
+    """Prints the table."""
+    if sys.argv[1:2] == ["--serve"]:
+        serve(Path(sys.argv[2]), float(sys.argv[3]))
+        return
+    if sys.argv[1:2] == ["--get"]:
+        get()
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder to make the images in")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to pack into")
+    parser.add_argument("--latency-ms", type=float, default=20.0)
+    parser.add_argument("--part", default="all", help="all, or part for a twelfth of the images")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    folder = make_set(args.data, "big") / args.part
+    keys = [f"{BUCKET}/{path.relative_to(folder)}" for path in sorted(folder.rglob("*.jpg"))]
+    command = [sys.executable, __file__, "--serve", str(folder), str(args.latency_ms / 1000)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "none"
+        print("| 64 GETs, files/s | dlio, files/s | dlio / GETs | whole run, s | plan, s |\n|---|---|---|---|---|")
+        ratios = []
+        try:
+            for _ in range(args.rounds):
+                gets = get_all(keys)
+                whole, plan = pack(args.out, f"s3://{BUCKET}")
+                rate = len(keys) / (whole - plan)
+                ratios.append(rate / gets)
+                print(f"| {gets:,.0f} | {rate:,.0f} | {ratios[-1]:.2f} | {whole:.1f} | {plan:.1f} |", flush=True)
+        finally:
+            server.terminate()
+    print(f"median {statistics.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()

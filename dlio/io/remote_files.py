@@ -1,0 +1,157 @@
+"""Files below a URL (`s3://`, `gs://`, `https://` and others that fsspec knows).
+
+A failed request is repeated after growing pauses. User and password of a web server are taken out of the URL at once,
+so that no other package can print them.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package, requirements
+from dlio.io import answers
+from dlio.urls import is_unclear, parted, shown, without_credentials
+
+T = TypeVar("T")
+TRIES = 6
+_FIRST_PAUSE_SECONDS = 0.2  # then twice as long each time: 6 s in all
+_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, StorageError)  # trying again does not help
+
+
+class RemoteFiles:
+    """The files below a URL; safe for several threads.
+
+    Args:
+        url: of a folder. Keys and endpoints come from the environment or fsspec's configuration.
+        is_alone: whether its connections are its own, so that `close` ends them; else they are kept for this process.
+
+    Raises:
+        StorageError, UsageError, MissingPackageError: it cannot be opened, or is no folder's URL.
+    """
+
+    def __init__(self, url: str, *, is_alone: bool = False) -> None:
+        url = url.rstrip("/")
+        self._shown = shown(url)
+        self._url = url
+        self._is_web = url.lower().startswith(("http://", "https://"))
+        bare, user, password = parted(url)
+        self._login = (
+            unquote(f"{user}:{password}", errors="surrogateescape") if self._is_web and user + password else ""
+        )
+        self._file_system, self._root = _open(bare if self._is_web else url, url, is_alone)
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def fetch(self, name: str, limit: int, span: tuple[int, int] | None = None) -> bytes:
+        """Returns a file or a span of it, at most `limit` + 1 bytes.
+
+        Raises:
+            StorageError: it cannot be read; the errno is ENOENT if it is not there, EACCES if it is denied.
+        """
+        path = f"{self._root}/{quote(name) if self._is_web else name}"
+        return self._ask(name, partial(answers.at_most, self._file_system, path, limit, span, self._login))
+
+    def close(self) -> None:
+        """Ends the connections if they are its own: a fork would inherit them, and cannot close them."""
+        self._file_system = None
+        gc.collect()  # fsspec ends them when it is collected, and it refers to itself
+
+    def folders(self) -> list[str]:
+        """Returns the sorted names of the folders in the URL's; raises as `fetch`."""
+        return sorted(name for name, entry in self._listed("", below=False) if entry["type"] == "directory")
+
+    def files_below(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+        """Returns the files in a folder and below it: path below the URL, what fsspec tells; raises as `fetch`."""
+        return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
+
+    def _listed(self, folder: str, below: bool) -> list[tuple[str, dict[str, Any]]]:
+        path = f"{self._root}/{quote(folder) if self._is_web else folder}".rstrip("/")
+        entries = self._ask(folder, lambda: answers.listed(self._file_system, path, below=below))
+        names = [entry["name"].removeprefix(self._root).strip("/") for entry in entries]
+        return list(zip(map(unquote, names) if self._is_web else names, entries, strict=True))
+
+    def _ask(self, name: str, request: Callable[[], T]) -> T:
+        try:
+            return _persistent(request)
+        except Exception as error:
+            problem = f"cannot read {self._shown}/{name}: {_reason(error, self._url)}"
+            number = _number(error)
+        # Raised here, since an exception from a package may hold the password and would be printed as the cause.
+        raise StorageError(number, problem) if number else StorageError(problem)
+
+
+def _number(error: Exception) -> int:
+    if isinstance(error, FileNotFoundError):
+        return errno.ENOENT
+    return errno.EACCES if isinstance(error, PermissionError) else 0
+
+
+def _open(url: str, given: str, is_alone: bool) -> tuple[Any, str]:
+    """Returns fsspec's file system for a URL and the path in it; `given` is the URL with user and password.
+
+    Raises:
+        UsageError, MissingPackageError, StorageError: as `RemoteFiles`.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise missing_package("fsspec", "remote", "a data set at a URL") from error
+    _check(given)
+    try:
+        file_system, root = url_to_fs(url, skip_instance_cache=is_alone)
+    except Exception as error:
+        reason, kind = _reason(error, given), type(error)
+    else:
+        return file_system, str(root).rstrip("/")
+    if issubclass(kind, ImportError):
+        raise MissingPackageError(f"{shown(given)}: {reason}; s3 and https: pip install {requirements('remote')}")
+    if issubclass(kind, ValueError):
+        raise UsageError(f"{shown(given)}: {reason}")
+    raise StorageError(f"cannot read {shown(given)}: {reason}")
+
+
+def _check(url: str) -> None:
+    """Raises UsageError for a URL that is not a folder's, or whose password is ambiguous."""
+    quoting = "write / ? # @ in a password as %2F %3F %23 %40"
+    if "?" in url or "#" in url:
+        raise UsageError(f"{shown(url)} is no folder's URL: give one without ? and #, and {quoting}")
+    if is_unclear(url):
+        raise UsageError(f"{shown(url)} has a second @, or a / in a password: {quoting}, and @ in a path as %40")
+    if url.lower().startswith("s3") and parted(url)[2]:
+        raise UsageError(
+            f"{shown(url)}: a bucket's URL holds no keys: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or by a profile"
+        )
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Returns the text of an error without the password in `url`."""
+    if isinstance(error, TimeoutError):
+        idle, total = answers.IDLE_SECONDS, answers.TOTAL_SECONDS
+        return f"its server sent nothing for {idle:g} s, or not all of it within {total:g} s"
+    return without_credentials(str(error), url) or type(error).__name__
+
+
+def _persistent(request: Callable[[], T]) -> T:
+    """Returns the answer to a request, which is repeated if it fails, after pauses that double and vary by half.
+
+    Raises:
+        Exception: the request failed for a permanent reason, or `TRIES` times.
+    """
+    tries = 0
+    while True:
+        try:
+            return request()
+        except Exception as error:  # each protocol's package has exceptions of its own
+            tries += 1
+            if isinstance(error, _FINAL) or tries == TRIES:
+                raise
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**tries * random.uniform(0.25, 0.75))

@@ -1,0 +1,127 @@
+"""A folder of class folders at a URL: its images are objects, listed by class, and each read by one request."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
+from dlio.errors import SourceError, StorageError
+from dlio.io.remote_files import RemoteFiles
+from dlio.pack import pace
+from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.image_tree import EXTENSIONS
+from dlio.pack.listing.keys import Keys, odd, printable
+from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
+from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
+from dlio.urls import shown
+
+_ENTRY_BYTES = 1000  # about what fsspec keeps of an object
+_CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems tell of a change
+_INT64 = (1 << 63) - 1
+_Object = tuple[str, int, int]  # path below the URL, size in bytes, version
+
+
+@dataclass(frozen=True, slots=True)
+class ImageObjects:
+    """The images below a URL, whose folders name the classes, in the order of `ImageFolder`.
+
+    Attributes:
+        url: may hold a password.
+        name: of the source, as on the command line.
+    """
+
+    url: str = field(repr=False)
+    name: str = "imagefolder"
+
+    @property
+    def path(self) -> Path | str:
+        """The URL without user and password."""
+        return shown(self.url)
+
+    def listing(self) -> Listing:
+        """Returns all images; lists several classes at a time."""
+        with closing(RemoteFiles(self.url, is_alone=True)) as files:
+            folders, found = self._listed(files)
+        refused = Refused()
+        classes: dict[str, list[_Object]] = {}
+        for name, images in zip(folders, found, strict=True):
+            if kept := [image for image in images if self._is_key(image[0], refused)]:
+                classes[name] = kept
+            else:
+                problem = f"{self.path}/{name} has no images ({' '.join(EXTENSIONS)}) to pack: remove the folder"
+                refused.append((printable(name), problem))
+        keys = Keys.of(image[0] for images in classes.values() for image in images)
+        states = np.array([image[1:] for images in classes.values() for image in images], dtype="int64").reshape(-1, 2)
+        labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])
+        schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(classes))
+        sizes, versions = np.ascontiguousarray(states.T)
+        return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
+
+    def _listed(self, files: RemoteFiles) -> tuple[list[str], list[list[_Object]]]:
+        """Returns the names of the class folders, and the images of each."""
+        pace.take(1)
+        folders = files.folders()
+        if not folders:
+            raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
+        listed = side_by_side(partial(_images, files), folders, Depth(idle_clock), lambda of: _ENTRY_BYTES * len(of))
+        return folders, list(listed)
+
+    def _is_key(self, name: str, refused: Refused) -> bool:
+        if reason := odd(name):
+            refused.append((printable(name), f"{self.path}: {reason}"))
+        return not reason
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives a function that reads one image with its class index."""
+        files, keys, labels = RemoteFiles(self.url), listing.keys, listing.columns["label"].tolist()
+        sizes = listing.num_bytes.tolist()
+        with prefetching(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
+            yield lambda index: Sample(keys[index], {"image": image(index), "label": labels[index]})
+
+
+def _images(files: RemoteFiles, folder: str) -> list[_Object]:
+    """Returns the images of a class, in order: folder by folder."""
+    pace.take(1)
+    found = [entry for entry in files.files_below(folder) if entry[0].lower().endswith(EXTENSIONS)]
+    images = [(name, int(entry.get("size") or 0), _version(entry)) for name, entry in found]
+    return sorted(images, key=lambda image: image[0].rpartition("/")[::2])
+
+
+def _version(entry: dict[str, Any]) -> int:
+    """Returns a number that changes when an object does, as far as its server tells."""
+    told = [str(entry[name]) for name in _CHANGES if name in entry]
+    return xxhash.xxh3_64_intdigest("\0".join(told).encode()) & _INT64 if told else 0
+
+
+def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
+    """Returns an object; asks for the head of a large one first.
+
+    Raises:
+        SourceError: it is gone, denied, has grown, or is large and not an image.
+        StorageError: the server failed.
+    """
+    pace.take(1, num_bytes)
+    try:
+        if num_bytes > LARGE_BYTES:
+            check_large(files.fetch(key, HEAD_BYTES, (0, HEAD_BYTES))[:HEAD_BYTES], num_bytes)
+        most = max(num_bytes, LARGE_BYTES)
+        data = files.fetch(key, most)
+    except StorageError as error:
+        if error.errno in (errno.ENOENT, errno.EACCES):
+            raise SourceError(f"{error.strerror or error}: check that it is there and may be read") from None
+        raise
+    except SourceError as error:
+        raise SourceError(f"cannot pack {files}/{key}: {error}") from None
+    if len(data) > most:
+        raise SourceError(f"{files}/{key} has more than the {most:,} bytes that were listed: pack it again")
+    return data

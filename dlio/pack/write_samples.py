@@ -1,0 +1,171 @@
+"""The samples of one shard: they are read, checked, changed, and written, small ones in groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dlio.dataset.manifest import CropReady
+from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_table import SampleTableBuilder
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import SchemaError, SourceError
+from dlio.formats import GroupWriter, Writer
+from dlio.pack.inside import EVERY, Counts
+from dlio.pack.inspect.image_header import inspect_image, inspect_images
+from dlio.pack.listing.base import GroupReader, Listing, Source
+from dlio.pack.recode import KEEP, Recode
+
+_Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
+_AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
+
+
+def write_samples(
+    source: Source, listing: Listing, writer: Writer, recode: Recode, *, skip_bad: bool, done: Counts
+) -> Written:
+    """Writes the samples of a listing, in order, and returns what is known of them; counts them in `done`.
+
+    Raises:
+        SourceError: an input cannot be packed, and bad ones are not skipped.
+        SchemaError: the format cannot hold a value.
+        StorageError: the file system refused.
+    """
+    written, prepared = Written.none(listing.schema), _Preparing.of(source, listing, recode, skip_bad)
+
+    def write(index: int, get: Callable[[], Sample]) -> None:
+        try:
+            sample, images = prepared(get())
+            writer.write(sample)
+        except (SourceError, SchemaError) as error:
+            if not skip_bad:
+                raise
+            written.skipped.append((listing.keys[index], str(error)))
+        else:
+            written.table.append(sample)
+            written.images.update(images)
+
+    def write_group(index: int, group: SampleGroup) -> None:
+        checked = prepared.group(group)
+        if checked is not None and grouped is not None and grouped.write_group(checked):
+            written.add(checked)
+            return
+        for number, sample in enumerate(group, index):
+            write(number, lambda sample=sample: sample)  # type: ignore[misc]
+
+    with source.reader(listing) as read:
+        grouped = writer if isinstance(writer, GroupWriter) and isinstance(read, GroupReader) else None
+        index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
+        while index < len(listing):
+            if index - noted >= EVERY:
+                done[:], noted = (index, sizes[index]), index
+            group = read.group(index) if grouped else None
+            if group is None:
+                write(index, lambda: read(index))  # noqa: B023  called at once
+                index += 1
+            else:
+                write_group(index, group)
+                index += len(group)
+    return written
+
+
+@dataclass(slots=True)
+class Written:
+    """What is known of the written samples.
+
+    Attributes:
+        table: their rows.
+        skipped: the keys of skipped samples, with reasons.
+        images: the number of images by kind.
+    """
+
+    table: SampleTableBuilder
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    images: Counter[_Image] = field(default_factory=Counter)
+
+    @classmethod
+    def none(cls, schema: Schema) -> Written:
+        """Returns this for no sample yet."""
+        return cls(SampleTableBuilder(schema))
+
+    def add(self, group: SampleGroup) -> None:
+        """Adds a group of images that were written as they are."""
+        self.table.extend(group)
+        self.images.update((info.crop_ready, False) for info in group.image_infos)
+
+    def crop_ready(self) -> CropReady:
+        """Returns the numbers of crop-ready images."""
+        ready = sum(count for (ready, _), count in self.images.items() if ready)
+        rewritten = sum(count for (_, rewritten), count in self.images.items() if rewritten)
+        return CropReady(ready, rewritten, self.images.total() - rewritten)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparing:
+    """Checks and recodes each sample before it is written.
+
+    Attributes:
+        source: the origin of the samples.
+        schema: the schema of the samples.
+        image_fields: the fields with images.
+        only_image: the only image field, if it holds one image that is packed unchanged; else None.
+        recode: how each image is changed.
+        skip_bad: whether bad samples are skipped.
+    """
+
+    source: Source
+    schema: Schema
+    image_fields: tuple[str, ...]
+    only_image: str | None
+    recode: Recode
+    skip_bad: bool
+
+    @classmethod
+    def of(cls, source: Source, listing: Listing, recode: Recode, skip_bad: bool) -> _Preparing:
+        """Returns the preparation of a shard's samples."""
+        names, schema = listing.image_fields, listing.schema
+        is_simple = recode == KEEP and len(names) == 1 and schema[names[0]].is_scalar
+        return cls(source, schema, names, names[0] if is_simple else None, recode, skip_bad)
+
+    def group(self, group: SampleGroup) -> SampleGroup | None:
+        """Returns a group to write, with the headers of its images; None if each sample has to be prepared alone."""
+        if self.only_image is None or not group.follows(self.schema):
+            return None
+        try:
+            return replace(group, image_infos=inspect_images(group.fields[self.only_image]))
+        except SourceError:
+            return None
+
+    def __call__(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        """Returns the sample to write, with its images checked and recoded, and the kind of each image.
+
+        Raises:
+            SchemaError: the sample does not follow the schema.
+            SourceError: an image is damaged.
+        """
+        sample = self.schema.check(sample)
+        try:
+            if self.only_image is None:
+                return self._recoded(sample)
+            info = inspect_image(sample.fields[self.only_image])
+            return Sample(sample.key, sample.fields, info), _AS_IT_IS[info.crop_ready]
+        except SourceError as error:
+            if self.skip_bad:
+                raise
+            advice = "repair or remove it, or leave such files out with --on-error skip"
+            raise SourceError(f"{self.source.path}: {sample.key!r}: {error}: {advice}") from None
+
+    def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
+        fields, info, recode = dict(sample.fields), sample.image_info, self.recode
+        images: list[_Image] = []
+        for name in self.image_fields:
+            if isinstance(fields[name], list):
+                recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]
+                fields[name] = [image for image, _, _ in recoded]
+                images += [(info.crop_ready, rewritten) for _, info, rewritten in recoded]
+            else:
+                fields[name], info, rewritten = recode.apply(fields[name], inspect_image(fields[name]))
+                images.append((info.crop_ready, rewritten))
+        return Sample(sample.key, fields, info if len(self.image_fields) < 2 else None), images
