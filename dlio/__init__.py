@@ -14,14 +14,32 @@ from dlio.pack import pack
 from dlio.stage import stage
 
 if TYPE_CHECKING:
+    from dlio import sources
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
     from dlio.dataset.schema import Field, Sample, Schema
-    from dlio.pack import sources
+    from dlio.pack.index import index
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
+    from dlio.verbs import convert, info, plan, verify
 
-__all__ = ["Field", "Manifest", "Sample", "Schema", "Topology", "clean", "pack", "resolve", "sources", "stage"]
+__all__ = [
+    "Field",
+    "Manifest",
+    "Sample",
+    "Schema",
+    "Topology",
+    "clean",
+    "convert",
+    "index",
+    "info",
+    "pack",
+    "plan",
+    "resolve",
+    "sources",
+    "stage",
+    "verify",
+]
 __version__ = "0.1.0"
 
 _LAZY = {
@@ -31,19 +49,24 @@ _LAZY = {
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
     "clean": "dlio.stage.cache.clean",
+    "convert": "dlio.verbs",
+    "index": "dlio.pack.index",
+    "info": "dlio.verbs",
+    "plan": "dlio.verbs",
     "resolve": "dlio.stage.cache.resolve",
+    "verify": "dlio.verbs",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Returns a public name, importing its module (and numpy) only when it is first used."""
     if name == "sources":
-        return importlib.import_module("dlio.pack.sources")
+        return importlib.import_module("dlio.sources")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'dlio' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Returns the names that completion offers, those not loaded yet too."""
-    return sorted({*globals(), *__all__})
+    """Returns the public names, those not loaded yet too."""
+    return sorted([*__all__, "__version__"])

@@ -1,9 +1,22 @@
-"""`python -m dlio`: the command line, where the `dlio` script is not on the path."""
+"""The command `dlio`, and `python -m dlio`."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from dlio.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command line and returns its exit code.
+
+    Interrupts are held back while modules load, until `dlio.cli.main` handles them: within numpy's import an interrupt
+    becomes an ImportError with advice on a broken installation.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    from dlio.cli import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

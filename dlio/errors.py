@@ -159,4 +159,16 @@ class LauncherError(MissingError):
 
 def missing_package(package: str, extra: str, purpose: str) -> MissingPackageError:
     """Returns the error to raise where `package`, part of the extra `extra`, cannot be imported."""
-    return MissingPackageError(f"{purpose} needs the package {package!r}: pip install 'dlio[{extra}]'")
+    return MissingPackageError(f"{purpose} needs the package {package!r}: pip install {requirements(extra) or package}")
+
+
+def requirements(extra: str) -> str:
+    """Returns what the extra asks for, as words for pip: these can be installed whether or not an index has dlio."""
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires("dlio") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    own = [line.partition(";") for line in lines]
+    return " ".join(f"'{name.strip()}'" for name, _, marker in own if re.fullmatch(f" extra == .{extra}.", marker))

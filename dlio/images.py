@@ -17,6 +17,9 @@ from dlio.random_keys import Keys, uniform
 
 Sizes = npt.NDArray[np.int64]
 
+#: The value of white in grey images of 16 bits, as the formats define it; 255 in the result.
+WHITE = 65535
+
 _NUM_TRIES = 10
 _EVALUATION_SCALE = 256 / 224  # usual for ImageNet: shorter edge 256, centre 224
 
@@ -63,18 +66,22 @@ class RandomResizedCrop:
         scale: the smallest and largest share of the image's area.
         ratio: the smallest and largest width over height of the box.
         flip: mirror half of the images.
+        white: the value that becomes 255 in grey images of 16 bits, such as 4095 for scans of 12 bits. Values are
+            scaled linearly, and a greater one is an error of that image. Images of 8 bits stay as they are.
 
     Raises:
-        UsageError: a size below 1, or bounds out of order.
+        UsageError: a size or `white` below 1, or bounds out of order.
     """
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = False
+    white: int = WHITE
 
     def __post_init__(self) -> None:
         _height_width(self.size)
+        _check_white(self.white)
         for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
             if not _is_range(bounds):
                 raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
@@ -124,15 +131,18 @@ class CenterCrop:
     Attributes:
         size: height and width of the result.
         resize: the size of the shorter edge before the crop; 8/7 of `size` if not given, 256 for 224.
+        white: as in RandomResizedCrop.
 
     Raises:
-        UsageError: a size below 1, or a shorter edge below it.
+        UsageError: a size or `white` below 1, or a shorter edge below the size.
     """
 
     size: int
     resize: int | None = None
+    white: int = WHITE
 
     def __post_init__(self) -> None:
+        _check_white(self.white)
         if not _is_pixels(self.size):
             raise UsageError(f"CenterCrop({self.size!r}): expected one whole number of pixels from 1, for a square")
         if self.resize is not None and not (_is_pixels(self.resize) and self.resize >= self.size):
@@ -163,15 +173,18 @@ class Resize:
 
     Attributes:
         size: height and width of the result; one number for a square.
+        white: as in RandomResizedCrop.
 
     Raises:
-        UsageError: a size below 1.
+        UsageError: a size or `white` below 1.
     """
 
     size: int | tuple[int, int]
+    white: int = WHITE
 
     def __post_init__(self) -> None:
         _height_width(self.size)
+        _check_white(self.white)
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -188,6 +201,11 @@ def _height_width(size: int | tuple[int, int]) -> tuple[int, int]:
     if len(pair) != 2 or not all(map(_is_pixels, pair)):
         raise UsageError(f"size={size!r}: expected a whole number of pixels from 1, or a pair (height, width) of such")
     return pair[0], pair[1]
+
+
+def _check_white(white: int) -> None:
+    if not _is_pixels(white):
+        raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
 
 
 def _is_pixels(value: object) -> bool:

@@ -15,12 +15,14 @@ from typing import cast
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dlio.stage.cache import locations
 from tests.helpers.images import make_image_folder
+from tests.helpers.rounds import ROUNDS
 from tests.helpers.slow_source import slow_mounts
 
 # Neither a timing nor the chance of what is drawn decides a test; no fixture of these tests keeps what an example made.
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
-settings.register_profile("dlio", deadline=None, suppress_health_check=_UNHELPFUL)
+settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
@@ -44,6 +46,12 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the list of folders that were staged to in the test's own folder."""
+    monkeypatch.setattr(locations, "LISTED_AT", tmp_path)
 
 
 @pytest.fixture

@@ -116,5 +116,5 @@ def test_a_corrupt_record_of_any_other_text_keeps_it():
 def test_a_missing_package_gives_the_line_to_type():
     error = errors.missing_package("lmdb", "lmdb", "reading LMDB shards")
     assert isinstance(error, errors.MissingPackageError)
-    assert "pip install 'dlio[lmdb]'" in str(error)
+    assert "pip install 'protobuf>=" in str(error)
     assert "reading LMDB shards" in str(error)

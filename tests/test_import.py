@@ -13,7 +13,20 @@ import dlio
 from tests.helpers.images import image as encoded
 
 ROOT = Path(dlio.__file__).parent
-HEAVY = ["torch", "tensorflow", "lmdb", "h5py", "mpi4py", "dask", "distributed", "ray", "matplotlib", "PIL", "google"]
+HEAVY = [
+    "torch",
+    "tensorflow",
+    "jax",
+    "lmdb",
+    "h5py",
+    "mpi4py",
+    "dask",
+    "distributed",
+    "ray",
+    "matplotlib",
+    "PIL",
+    "google",
+]
 HEAVY += ["fsspec", "aiohttp", "cv2"]
 
 BASE = {"errors", "urls", "io"}
@@ -22,9 +35,10 @@ BASE = {"errors", "urls", "io"}
 #: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
-    "__init__": {"cluster", "dataset", "pack", "stage"},
+    "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
-    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage"},
+    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage", "verbs"},
+    "verbs": {"dataset", "loaders", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage"},
@@ -110,6 +124,15 @@ def test_completion_offers_every_public_name_before_it_is_loaded():
     code = "import dlio; names = dir(dlio); print(*(name in names and hasattr(dlio, name) for name in dlio.__all__))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.split() == ["True"] * len(dlio.__all__)
+
+
+def test_the_command_line_starts_light():
+    code = (
+        "import os, sys, dlio.cli; print('numpy' in sys.modules)\n"
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "1"]  # no numpy before it is used, and no idle threads of its BLAS
 
 
 def test_packing_files_as_they_are_loads_what_it_needs_only(tmp_path):

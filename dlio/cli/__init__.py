@@ -7,13 +7,16 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import NoReturn
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
+
 from dlio import __version__
 from dlio.cli.output import complain, log_handler
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, StorageError
+from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, MissingPackageError, StorageError
 from dlio.executors import ReportedElsewhereError
 from dlio.urls import without_credentials
 
@@ -50,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     args = argparse.Namespace()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `dlio.__main__`
         parser(words[0] if words else None).parse_args(words, args)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
@@ -59,6 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     except DlioError as error:
         _complain(error, error.text)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "dlio":
+            raise
+        _complain(error, f"the package {error.name!r} is missing, or lacks a part: pip install it")
+        return MissingPackageError.exit_code
     except BrokenPipeError:
         _discard_output()
         return EXIT_DONE

@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 from dlio.cli.options import add_verb, chosen, local_path, workers_option
-from dlio.cli.output import describe, print_report
+from dlio.cli.output import print_report
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
 from dlio.errors import DlioError
 from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
+from dlio.pack.inside import watching
+from dlio.verbs import describe
 
 
 def add_verbs(verbs: Any) -> None:
@@ -46,12 +48,12 @@ def index(args: argparse.Namespace) -> int:
     .dlio-indexing keeps other runs out. If PATH is read-only, make a folder of links to the shards and their indexes
     elsewhere, and give that folder.
     """
-    with Progress("index", unit="shards", quiet=args.quiet) as progress:
+    with Progress("index", unit="bytes", quiet=args.quiet) as progress, watching(progress.watch):
         manifest = index_shards(
             args.path,
             **chosen(args, "format", "match", "schema", "label_offset", "overwrite", "workers"),
             started=progress.start,
-            report=lambda shard: progress.advance(1, shard.num_bytes),
+            report=lambda shard: progress.advance(shard.files[0].num_bytes, shard.files[0].num_bytes, 1),
         )
     return print_report(args, describe(manifest) | {"path": str(args.path)})
 

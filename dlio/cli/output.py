@@ -9,7 +9,6 @@ import re
 import sys
 from typing import Any
 
-from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
@@ -69,17 +68,3 @@ def _line(value: object) -> str:
 
 def _item(value: object) -> str:
     return f"({_line(value)})" if isinstance(value, dict) else str(value)
-
-
-def describe(manifest: Manifest) -> dict[str, Any]:
-    """Returns the entries at the beginning of every report on a packed data set."""
-    return {
-        "format": manifest.format,
-        "schema": manifest.schema.types(),
-        "samples": manifest.num_samples,
-        "bytes": manifest.num_bytes,
-        "shards": len(manifest.shards),
-        "classes": len(manifest.class_names),
-        "skipped": len(manifest.skipped),
-        "content_id": manifest.content_id,
-    }

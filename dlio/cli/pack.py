@@ -18,18 +18,21 @@ from dlio.cli.options import (
     path_or_url,
     size,
 )
-from dlio.cli.output import complain, describe, print_report, say
+from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
+from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
 from dlio.pack.run import Request, make_plan
+from dlio.verbs import describe
 
 
 def add_verbs(verbs: Any) -> None:
@@ -73,9 +76,8 @@ def _recode(args: argparse.Namespace) -> Recode:
 
 def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
-        request = Request(
-            args.format, args.shard_size, args.num_shards, args.shuffle, args.label_offset, recode=_recode(args)
-        )
+        sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
+        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes))
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
@@ -94,12 +96,12 @@ def _print_skipped(manifest: Manifest) -> None:
 
 
 def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
-    with Progress("pack", unit="samples", quiet=args.quiet) as progress:
+    with Progress("pack", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         manifest = dlio.pack(
             _source(args),
             args.out,
             **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
-            **chosen(args, "max_ops", "max_rate"),
+            **chosen(args, "max_ops", "max_rate", "classes"),
             recode=_recode(args),
             engine=pool,
             started=progress.start,
@@ -151,7 +153,8 @@ def _dataset_options(verb: argparse.ArgumentParser) -> None:
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.set_defaults(resumes=True)
     verb.add_argument("out", metavar="OUT", type=local_path, help="the folder to write")
-    verb.add_argument("--format", required=True, help=f"{', '.join(formats.names())}, or a module's dotted path")
+    kinds = f"{', '.join(formats.names())}, or a module's dotted path (default: tfrecord)"
+    verb.add_argument("--format", default="tfrecord", help=kinds)
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
         "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"
@@ -161,6 +164,8 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
     _recode_options(verb)
     verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
+    classes = "the class names, in the order of their indices: a file with one in each line, or a packed data set"
+    verb.add_argument("--classes", type=local_path, metavar="FILE|DATASET", help=classes)
     verb.add_argument(
         "--on-error",
         default="raise",

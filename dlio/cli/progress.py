@@ -1,4 +1,6 @@
-"""A progress bar on a terminal, else a line each minute: samples, shards, rates and time left, computed by tqdm.
+"""A progress bar on a terminal, else a line each half minute: samples, shards, rates and time left, computed by tqdm.
+
+A thread shows them, so that the clock runs while a shard is written; what workers have done of it comes from `watch`.
 
 In a log:
 
@@ -8,29 +10,41 @@ In a log:
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
 import time
 from typing import Any
 
 from dlio.io.sizes import format_size
+from dlio.pack.inside import Watch
 
-LOG_SECONDS = 60.0
+LOG_SECONDS = 30.0
+BAR_SECONDS = 0.5
 _LINE = "{desc}{n_fmt} of {total_fmt}{unit}{postfix}, {rate_noinv_fmt}, {elapsed} gone, {remaining} left"
 log = logging.getLogger(__name__)
 
 
+_showing = threading.Lock()  # no process is forked while the thread prints: a copied lock of a stream would stay shut
+os.register_at_fork(before=_showing.acquire, after_in_parent=_showing.release, after_in_child=_showing.release)
+
+
 class Progress:
-    """Shows the progress of a verb; used by one thread, as a context manager.
+    """Shows the progress of a verb; a context manager.
 
     In a job of many processes, one process shows the progress of all, and the others are `quiet`.
 
     Attributes:
         note: a text shown with the figures, such as the slowest of many nodes.
+        watch: what is done of unfinished shards.
     """
 
     def __init__(self, verb: str, *, unit: str, quiet: bool) -> None:
         """Shows nothing yet, and with `quiet` nothing at all; the unit is samples, shards, or bytes."""
         self.note = ""
+        self.watch = Watch()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
         self._verb = verb
         self._counts_bytes = unit == "bytes"
         self._unit: dict[str, Any] = {"unit": f" {unit}"} if unit != "bytes" else {"unit": "B", "unit_scale": True}
@@ -54,40 +68,63 @@ class Progress:
         self._total = total
         self._before, self._bytes = self._done, 0
         self._began = self._logged = time.monotonic()
-        if not self._quiet and sys.stderr.isatty():
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **self._unit)
+        self._thread = threading.Thread(target=self._run, name="dlio-progress", daemon=True)
+        self._thread.start()
 
     def advance(self, units: int, num_bytes: int, num_shards: int = 0) -> None:
         """Adds finished units, their bytes, and shards."""
         self._done += units
         self._bytes += num_bytes
         self._shards += num_shards
-        if self._bar is not None:
-            self._bar.set_postfix_str(self._more(), refresh=False)
-            self._bar.update(units)
-        elif not self._quiet and time.monotonic() - self._logged >= LOG_SECONDS:
-            self._logged = time.monotonic()
-            log.warning("%s", self._line())
+        if not self._quiet:
+            self._show()
+
+    def _run(self) -> None:
+        while not self._ended.wait(BAR_SECONDS):
+            self._show()
+
+    def _show(self) -> None:
+        """Draws the bar, or logs a line if the last one was long ago."""
+        with _showing:
+            if self._bar is not None:
+                self._bar.n = self._now()[0]
+                self._bar.set_postfix_str(self._more(), refresh=True)
+            elif self._total and time.monotonic() - self._logged >= LOG_SECONDS:
+                self._logged = time.monotonic()
+                log.warning("%s", self._line())
+
+    def _now(self) -> tuple[int, int]:
+        """Returns units and bytes done, with those of unfinished shards."""
+        samples, num_bytes = self.watch.now()
+        units = min(self._total, self._done + (num_bytes if self._counts_bytes else samples))
+        return max(units, self._done), self._bytes + num_bytes
 
     def _line(self) -> str:
         from tqdm import tqdm
 
         seconds = time.monotonic() - self._began
         words = {"prefix": f"{self._verb}: ", "postfix": self._more(), "bar_format": _LINE, **self._unit}
-        return str(tqdm.format_meter(self._done, self._total, seconds, initial=self._before, **words))
+        return str(tqdm.format_meter(self._now()[0], self._total, seconds, initial=self._before, **words))
 
     def _more(self) -> str:
         """Returns the figures that tqdm does not compute: shards, and bytes a second unless bytes are counted."""
         parts = [f"{self._shards} of {self._num_shards} shards"] if self._num_shards else []
         if not self._counts_bytes:
-            parts.append(f"{format_size(self._bytes / max(time.monotonic() - self._began, 1e-9))}/s")
+            parts.append(f"{format_size(self._now()[1] / max(time.monotonic() - self._began, 1e-9))}/s")
         return ", ".join([*parts, self.note] if self.note else parts)
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
         if self._bar is not None:
             self._bar.close()

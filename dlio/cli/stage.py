@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio.cli.options import add_verb, count, local_path, octal, size
+import dlio
+from dlio.cli.options import add_verb, chosen, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -98,14 +99,14 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     from dlio.stage.run import run
 
     asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
-    chosen = partial(_say_dest, args)
+    say_dest = partial(_say_dest, args)
     if args.dry_run:
-        seen = preview(args.dataset, args.dest, listeners=Listeners(chosen), **asked)
+        seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
         return print_report(args, seen.to_json())
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)
-        listeners = Listeners(chosen, shown.expect, shown.here, shown.everywhere if watch else None)
+        listeners = Listeners(say_dest, shown.expect, shown.here, shown.everywhere if watch else None)
         staged, summary = run(args.dataset, args.dest, listeners=listeners, **asked)
     if args.json:
         leads = not topology.local_rank or summary.copied_bytes > 0
@@ -182,21 +183,13 @@ def plan(args: argparse.Namespace) -> int:
     Rates that are not given are those of a middling cluster. The first line, or the key `chosen`, is what `auto` would
     choose there.
     """
-    from dlio.stage.auto import choose
-    from dlio.stage.planning.cost import Machine, Volume
-    from dlio.stage.transfer.source import source_of
-
-    volume = Volume.of(source_of(args.dataset).manifest)
-    given = {name: getattr(args, f"{name}_rate") for name in ("source", "client", "network", "local")}
-    rates = {name: rate for name, rate in given.items() if rate is not None}
-    machine = Machine(args.nodes, args.local_free, num_targets=args.osts, **rates)
-    chosen = choose(volume, machine, args.epochs)
-    names = dict.fromkeys([*strategies.names(), args.strategy])
-    ways = [strategies.cost_of(name, volume, machine, args.copies) for name in names if name != strategies.AUTO]
+    rates = ("source_rate", "client_rate", "network_rate", "local_rate")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
+    found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
-        return print_report(args, {"chosen": asdict(chosen), "ways": [asdict(way) for way in ways]})
-    say(args, f"auto takes {chosen.strategy}: {chosen.why}")
-    for way in ways:
+        return print_report(args, asdict(found))
+    say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
+    for way in found.ways:
         say(
             args,
             f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "

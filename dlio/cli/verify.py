@@ -14,6 +14,7 @@ from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import format_size
+from dlio.pack.inside import watching
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
 from dlio.stage.cache.folder import StagedFolder
@@ -78,7 +79,7 @@ def _verify(args: argparse.Namespace) -> int:
     shards = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in shards)
     damage = _strange_manifest(staged_copy(args.dataset))
-    with Progress("verify", unit="samples", quiet=args.quiet) as progress:
+    with Progress("verify", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         progress.start(num_samples, len(shards))
         damage += find_damage(
             manifest,

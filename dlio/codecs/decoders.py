@@ -2,13 +2,15 @@
 
 The compiled core decodes JPEGs, of which it reads and resizes the box only. OpenCV decodes plain PNGs, which the core
 resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if the core or OpenCV is
-missing. Its `convert("RGB")` converts grey, palette, 16 bit and transparent images, as in torchvision's ImageFolder.
+missing. Its `convert("RGB")` converts grey, palette and transparent images, as in torchvision's ImageFolder, but grey
+images of 16 bits are scaled to 8 first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,12 +21,14 @@ from dlio import native
 from dlio.codecs import jpeg, pictures, pillow
 from dlio.codecs.pictures import Picture, Readable
 from dlio.errors import DataError, UsageError
-from dlio.images import Sizes, Transform, Windows
+from dlio.images import WHITE, Sizes, Transform, Windows
 from dlio.locking.fork_lock import ForkLock
 from dlio.random_keys import Keys
 
 Number = TypeVar("Number", int, float)
 Statuses = npt.NDArray[np.int32]
+#: Returns a whole image, decoded; raises one of `pillow.ERRORS`.
+Whole = Callable[[Readable], Image.Image]
 
 _SMALL_BYTES = 8192
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
@@ -81,17 +85,18 @@ def decode_batch(
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
         problems.setdefault(row, pictures.problem(jpeg.problem(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
-    problems |= _decode_by_pillow(readable, left, windows, rows, upright)
+    whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", WHITE))
+    problems |= _decode_by_pillow(readable, left, windows, rows, whole)
     for row in problems:
         out[row] = 0
     return problems
 
 
 def _decode_by_pillow(
-    images: Sequence[Readable], left: list[int], windows: Windows, out: npt.NDArray[np.uint8], upright: bool
+    images: Sequence[Readable], left: list[int], windows: Windows, out: npt.NDArray[np.uint8], whole: Whole
 ) -> dict[int, str]:
     with _turn(images, left):
-        found = {row: _decode_row(images[row], windows, row, out[row], upright) for row in left}
+        found = {row: _decode_row(images[row], windows, row, out[row], whole) for row in left}
     return {row: problem for row, problem in found.items() if problem}
 
 
@@ -155,12 +160,12 @@ def _write(
     return function(images, windows.boxes, windows.flips, out, windows.parts)
 
 
-def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], upright: bool) -> str | None:
+def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], whole: Whole) -> str | None:
     """Decodes one window whole into `out`, of shape (h, w, 3), and returns the problem, None if there is none."""
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
     try:
-        image = pictures.whole(picture, upright=upright).crop(box)
+        image = whole(picture).crop(box)
         image = image if image.mode in ("L", "RGB") else image.convert("RGB")  # grey is resized as one channel
     except pillow.ERRORS as error:
         return pictures.problem(error)

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from dlio.codecs import jpeg, pillow, png
 from dlio.dataset.schema import MAX_PIXELS
-from dlio.images import Sizes
+from dlio.images import WHITE, Sizes
 
 #: An encoded image, bytes-like or uint8 of shape (bytes,), or pixels: uint8 (height, width, channels), (height, width).
 Picture = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
@@ -104,17 +104,36 @@ def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:
     return picture if isinstance(picture, np.ndarray) else png.decode(picture)
 
 
-def whole(picture: Readable, *, upright: bool) -> Image.Image:
-    """Returns a decoded image, turned if `upright`; raises one of `pillow.ERRORS`."""
+def whole(picture: Readable, *, upright: bool, white: int = WHITE) -> Image.Image:
+    """Returns a decoded image of 8 bits a channel, turned if `upright`; raises one of `pillow.ERRORS`.
+
+    The values of grey images of more bits are scaled linearly from 0 to `white`.
+    """
     pixels = jpeg.decode(picture)
     if pixels is None:
         image = open_image(picture)
         image.load()
+        image = _scaled(image, white) if image.mode.startswith(("I", "F")) else image
     else:
         image = Image.fromarray(pixels)
         if upright:
             image.info.update(open_image(picture).info)  # where exif_transpose looks
     return ImageOps.exif_transpose(image) if upright else image
+
+
+def _scaled(image: Image.Image, white: int) -> Image.Image:
+    """Returns a grey image with 0 to `white` scaled to 0 to 255; Pillow's `convert` would clip at 255.
+
+    Raises:
+        ValueError: a value is outside.
+    """
+    values = np.asarray(image)
+    low, high = values.min(), values.max()
+    if not (low >= 0 and high <= white):
+        raise ValueError(f"grey values from {low} to {high}: expected 0 to {white}; see `white` of the transform")
+    scaled = Image.fromarray(np.rint(values * (255 / white)).astype(np.uint8))
+    scaled.info = image.info  # the orientation
+    return scaled
 
 
 def open_image(picture: Readable) -> Image.Image:

@@ -1,7 +1,7 @@
 """Reads the values of one large field of many records at once, by offset, and compares each with its checksum.
 
-Numbers are not parsed: the table beside the shard has their small numbers and a checksum over all values of each. The
-checksum that a sample's one large value must have follows from these.
+Small numbers are not parsed: the table beside the shard has those of each sample, and a checksum over all its values.
+The checksum that a sample's one large value must have follows from these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from dlio.dataset import row_checksums
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
-from dlio.dataset.schema import Array, Schema
+from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
 from dlio.io.random_access import Numbers, Take, take_fresh
 
@@ -23,10 +23,14 @@ _UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
 
 
 def large_field(schema: Schema) -> str | None:
-    """Returns the one field that the table does not keep, if it is of bytes; else None."""
+    """Returns the one field that the table does not keep, if it is of bytes or an array of one shape; else None."""
     kept = columns(schema)
     others = [name for name in schema if name not in kept]
-    return others[0] if len(others) == 1 and str(schema[others[0]]) == "bytes" else None
+    return others[0] if len(others) == 1 and _is_bulk(schema[others[0]]) else None
+
+
+def _is_bulk(kind: Field) -> bool:
+    return kind.is_fixed or str(kind) == "bytes"
 
 
 def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValues | None:
@@ -39,11 +43,11 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     name = large_field(schema)
     if name is None or not isinstance(reader, SpanReader):
         return None
-    kept = columns(schema)
+    kind, kept = schema[name], columns(schema)
     small = [table.field(other)[:1].nbytes if kind.shape else NUMBER_BYTES for other, kind in kept.items()]
-    sizes = table.num_bytes - sum(small)
+    sizes = table.num_bytes * 0 + kind.fixed_bytes if kind.is_fixed else table.num_bytes - sum(small)
     spans = reader.spans(name, sizes)
-    return None if spans is None else BulkValues(name, spans, sizes, *_wanted(table, schema, name, sizes))
+    return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, sizes))
 
 
 def _wanted(
@@ -55,7 +59,7 @@ def _wanted(
     before = np.zeros(len(sizes), dtype=np.uint32)
     for other in names[:at]:
         before = row_checksums.extend(before, _rows(table.field(other)))
-    after = row_checksums.retract(table.crcs, _rows(sizes))
+    after = table.crcs if schema[name].is_fixed else row_checksums.retract(table.crcs, _rows(sizes))
     for other in reversed(names[at + 1 :]):
         after = row_checksums.retract(after, _rows(table.field(other)))
     return before, after
@@ -68,16 +72,23 @@ def _rows(numbers: Array) -> row_checksums.Rows:
 
 
 class BulkValues:
-    """Reads the values of a field of bytes; safe for several threads.
+    """Reads the values of a field of bytes, or of arrays of one shape; safe for several threads.
 
     Attributes:
         name: the field.
     """
 
     def __init__(
-        self, name: str, spans: Spans, sizes: Numbers, before: row_checksums.Crcs, after: row_checksums.Crcs
+        self,
+        name: str,
+        kind: Field,
+        spans: Spans,
+        sizes: Numbers,
+        before: row_checksums.Crcs,
+        after: row_checksums.Crcs,
     ) -> None:
         self.name = name
+        self._kind = kind
         self._spans = spans
         self._sizes = sizes
         self._before = before if before.any() else None
@@ -87,8 +98,10 @@ class BulkValues:
         else:
             self._offsets = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
 
-    def read(self, records: Numbers, take: Take = take_fresh) -> tuple[list[memoryview], list[int]]:
+    def read(self, records: Numbers, take: Take = take_fresh) -> tuple[list[memoryview] | Array, list[int]]:
         """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
+
+        Arrays come as one array of shape (n, *shape).
 
         Args:
             records: increasing; int64 of shape (n,).
@@ -111,7 +124,17 @@ class BulkValues:
             values += some
             crcs += map(crc32c, some, before)
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
-        return values, np.flatnonzero(wrong).tolist()
+        return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
+
+    def _as_array(self, values: list[memoryview]) -> Array:
+        """Returns values as an array; rows of values that were not found are zero."""
+        rows = np.zeros((len(values), self._kind.fixed_bytes), np.uint8)
+        for row, value in zip(rows, values, strict=True):
+            if len(value) == len(row):
+                row[:] = value
+        dtype = np.dtype(self._kind.dtype)
+        array = rows.view(dtype.newbyteorder("<")).reshape(len(values), *self._kind.fixed_shape)
+        return array.astype(dtype, copy=False)
 
     def _unsearched(self, records: Numbers) -> npt.NDArray[np.bool_]:
         """Returns which records to read as a whole, to search their value there; searches other ones already."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import io
 import zipfile
 from itertools import accumulate, pairwise, repeat
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -38,11 +37,7 @@ _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data
 
 def columns(schema: Schema) -> dict[str, Field]:
     """Returns the fields that the table keeps."""
-    return {name: kind for name, kind in schema.items() if kind.is_fixed and _row_bytes(kind) <= _MAX_COLUMN_BYTES}
-
-
-def _row_bytes(kind: Field) -> int:
-    return prod(kind.fixed_shape) * np.dtype(kind.dtype).itemsize
+    return {name: kind for name, kind in schema.items() if kind.is_fixed and kind.fixed_bytes <= _MAX_COLUMN_BYTES}
 
 
 def _arrays(schema: Schema) -> dict[str, Field]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,11 @@ class Field:
     def fixed_shape(self) -> tuple[int, ...]:
         """The shape without the dimensions that vary."""
         return tuple(dim for dim in self.shape if dim is not None)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The size of a value of fixed shape."""
+        return prod(self.fixed_shape) * np.dtype(self.dtype).itemsize
 
     def convert(self, value: object) -> Value:
         """Returns `value` as this field holds it: int, float, bytes, str, a list of those two, or an ndarray.

@@ -37,6 +37,7 @@ from dlio.formats.layouts.hdf5_columns import (
     SMALL_CHUNK_BYTES,
     Blob,
     ColumnWriter,
+    Numeric,
     dataset_names,
     open_column,
 )
@@ -160,7 +161,7 @@ class Reader:
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns the offsets of the values of a field of bytes, None if only HDF5 knows them."""
         column = self._columns[name]
-        bounds = column.bounds() if isinstance(column, Blob) else None
+        bounds = column.bounds() if isinstance(column, Blob | Numeric) else None
         return bounds and Spans(self._file, *bounds, sizes * 0)
 
     def read(self, index: int) -> Sample:

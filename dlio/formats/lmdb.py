@@ -142,10 +142,10 @@ class Reader:
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns the offsets of the values of a field of bytes; overflow pages hold a value in one piece."""
         starts, num_bytes = self._entries.extents.T
-        if self._payload is datum:
-            return Spans(self._file, starts, starts + num_bytes, datum.gaps(sizes))
-        marker, gaps = example.marker(name, self._schema), example.gaps(sizes)
-        return Spans(self._file, starts, starts + num_bytes, gaps, marker)
+        bounds = starts, starts + num_bytes
+        if self._payload is not datum:
+            return example.spans(self._file, bounds, name, sizes, self._schema)
+        return None if self._schema[name].is_number else Spans(self._file, *bounds, datum.gaps(sizes))
 
     def close(self) -> None:
         """Closes the file."""

@@ -189,11 +189,11 @@ class Reader:
         """Returns the index of the shard, the keys of its records being their numbers."""
         return b"".join(b"%d\t%d\n" % line for line in enumerate(self._bounds[:-1].tolist()))
 
-    def spans(self, name: str, sizes: Numbers) -> Spans:
-        """Returns the offsets of the values of a field of bytes; those of records in several parts are wrong."""
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
+        """Returns the offsets of the values of a field; those of records in several parts are wrong."""
         starts, stops = self._bounds[:-1] + _HEAD.size, self._bounds[1:]
         if not irheader.fits(self._schema):
-            return Spans(self._file, starts, stops, example.gaps(sizes), example.marker(name, self._schema))
+            return example.spans(self._file, (starts, stops), name, sizes, self._schema)
         return Spans(self._file, starts, stops, sizes * 0 + irheader.image_starts(self._schema))
 
     def close(self) -> None:

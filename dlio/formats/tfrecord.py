@@ -116,11 +116,10 @@ class Reader:
         """Returns the index of the shard."""
         return b"".join(b"%d %d\n" % (offset, num_bytes) for offset, num_bytes in self._extents.tolist())
 
-    def spans(self, name: str, sizes: Numbers) -> Spans:
+    def spans(self, name: str, sizes: Numbers) -> Spans | None:
         """Returns the offsets of the values of a field of bytes."""
         starts, num_bytes = self._extents.T
-        marker, gaps = example.marker(name, self._schema), example.gaps(sizes)
-        return Spans(self._file, starts + HEADER_BYTES, starts + num_bytes, gaps, marker)
+        return example.spans(self._file, (starts + HEADER_BYTES, starts + num_bytes), name, sizes, self._schema)
 
     def close(self) -> None:
         """Closes the file."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -100,15 +99,19 @@ def read_regular(path: Path, limit: int) -> bytes:
             os.close(descriptor)
 
 
-def check_digest(path: Path, expected: str) -> None:
-    """Reads the file and compares its digest.
+def check_digest(path: Path, expected: str, seen: Callable[[int], None] = lambda num_bytes: None) -> None:
+    """Reads the file and compares its digest; `seen` is called with the size of each block.
 
     Raises:
         DigestError: the content differs.
         StorageError: the file cannot be read.
         UsageError: the digest's algorithm is unknown.
     """
-    found = digest_file(path, expected.partition(":")[0])
+    running = new_hash(expected.partition(":")[0])
+    for block in read_blocks(path):
+        running.update(block)
+        seen(len(block))
+    found = f"{expected.partition(':')[0]}:{running.hexdigest()}"
     if found != expected:
         raise DigestError(f"{path} is damaged: expected the digest {expected}, found {found}")
 
@@ -208,7 +211,7 @@ def publish_bytes(final: Path, data: bytes) -> None:
     Raises:
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")  # no name to plant a link under
+    aside = final.with_name(f".{final.name}.{os.urandom(8).hex()}.tmp")  # no name to plant a link under
     try:
         with storage_errors("write", final), aside.open("xb") as file:
             file.write(data)

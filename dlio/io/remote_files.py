@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package
+from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package, requirements
 from dlio.io import answers
 from dlio.urls import is_unclear, parted, shown, without_credentials
 
@@ -112,7 +112,7 @@ def _open(url: str, given: str, is_alone: bool) -> tuple[Any, str]:
     else:
         return file_system, str(root).rstrip("/")
     if issubclass(kind, ImportError):
-        raise MissingPackageError(f"{shown(given)}: {reason}; dlio[remote] has what s3 and https need")
+        raise MissingPackageError(f"{shown(given)}: {reason}; s3 and https: pip install {requirements('remote')}")
     if issubclass(kind, ValueError):
         raise UsageError(f"{shown(given)}: {reason}")
     raise StorageError(f"cannot read {shown(given)}: {reason}")

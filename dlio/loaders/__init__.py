@@ -1,1 +1,1 @@
-"""Loaders for data-parallel training: `torch`, `tensorflow`, `keras`, and the framework-free `loader`."""
+"""Loaders for data-parallel training: `torch`, `tensorflow`, `keras`, `jax`, and the framework-free `loader`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pack(
-    source: Source,
+    source: Source | str | Path,
     out: str | Path,
     *,
     format: str = "tfrecord",  # noqa: A002  the field's word
@@ -23,6 +23,7 @@ def pack(
     num_shards: int | None = None,
     shuffle: int | None = None,
     label_offset: int = 0,
+    classes: str | Path | Sequence[str] | None = None,
     recode: Recode | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     overwrite: bool = False,
@@ -40,13 +41,16 @@ def pack(
     the source and the arguments, never on the number of workers or the engine.
 
     Args:
-        source: the origin of the samples; see `dlio.sources`.
+        source: the origin of the samples: a source of `dlio.sources`, or the path of class folders, a list or an
+            archive, whose kind is recognised.
         out: the folder to write: new, empty, or with a part of the same data set.
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
         shard_size: the target size of a shard, in bytes; by default 256 MiB, or the shards of a packed `source`.
         num_shards: the number of shards, instead of `shard_size`.
         shuffle: a seed to shuffle the samples; by default they keep the source's order.
         label_offset: what is added to class indices (1 for readers of TensorFlow's ImageNet files).
+        classes: the class names in the order of their indices, as a list, a file with a name in each line, or a packed
+            data set; samples of other classes are refused. By default the source's own, sorted.
         recode: how each image is changed: size, colour, encoding; by default images are packed unchanged.
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
             Only the header and the end of an image are checked; `verify(decode=True)` decodes it.
@@ -70,17 +74,19 @@ def pack(
     """
     from dlio.errors import UsageError
     from dlio.executors import open_engine
+    from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
     from dlio.pack.run import Request, pack_source
+    from dlio.pack.sources import open_source
     from dlio.pack.write import Writing
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     return pack_source(
-        source,
+        open_source(source) if isinstance(source, str | Path) else source,
         Path(out),
-        Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP),
+        Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes)),
         Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
         open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
         overwrite=overwrite,

@@ -21,7 +21,9 @@ from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
+from dlio.pack import inside
 from dlio.pack.listing.base import Listing, Source, take
+from dlio.pack.listing.classes import check_indices, pinned
 from dlio.pack.listing.labels import add_offset
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.pace import limited
@@ -84,6 +86,7 @@ class Request:
         seed: shuffles the samples.
         label_offset: what is added to class indices.
         recode: how each image is changed.
+        classes: the class names, in the order of their indices; by default as the source has them.
     """
 
     format: str
@@ -92,6 +95,7 @@ class Request:
     seed: int | None = None
     label_offset: int = 0
     recode: Recode = KEEP
+    classes: tuple[str, ...] = ()
 
 
 def make_plan(source: Source, request: Request) -> PackPlan:
@@ -101,10 +105,12 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
     """
     listing, recode = source.listing(), request.recode
-    if not len(listing):
-        reasons = "; ".join(reason for _, reason in listing.refused[:3])
-        raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
-    listing = _offset_labels(listing, request.label_offset)
+    listing = pinned(listing, request.classes) if request.classes else listing
+    if listing.left_out:
+        log.warning("%s: not packed: %s", source.path, listing.left_out)
+    _check_some(source, listing)
+    listing = check_indices(_offset_labels(listing, request.label_offset))
+    _check_some(source, listing)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
     formats.require(request.format, listing.schema)
@@ -123,6 +129,12 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         origin["recode"] = asdict(recode)
     header = Manifest(request.format, listing.schema, (), origin)
     return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
+
+
+def _check_some(source: Source, listing: Listing) -> None:
+    if not len(listing):
+        reasons = "; ".join(reason for _, reason in listing.refused[:3])
+        raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
 
 
 def _inputs(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
@@ -235,13 +247,15 @@ def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        tasks = (_task(plan, shard, out, running.writing) for shard in todo)
+        rows = inside.rows([shard.name for shard in todo])
+        tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name)) for shard in todo)
         with (
             PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
             publishing(running.pool, partial.append) as pool,
         ):
             for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
                 done[shard.name] = shard
+                inside.finished(shard.name)
                 running.report(shard)
     return _finish(plan, out, [done[shard.name] for shard in plan.shards])
 

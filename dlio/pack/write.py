@@ -17,6 +17,7 @@ from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
 from dlio.locking.owner import node_id
+from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
 from dlio.pack.recode import Recode
@@ -57,6 +58,7 @@ class WriteTask:
         recode: how each image is changed.
         writing: how the shard is written.
         inputs: a digest of the states of the shard's inputs.
+        row: where to say how far the shard is.
     """
 
     name: str
@@ -67,6 +69,7 @@ class WriteTask:
     recode: Recode
     writing: Writing
     inputs: str
+    row: Row | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -131,8 +134,8 @@ def _write(task: WriteTask, aside: Path) -> Shard:
     with files.storage_errors("write", aside), ExitStack() as opened:
         writer = formats.import_format(task.format).Writer(aside / task.name, task.listing.schema, open_file)
         with closing(writer):
-            is_skipping = task.writing.skip_bad
-            written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=is_skipping)
+            skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
+            written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
         open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
     entries = _entries(aside, created, task)
     crop_ready = written.crop_ready()

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from dlio.dataset.manifest import CropReady
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError
 from dlio.formats import GroupWriter, Writer
+from dlio.pack.inside import EVERY, Counts
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
 from dlio.pack.listing.base import GroupReader, Listing, Source
 from dlio.pack.recode import KEEP, Recode
@@ -20,8 +23,10 @@ _Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewri
 _AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
-def write_samples(source: Source, listing: Listing, writer: Writer, recode: Recode, *, skip_bad: bool) -> Written:
-    """Writes the samples of a listing, in order, and returns what is known of them.
+def write_samples(
+    source: Source, listing: Listing, writer: Writer, recode: Recode, *, skip_bad: bool, done: Counts
+) -> Written:
+    """Writes the samples of a listing, in order, and returns what is known of them; counts them in `done`.
 
     Raises:
         SourceError: an input cannot be packed, and bad ones are not skipped.
@@ -52,8 +57,10 @@ def write_samples(source: Source, listing: Listing, writer: Writer, recode: Reco
 
     with source.reader(listing) as read:
         grouped = writer if isinstance(writer, GroupWriter) and isinstance(read, GroupReader) else None
-        index = 0
+        index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
         while index < len(listing):
+            if index - noted >= EVERY:
+                done[:], noted = (index, sizes[index]), index
             group = read.group(index) if grouped else None
             if group is None:
                 write(index, lambda: read(index))  # noqa: B023  called at once

@@ -63,6 +63,9 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
     if parts := _in_parts(volume, machine, int((room - volume.largest_shard) * n // num_bytes)):
         large = f"{format_size(num_bytes)} do not fit into the {format_size(room)} of each node"
         return replace(parts, why=f"{large}, parts of them do")
+    if volume.largest_shard > room:
+        one = f"one shard of {volume.largest_shard:,} bytes does not fit: a node has room for {room:,}"
+        raise StorageError(f"{one}. Convert the data set to smaller shards (--shard-size), or take another folder")
     raise StorageError(
         f"{num_bytes:,} bytes do not fit: {n} nodes with room for {room:,} bytes each. "
         f"Take more nodes or another folder, or read from the shared file system (strategy {shared_names()})"

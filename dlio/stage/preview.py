@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -10,6 +11,7 @@ from typing import Any
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
 from dlio.io.sizes import format_size
 from dlio.stage.cache.ownership import folder_for_us
@@ -70,6 +72,9 @@ def preview(
         job = replace(job, options=replace(options, copies=decision.copies))
     else:
         decision = _asked_for(strategy, job, machine)
+    if decision.bytes_per_node > machine.free_bytes:
+        room = f"{job.dest} has room for {machine.free_bytes:,} bytes, {decision.bytes_per_node:,} are needed"
+        raise StorageError(errno.ENOSPC, f"{room} by {decision.strategy}: free some space or choose another folder")
     chosen = load(decision.strategy)
     pays_after = pays_after_epochs(decision.seconds, job.manifest.num_bytes, machine)
     return Preview(
@@ -86,5 +91,4 @@ def _asked_for(strategy: str, job: Job, machine: Machine) -> Cost:
     """Returns the cost of a strategy that the user named, and whether it fits."""
     cost = cost_of(strategy, Volume.of(job.manifest), machine, job.options.copies)
     room = f"{format_size(cost.bytes_per_node)} on each node, and this one has room for"
-    fits = "" if cost.bytes_per_node <= machine.free_bytes else ": it does not fit"
-    return replace(cost, why=f"it was asked for; {room} {format_size(machine.free_bytes)}{fits}")
+    return replace(cost, why=f"it was asked for; {room} {format_size(machine.free_bytes)}")

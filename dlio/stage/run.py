@@ -13,14 +13,16 @@ from pathlib import Path
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.errors import StorageError, UsageError
+from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io.filesystems import filesystem_of
+from dlio.stage.cache.clean import forsake
+from dlio.stage.cache.locations import remember
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
 from dlio.stage.destination import with_dest
-from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
-from dlio.stage.strategies import AUTO, load, needs_of
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import Source, source_of
 
 _log = logging.getLogger(__name__)
@@ -87,6 +89,15 @@ def run(
             full.append(job.dest)
 
 
+def _carried_out(chosen: Strategy, job: Job) -> Outcome:
+    try:
+        return chosen.carry_out(job)
+    except DlioError:
+        if job.topology.world_size == 1:  # else another process may be at work there
+            forsake(job.dest, chosen.copy_name(job))
+        raise
+
+
 def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summary]:
     """Returns the same as `run`, for the folder `job.dest`."""
     check_job(job, strategy)
@@ -96,7 +107,8 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
-        outcome = chosen.carry_out(seen)
+        outcome = _carried_out(chosen, seen)
+    remember(job.dest)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),
         content_id=job.manifest.content_id,

@@ -54,12 +54,6 @@ def fail_on_three(number: int) -> int:
     return number
 
 
-def die_on_three(number: int) -> int:
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
 class Counted:
     """The numbers below `stop`; `count` of them have been taken."""
 
@@ -114,15 +108,6 @@ def stops(pool: Pool, folder: Path) -> object:
     return None
 
 
-def dies(pool: Pool, folder: Path) -> object:
-    """A worker that is killed is an error that names its task, and the pool does not wait for it."""
-    try:
-        list(map_bounded(pool, die_on_three, range(1000)))
-    except errors.StorageError as error:
-        return str(error)
-    return None
-
-
 def bounded(pool: Pool, folder: Path) -> object:
     """Tasks are taken as they are needed."""
     taken, most, done = Counted(100), 0, 0
@@ -163,7 +148,7 @@ class DeadlyFolder(ImageFolder):
 
 
 def packs(pool: Pool, folder: Path) -> object:
-    """A pack whose worker is killed once is an error; run again it is done."""
+    """A pack whose worker is killed is an error that names the shard, and the pool does not wait for it."""
     source = DeadlyFolder(folder / "photos", deadly="dog/0005.png")
     try:
         manifest = dlio.pack(source, folder / "out", num_shards=12, engine=pool)

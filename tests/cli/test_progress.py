@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import termios
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 
 from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
+from dlio.pack.inside import watching
 from tests.helpers.images import make_image_folder
 
 
@@ -24,6 +26,7 @@ from tests.helpers.images import make_image_folder
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """The log of a run whose minutes are over at once."""
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "BAR_SECONDS", 3600.0)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     return caplog
 
@@ -62,6 +65,19 @@ def test_bytes_are_told_once(log: pytest.LogCaptureFixture, monkeypatch: pytest.
         clock[0] = 2.0
         progress.advance(10**9, 10**9)
     assert log.messages == ["stage: 1.00G of 4.00GB, 500MB/s, 00:02 gone, 00:06 left"]
+
+
+def test_the_line_comes_while_a_shard_is_written(
+    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "BAR_SECONDS", 0.001)
+    with Progress("pack", unit="samples", quiet=False) as progress, watching(progress.watch) as watch:
+        row = watch.rows(["shard"])["shard"].counts()
+        row[:] = 300, 10**6
+        progress.start(6000, 1)
+        while not log.messages:
+            time.sleep(0.001)
+    assert re.match("pack: 300 of 6000 samples, 0 of 1 shards, ", log.messages[0])
 
 
 def test_a_quiet_run_says_nothing(log: pytest.LogCaptureFixture) -> None:

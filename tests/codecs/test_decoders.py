@@ -40,9 +40,16 @@ def resized_and_cropped(image: Image.Image, shorter: int, size: int) -> np.ndarr
     return np.asarray(image.crop((left, top, left + size, top + size)))
 
 
+def as_rgb(picture: bytes) -> Image.Image:
+    """Returns an image as Pillow's RGB, grey of 16 bits scaled to 8."""
+    image = Image.open(io.BytesIO(picture))
+    deep = image.mode == "I;16"
+    return (Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8)) if deep else image).convert("RGB")
+
+
 def reference(picture: bytes, transform: Transform, key: np.ndarray) -> np.ndarray:
     """Returns what torchvision's steps on a PIL image give: convert, crop, resize, flip."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image = as_rgb(picture)
     if isinstance(transform, CenterCrop):
         return resized_and_cropped(image, transform.resize or round(transform.size * 256 / 224), transform.size)
     windows = transform.plan(np.array([image.size[::-1]]), key)
@@ -98,7 +105,7 @@ def test_every_kind_of_image_becomes_what_torchvision_makes_of_it(kind: str, tra
 
 def test_whole_images_are_pillows() -> None:
     for picture in kinds_of_images().values():
-        expected = Image.open(io.BytesIO(picture)).convert("RGB")
+        expected = as_rgb(picture)
         assert decoders.decode_rgb(picture).tobytes() == expected.tobytes()
 
 
@@ -222,3 +229,26 @@ def test_damage_spoils_its_own_row_only(kind: str) -> None:
     assert (pixels[0] == pixels[2]).all() and pixels[0].any()
     with pytest.raises(DataError, match="cannot be decoded"):
         decoders.decode_rgb(bad)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_grey_of_16_bits_is_scaled_and_never_clipped(kind: str) -> None:
+    values = np.linspace(0, 4095, 40 * 40).astype(np.uint16).reshape(40, 40)
+    picture = encoded(Image.fromarray(values), kind)
+    for white in (4095, 65535):
+        pixels, problems = decode([picture], CenterCrop(40, 40, white=white))
+        assert problems == {}
+        assert (pixels[0] == (values * (255 / white)).round()[..., None]).all()
+    pixels, problems = decode([picture], Resize(40, white=4000))
+    assert "grey values from 0 to 4095: expected 0 to 4000" in problems[0]
+    assert (pixels == 0).all()
+
+
+def test_grey_of_floats_or_below_zero_is_scaled_where_it_fits() -> None:
+    def tiff(*values: float, dtype: str) -> bytes:
+        return encoded(Image.fromarray(np.array([values], dtype=dtype)), "TIFF")
+
+    good, negative, not_a_number = tiff(0, 1, 0.5, dtype="f4"), tiff(-1, 1, dtype="i4"), tiff(0, np.nan, dtype="f4")
+    pixels, problems = decode([good, negative, not_a_number], Resize((1, 3), white=1))
+    assert pixels[0, 0, :, 0].tolist() == [0, 255, 128]
+    assert sorted(problems) == [1, 2] and "from -1 to 1" in problems[1] and "nan" in problems[2]

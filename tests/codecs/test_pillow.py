@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -55,7 +55,6 @@ def test_common_formats_are(kind):
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, about damage
 @pytest.mark.parametrize("kind", [*pillow.FORMATS, "DDS", "IM"])
-@settings(max_examples=60)
 @given(
     damage=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=6), share=st.floats(0, 1)
 )

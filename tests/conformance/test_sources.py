@@ -39,6 +39,11 @@ def image_tree(folder: Path) -> Path:
     return folder
 
 
+def flat(folder: Path) -> Path:
+    make_image_folder(folder, {"all": 5})
+    return folder / "all"
+
+
 def zip_file(folder: Path) -> Path:
     folder.mkdir()
     return make_zip(folder / "x.zip", {f"{name}/{n}.png": image(n) for n, name in enumerate(["cat", "cat", "dog"])})
@@ -86,6 +91,7 @@ INPUTS: dict[str, Callable[[Path], Path]] = {
     "csv": of_lines(["path,label", "{name},{row}"], "labels.csv"),
     "frames": frames,
     "imagefolder": image_tree,
+    "images": flat,
     "lst": of_lines(["{row}\t{row}\t{name}"], "train.lst"),
     "packed": packed,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,11 @@ from dlio import formats
 from dlio.dataset.bulk_reader import BulkValues, large_field, open_values
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
 from dlio.io.random_access import Numbers, RandomAccessFile, Take
+from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
 SCHEMAS = {
@@ -29,6 +31,8 @@ SCHEMAS = {
     "other names": {"weight": "float64", "picture": "bytes", "box": "int32[2,2]", "is_new": "bool"},
     "bytes alone": {"picture": "bytes"},
 }
+ARRAYS = ["uint8[32,32,3]", "int32[80]", "float32[100]", "float64[9,9]", "bool[300]", "int16[7,50]", "uint64[40]"]
+ARRAYS += ["float16[200]"]
 COUNT = 90
 
 
@@ -62,7 +66,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     return pack_samples(tmp_path_factory.mktemp(name), kind, samples_of(kind), num_shards=1, name=name)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10 * ROUNDS)
 @given(chosen=st.lists(st.integers(0, COUNT - 1), max_size=40).map(sorted))
 def test_columns_are_what_the_records_hold(packed: Manifest, chosen: list[int]) -> None:
     shard = ShardReader(packed, packed.shards[0])
@@ -89,6 +93,41 @@ def test_the_places_of_all_values_are_known(packed: Manifest) -> None:
         value for row, value in enumerate(expected) if row not in doubtful
     ]
     shard.close()
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.parametrize("name", formats.names())
+def test_arrays_are_read_at_their_offsets(name: str, kind: str, tmp_path: Path) -> None:
+    schema = Schema.of({"pixels": kind, "label": "int64"})
+    pixels = schema["pixels"]
+    values = np.random.default_rng(1).integers(0, 100, (20, *pixels.fixed_shape)).astype(pixels.dtype)
+    samples = [Sample(f"k{row}", {"pixels": value, "label": row}) for row, value in enumerate(values)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name=name)
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        bulk_reader = shard._values()
+        assert (bulk_reader is None) == (name in ("recordio", "tfrecord", "lmdb") and pixels.dtype == "int32")
+        if bulk_reader is not None:
+            read, doubtful = bulk_reader.read(np.arange(20))
+            assert doubtful == [] and np.array_equal(read, values)
+        columns = shard.read_columns(np.array([3, 4, 19]))
+        assert np.array_equal(columns["pixels"], values[[3, 4, 19]]) and list(columns["label"]) == [3, 4, 19]
+        assert np.array_equal(shard.read(7).fields["pixels"], values[7])
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_a_flipped_bit_of_an_array_is_found_and_named(name: str, tmp_path: Path) -> None:
+    schema = Schema.of({"pixels": "uint8[32,32]", "label": "int64"})
+    values = np.random.default_rng(1).integers(0, 256, (20, 32, 32)).astype("uint8")
+    samples = [Sample(f"k{row}", {"pixels": value, "label": row}) for row, value in enumerate(values)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name=name)
+    path = next(tmp_path / file.name for file in manifest.shards[0].files if not file.name.endswith((".idx", ".npz")))
+    data = bytearray(path.read_bytes())
+    data[data.index(values[9].tobytes()) + 500] ^= 1
+    path.write_bytes(data)
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        with pytest.raises(CorruptRecordError) as caught:
+            shard.read_columns(np.arange(20))
+        assert caught.value.record == 9
 
 
 def test_every_flipped_bit_of_a_value_is_found_and_named(packed: Manifest) -> None:
@@ -170,7 +209,9 @@ def test_no_span_that_leaves_the_file_is_read(tmp_path: Path, starts: int, stops
     for marker in (b"", b"\0"):
         file = RandomAccessFile(path)
         spans = Spans(file, np.full(3, starts), np.full(3, stops), np.zeros(3, np.int64), marker)
-        values = BulkValues("image", spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1)
+        values = BulkValues(
+            "image", Field("bytes"), spans, np.full(3, 1 << 61 if stops > 1000 else 200), crcs, crcs + 1
+        )
         values.prefetch_hint(np.arange(3))
         assert values.read(np.arange(3)) == ([b""] * 3, [0, 1, 2])
         file.close()

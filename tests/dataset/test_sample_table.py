@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset.checksum import crc32c
@@ -47,7 +47,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@settings(max_examples=40)
 @given(keys=KEYS)
 def test_what_is_built_is_read(tmp_path: Path, keys: list[str]) -> None:
     samples = [sample(number, key) for number, key in enumerate(keys)]

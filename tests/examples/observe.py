@@ -42,11 +42,13 @@ def observe_torch() -> None:
 
 
 def observe_tensorflow() -> None:
-    """Makes dlio's tf.data datasets note their batches."""
+    """Makes dlio's tf.data datasets note their batches, and adds a small network to those of Keras."""
+    import keras
     import tensorflow as tf
 
     from dlio.loaders import tensorflow as loaders
 
+    keras.applications.Small = small
     make = loaders.dataset
 
     def observed(*arguments: Any, **options: Any) -> tf.data.Dataset:
@@ -59,6 +61,14 @@ def observe_tensorflow() -> None:
         return make(*arguments, **options).map(look)
 
     loaders.dataset = observed
+
+
+def small(input_shape: tuple[int, ...], **_: Any) -> Any:
+    """Returns a network as those of keras.applications, of one layer: theirs have millions of weights to exchange."""
+    import keras
+
+    layers = [keras.layers.Conv2D(8, 5, strides=4, activation="relu"), keras.layers.GlobalAveragePooling2D()]
+    return keras.Sequential([keras.Input(input_shape), *layers])
 
 
 def main() -> None:

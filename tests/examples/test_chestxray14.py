@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.stats import mannwhitneyu
 
 from dlio.pack.sources.chestxray14 import FINDINGS
@@ -58,7 +58,6 @@ area_under_roc = shell.load(SCRIPT).area_under_roc
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
-@settings(max_examples=50)
 def test_the_area_is_scipys_u_over_the_number_of_pairs(drawn: list[tuple[int, bool]]) -> None:
     logits, truth = [score / 2 for score, _ in drawn], [found for _, found in drawn]
     columns = torch.tensor([logits, logits[::-1]]).T, torch.tensor([truth, truth[::-1]]).T.float()

@@ -14,7 +14,7 @@ from tests.examples.observe import NUM_TEST, NUM_TRAIN
 
 SCRIPT = "cifar10_128_keras.py"
 BATCH_SIZE, EPOCHS = 4, 3
-SMALL = f"--model VGG16 --size 32 --batch-size {BATCH_SIZE} --epochs {EPOCHS} --learning-rate 0.3"
+SMALL = f"--model Small --size 32 --batch-size {BATCH_SIZE} --epochs {EPOCHS} --learning-rate 0.3"
 
 
 def clusters(num_workers: int) -> list[str]:

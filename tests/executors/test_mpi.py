@@ -40,7 +40,7 @@ def rank_of(process: int) -> int:
 
 @pytest.mark.parametrize(("name", "killed"), list(zip(BYTE_IDENTICAL, ["rank 0", "a worker", "all"], strict=True)))
 def test_started_on_four_ranks_killed_finished_on_two(mpi, tmp_path, name, killed):
-    make_image_folder(tmp_path / "in", {"a": 1000, "b": 1000})
+    make_image_folder(tmp_path / "in", {"a": 250, "b": 250})
     out, shards = tmp_path / "out", 125
     options = ["--format", name, "--num-shards", str(shards)]
     command = mpi.pack_command(tmp_path / "in", out, *options, workers=3)

@@ -12,6 +12,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import lmdb as container
 from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
 from tests.formats.lmdb_shards import BYTES, read, samples, write
+from tests.helpers.rounds import ROUNDS
 
 
 @pytest.mark.parametrize("make", [lambda path: path, lambda path: path.mkdir() or path])
@@ -67,7 +68,7 @@ def test_flipped_bits_in_the_tree_give_errors_or_the_samples(tmp_path):
     data = (write(tmp_path / "a", written) / "data.mdb").read_bytes()
     generator = random.Random(7)
     outcomes = {"refused": 0, "whole": 0}
-    for _ in range(400):
+    for _ in range(200 * ROUNDS):
         damaged = bytearray(data)
         page = generator.choice(tree_pages(data))
         # half of the flips hit the head and the first nodes, where the structure is

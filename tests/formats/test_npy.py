@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -27,7 +27,6 @@ def _saved(array):
     return file.getvalue()
 
 
-@settings(max_examples=50)
 @given(ARRAYS)
 def test_numpy_reads_ours(array):
     found = np.load(io.BytesIO(npy.encode(array)), allow_pickle=False)
@@ -35,7 +34,6 @@ def test_numpy_reads_ours(array):
     assert found.tobytes() == array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
-@settings(max_examples=50)
 @given(ARRAYS)
 def test_we_read_numpys(array):
     for order in "CF":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
@@ -41,7 +41,6 @@ def read(path: Path, wanted: list[tuple[int, int]]) -> tuple[list[memoryview], l
     return values, taken
 
 
-@settings(max_examples=60, deadline=None)
 @given(wanted=st.lists(ranges, max_size=30), rising=st.booleans())
 def test_ranges_are_those_of_the_file(path: Path, wanted: list[tuple[int, int]], rising: bool) -> None:
     wanted = sorted(wanted) if rising else wanted

@@ -17,10 +17,11 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End
+from tests.helpers.rounds import ROUNDS
 from tests.loaders.photos import NUM_PHOTOS, loader_of, numbers
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12 * ROUNDS)
 @given(stop=st.integers(0, 30), data=st.data(), shuffle=st.sampled_from([False, True, Window(2)]))
 def test_a_stopped_run_goes_on_with_other_ranks_batches_threads(
     packed: Manifest, stop: int, data: st.DataObject, shuffle: Shuffle

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -17,7 +17,6 @@ from tests.helpers.images import encoded
 from tests.native.jpegs import ARITHMETIC, SEPARATE_SCANS, SUBSAMPLINGS, jpeg, of_12_bits, picture
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     width=st.integers(1, 150),
     height=st.integers(1, 150),

@@ -9,6 +9,7 @@ import pytest
 
 from dlio.errors import DataError
 from dlio.native import decode, decode_batch, make_crop_ready, probe
+from tests.helpers.rounds import ROUNDS
 from tests.native.jpegs import SEPARATE_SCANS, SUBSAMPLINGS, crop, jpeg
 
 _READY = make_crop_ready(jpeg(256, 128))
@@ -173,7 +174,7 @@ def test_what_decodes_whole_decodes_as_a_box(subsampling: str) -> None:
     source = jpeg(50, 40, subsampling)
     scan = source.index(b"\xff\xda") + 14
     outcomes = set()
-    for _ in range(1000):
+    for _ in range(200 * ROUNDS):
         data = source[:scan] + _mutate(source[scan:], random_)
         whole = _whole(data)
         status, pixels = _status(data, (0, 0, 50, 40))
@@ -190,7 +191,7 @@ def test_mutations_never_crash(seed: int) -> None:
     seeds = [jpeg(50, 40, name, restart=seed % 3) for name in SUBSAMPLINGS]
     seeds += [make_crop_ready(data) for data in seeds] + [jpeg(50, 40, "4:2:0", progressive=True)]
     statuses = set()
-    for _ in range(500):
+    for _ in range(100 * ROUNDS):
         data = _mutate(random_.choice(seeds), random_)
         box = (random_.randint(-1, 40), random_.randint(-1, 30), random_.randint(0, 40), random_.randint(1, 30))
         out = np.zeros((1, 9, 9, 3), np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -15,7 +15,6 @@ _SOURCES = [jpeg(150, 110, "4:2:0"), make_crop_ready(jpeg(150, 110, "4:2:0"))]
 _PIXELS = decode(_SOURCES[0])
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), width=st.integers(1, 60), height=st.integers(1, 60), flip=st.booleans(), ready=st.booleans())
 def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool, ready: bool) -> None:
     left, top = data.draw(st.integers(0, 140)), data.draw(st.integers(0, 100))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -18,7 +18,6 @@ _BOX = np.array([[20, 10, 90, 80]], np.int32)
 _NOTHING = np.empty((0, 0, 3), np.uint8)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), width=st.integers(1, 60), height=st.integers(1, 60), flip=st.booleans())
 def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool) -> None:
     left, top = data.draw(st.integers(0, 149)), data.draw(st.integers(0, 109))

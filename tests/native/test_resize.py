@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.native import decode, decode_batch, make_crop_ready
@@ -20,7 +20,6 @@ def _run(box: tuple[int, int, int, int], flip: bool, out: np.ndarray) -> np.ndar
     return out
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data(), width=st.integers(1, 120), height=st.integers(1, 120), flip=st.booleans())
 def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool) -> None:
     left, top = data.draw(st.integers(0, 299)), data.draw(st.integers(0, 199))

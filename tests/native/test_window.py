@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -27,7 +27,6 @@ def sizes_and_boxes(draw: st.DrawFn) -> tuple[int, int, Box]:
     return width, height, (left, top, draw(st.integers(1, width - left)), draw(st.integers(1, height - top)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     case=sizes_and_boxes(),
     subsampling=st.sampled_from(SUBSAMPLINGS),

@@ -19,6 +19,7 @@ from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.sources import image_folder, open_source, packed
 from dlio.testing.samples import SCHEMAS
 from dlio.testing.samples import samples as make_samples
+from tests.helpers.images import make_image_folder
 from tests.helpers.packing import content, file_states, samples, stop_after
 from tests.loaders.packing import pack_samples
 
@@ -32,15 +33,22 @@ def data_files(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in content(folder).items() if name != NAME}
 
 
+@pytest.fixture(scope="module")
+def packed_as(tmp_path_factory) -> dict[str, Manifest]:
+    """The same photos in every format."""
+    folder = tmp_path_factory.mktemp("packed")
+    make_image_folder(folder / "photos", {"dog": 4, "cat": 6, "owl": 3})
+    how = {"num_shards": 3, "label_offset": 1, "engine": "serial"}
+    source = image_folder(folder / "photos")
+    return {name: dlio.pack(source, folder / name, format=name, **how) for name in formats.names()}
+
+
 @pytest.mark.parametrize("before", formats.names())
 @pytest.mark.parametrize("after", formats.names())
-def test_converted_is_what_would_have_been_packed(photos, tmp_path, before, after):
-    dlio.pack(image_folder(photos), tmp_path / "before", format=before, num_shards=3, label_offset=1, engine="serial")
-    expected = dlio.pack(
-        image_folder(photos), tmp_path / "expected", format=after, num_shards=3, label_offset=1, engine="serial"
-    )
-    found = dlio.pack(packed(tmp_path / "before"), tmp_path / "after", format=after, engine="serial")
-    assert data_files(tmp_path / "after") == data_files(tmp_path / "expected")
+def test_converted_is_what_would_have_been_packed(packed_as, tmp_path, before, after):
+    expected = packed_as[after]
+    found = dlio.pack(packed(packed_as[before].root), tmp_path / "after", format=after, engine="serial")
+    assert data_files(tmp_path / "after") == data_files(expected.root)
     shards = [[shard._replace(inputs="") for shard in manifest.shards] for manifest in (found, expected)]
     assert shards[0] == shards[1]
     assert found.schema == expected.schema

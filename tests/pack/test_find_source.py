@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import dlio
+from dlio import sources
 from dlio.errors import StorageError, UsageError
-from dlio.pack import sources
 from dlio.sources import names, open_source
 from tests.helpers.images import image, make_image_folder
 from tests.helpers.packing import samples
@@ -78,14 +80,15 @@ def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
         assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
 
 
-def test_a_source_in_the_folder_hides_no_function_of_the_package(tmp_path, monkeypatch):
+def test_a_source_in_the_folder_is_a_function_and_hides_none(tmp_path, monkeypatch):
     (tmp_path / "floppy_disk.py").write_text(FLOPPY)
     package = importlib.import_module("dlio.pack.sources")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    monkeypatch.setattr(package, "floppy_disk", None, raising=False)  # put back afterwards
-    assert {"floppy_disk", "image_folder"} <= {*package._bind_functions()}
-    assert package.open_source is open_source
-    assert package.floppy_disk.__module__ == "dlio.pack.sources.floppy_disk"
+    monkeypatch.setattr(sources, "floppy_disk", None, raising=False)  # put back afterwards
+    monkeypatch.delattr(sources, "floppy_disk")
+    assert {"floppy_disk", "image_folder"} <= {*sources.__all__} & {*dir(sources)}
+    assert sources.open_source is open_source
+    assert sources.floppy_disk.__module__ == "dlio.pack.sources.floppy_disk"
 
 
 def test_type_checkers_and_completion_see_every_function():
@@ -95,6 +98,13 @@ def test_type_checkers_and_completion_see_every_function():
     assert functions == {*sources.__all__} - {"names", "open_source"}
     assert functions <= {*dir(dlio.sources)}
     assert all(inspect.isfunction(getattr(dlio.sources, name)) for name in functions)
+
+
+def test_looking_at_sources_imports_none_before_one_is_used():
+    code = "import sys, dlio; dlio.sources.names(); print(*sys.modules); print(dlio.sources.archive)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "dlio.pack.sources" in found.split() and "dlio.pack.sources.packed" not in found
+    assert "<function archive" in found
 
 
 def test_every_source_has_a_name_for_the_command_line():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
 from dlio.pack.inspect.verify import verify
@@ -161,14 +162,15 @@ class TestOverwrite:
     @pytest.mark.parametrize("call", ["rename", "unlink"])
     @pytest.mark.parametrize("when", [2, 5, 8, 10, 12, 14, 15])
     def test_killed_on_the_way_the_same_command_ends_it(self, out, others, tmp_path, call, when):
-        command = [sys.executable, "-m", "dlio", "pack", str(others.path), str(out), "--format", "recordio"]
-        command += ["--num-shards", "2", "--engine", "serial", "--overwrite", "--quiet"]
+        words = ["pack", str(others.path), str(out), "--format", "recordio"]
+        words += ["--num-shards", "2", "--engine", "serial", "--overwrite", "--quiet"]
         watched = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
         watched += ["-e", f"inject={call}:signal=SIGKILL:when={when}"]
-        killed = subprocess.run([*watched, *command], env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+        watched += [sys.executable, "-m", "dlio", *words]
+        killed = subprocess.run(watched, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
         assert killed.returncode in (0, -9, 137)
         assert Manifest.load(out).num_samples in (12, 36)
-        subprocess.run(command, check=True)
+        assert main(words) == 0
         dlio.pack(others, tmp_path / "new", format="recordio", num_shards=2, engine="serial")
         assert content(out) == content(tmp_path / "new")
         assert not (out / ASIDE).exists()

@@ -200,7 +200,6 @@ class TestCsv:
             ("path,label\na\0.png,1\n", "zero byte"),
             ("path,label\n", "no rows"),
             ("", "no rows"),
-            ("path\na.png\n", "no column of labels"),
         ],
     )
     def test_names_what_is_wrong_and_its_line(self, tmp_path, text, problem):

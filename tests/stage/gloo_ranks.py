@@ -1,7 +1,8 @@
 """Starts the processes of a broadcast over gloo: `gloo_ranks.py SIZE PER_NODE ARGUMENTS...`.
 
-The arguments are those of broadcast_rank.py. The processes are forked from one that has imported torch and dlio
-already, and know MASTER_ADDR. With AGENT_STORE in the environment this one serves the store there, as torchrun's agent.
+The arguments are those of broadcast_rank.py. The processes are forked from this one, which has torch and dlio already
+(fork_server.py), and know MASTER_ADDR. With AGENT_STORE in the environment this one serves the store there, as
+torchrun's agent.
 """
 
 from __future__ import annotations
@@ -11,17 +12,30 @@ import os
 import runpy
 import socket
 import sys
+import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import torch.distributed
 
-import dlio.stage.run  # noqa: F401  once for all processes
-from dlio.stage import strategies
-
 CLONE_NEWUTS = 0x04000000  # a host name of its own
 
-for strategy in strategies.names():
-    strategies.load(strategy)
+
+def run_rank(rank: int, host: str, arguments: list[str]) -> NoReturn:
+    """Runs broadcast_rank.py, and ends without the end of the interpreter."""
+    try:
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUTS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        socket.sethostname(host)
+        os.environ["RANK"] = str(rank)
+        sys.argv[1:] = arguments
+        runpy.run_path(str(Path(__file__).with_name("broadcast_rank.py")), run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
 size, per_node = map(int, sys.argv[1:3])
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
@@ -32,15 +46,9 @@ if served:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
 for rank in range(size):
     if os.fork() == 0:
-        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUTS):
-            raise OSError(ctypes.get_errno(), "unshare")
-        socket.sethostname(f"node{rank // per_node}")
-        os.environ["RANK"] = str(rank)
         if served:
             os.environ["LOCAL_RANK"] = str(rank % per_node)
-        del sys.argv[1:3]
-        runpy.run_path(str(Path(__file__).with_name("broadcast_rank.py")), run_name="__main__")
-        sys.exit()
+        run_rank(rank, f"node{rank // per_node}", sys.argv[3:])
 store = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if served else None
 for _ in range(size):
     os.wait()

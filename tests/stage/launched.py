@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from dlio.dataset.manifest import Manifest
+from dlio.stage import strategies
+from tests.helpers import fork_server
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SCRIPT = Path(__file__).with_name("broadcast_rank.py")
@@ -20,6 +22,10 @@ HAS_NODES = subprocess.run(["unshare", "-u", "true"], check=False, capture_outpu
 needs_mpiexec = pytest.mark.skipif(
     not (MPIEXEC.exists() and HAS_NODES), reason="needs mpiexec, and root for host names"
 )
+
+
+#: What the processes over gloo have in common.
+_IMPORTED = ("torch.distributed", "dlio.stage.run", *(f"dlio.stage.strategies.{name}" for name in strategies.names()))
 
 
 class Cluster:
@@ -33,19 +39,19 @@ class Cluster:
 
     def start(
         self, root: Path, nodes: int, *, per_node: int = 1, fault: str = "", options: tuple[str, ...] = ()
-    ) -> subprocess.Popen[str]:
+    ) -> subprocess.Popen[str] | fork_server.Job:
         """Returns the running mpiexec, or what started the processes as torchrun's agents would."""
         shutil.rmtree(self.log)
         self.log.mkdir()
         arguments = [str(root), str(self.dest), str(self.log), *fault.split()]
-        size = str(nodes * per_node)
-        if self.transport == "gloo":
-            command = [sys.executable, str(SCRIPT.with_name("gloo_ranks.py")), size, str(per_node), *arguments]
-        else:
-            named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
-            command = [str(MPIEXEC), *options, "-n", size, "unshare", "-u", "sh", "-c", named]
-            command += [sys.executable, str(SCRIPT), *arguments]
+        size = nodes * per_node
         environ = {name: value for name, value in os.environ.items() if name != "DLIO_LAUNCHER"}
+        if self.transport == "gloo":
+            script = SCRIPT.with_name("gloo_ranks.py")
+            return fork_server.start(_IMPORTED, script, [str(size), str(per_node), *arguments], self.log, environ)
+        named = f'hostname node$((PMI_RANK / {per_node})); exec "$0" "$@"'
+        command = [str(MPIEXEC), *options, "-n", str(size), "unshare", "-u", "sh", "-c", named]
+        command += [sys.executable, str(SCRIPT), *arguments]
         return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, root: Path, nodes: int, **options: Any) -> dict[str, Any]:

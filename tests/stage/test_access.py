@@ -15,7 +15,7 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
 from dlio.stage.cache.access import Surroundings
-from tests.helpers.staging import assert_staged
+from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 from tests.stage.launched import Cluster, needs_mpiexec
 
@@ -38,6 +38,12 @@ def private(dataset: Manifest, *, folder: int, files: int) -> Manifest:
         path.chmod(files)
     dataset.root.chmod(folder)
     return dataset
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Manifest:
+    """Shards of some sizes, an empty one among them."""
+    return write_dataset(tmp_path / "source", [0, 1, 70_000, 7, 300])
 
 
 @pytest.fixture(autouse=True)

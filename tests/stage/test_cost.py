@@ -106,3 +106,19 @@ def test_the_choice_fits_and_reading_once_is_never_slower(num_bytes: int, machin
         return
     assert machine.num_nodes == 1 or decision.bytes_per_node <= machine.free_bytes
     assert machine.can_exchange or decision.strategy != "broadcast"
+
+
+def test_no_node_gets_less_than_a_shard() -> None:
+    volume = Volume(1000, 2, largest_shard=600)
+    assert cost_of("partition", volume, Machine(100, 10**6), 1).bytes_per_node == 600
+    with pytest.raises(
+        StorageError, match=r"one shard of 600 bytes does not fit: .* 500\. Convert .* \(--shard-size\)"
+    ):
+        choose(volume, Machine(100, 500))
+
+
+def test_a_way_that_does_not_fit_says_so() -> None:
+    machine = Machine(4, 600)
+    ways = {name: cost_of(name, Volume(1000, 2, 500), machine, 1).on(machine).why for name in BASIC}
+    assert ways["replicate"] == "each node reads all; 1.0 kB do not fit into the 600 B of each node"
+    assert ways["partition"] == "each node reads its part"

@@ -19,10 +19,11 @@ from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.run import run
 from tests.helpers.forked import Forked, wait_for
+from tests.helpers.rounds import ROUNDS
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
 
-def test_killed_at_200_random_moments(tmp_path: Path) -> None:
+def test_killed_at_random_moments(tmp_path: Path) -> None:
     source = write_dataset(tmp_path / "source", [60_000 + 1000 * number for number in range(12)])
     moments = random.Random(1)
     folder = tmp_path / "local" / "dlio" / source.content_id
@@ -30,7 +31,8 @@ def test_killed_at_200_random_moments(tmp_path: Path) -> None:
     assert Forked(lambda: dlio.stage(source, tmp_path / "trial")).wait() == 0
     usual_seconds = time.monotonic() - started
     finished = 0
-    for _ in range(200):
+    kills = 40 * ROUNDS
+    for _ in range(kills):
         child = Forked(lambda: dlio.stage(source, tmp_path / "local"))
         time.sleep(moments.uniform(0, 1.5 * usual_seconds))
         child.kill()
@@ -40,7 +42,7 @@ def test_killed_at_200_random_moments(tmp_path: Path) -> None:
             finished += 1
             shutil.rmtree(tmp_path / "local")
     assert_staged(dlio.stage(source, tmp_path / "local"), source)
-    assert 0 < finished < 200, "the moments lie before and after the end of a copy"
+    assert 0 < finished < kills, "the moments lie before and after the end of a copy"
 
 
 def stage_until(source: Manifest, dest: Path, ready: Path, num_bytes: int) -> None:

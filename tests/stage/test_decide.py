@@ -37,7 +37,7 @@ def test_nodes_that_cannot_agree_refuse_to_stage_in_parts(dataset: Manifest, sma
 
 def test_too_large_data_are_refused_with_figures(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=5m")
-    with pytest.raises(StorageError, match=r"do not fit: 3 nodes with room for 5,"):
+    with pytest.raises(StorageError, match=r"one shard of 9,437,184 bytes does not fit: a node has room for 5,"):
         dlio.stage(dataset, disk, topology=node(0, 3))
     with pytest.raises(StorageError, match=r"5,[\d,]+ bytes free and 20,[\d,]+ are needed"):
         dlio.stage(dataset, disk, topology=node(0, 1))

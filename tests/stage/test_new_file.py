@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.stage.transfer import new_file
@@ -38,7 +38,6 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.M
     return tmp_path
 
 
-@settings(max_examples=25, deadline=None)
 @given(sizes, st.booleans())
 def test_pieces_of_any_size_become_one_file(folder: Path, sizes: list[int], zeros: bool) -> None:
     pieces = [bytes(size) if zeros and size % 2 == 0 else random.Random(size).randbytes(size) for size in sizes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
+from dlio.stage.cache.ownership import own_dest
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.transfer.fetch import residue_removed
 from tests.helpers.forked import Forked, wait_for
@@ -185,6 +187,7 @@ def test_resolve_finds_the_staged_copy_and_leases_it(
     assert resolve(dataset.root) == dataset.root
     staged = dlio.stage(dataset, tmp_path / "local")
     clean(tmp_path / "local", keep=True)
+    shutil.rmtree(own_dest(tmp_path) / "dests")  # else it is found wherever it is: see test_remembered.py
     assert resolve(dataset.root) == dataset.root
     monkeypatch.setenv("LOCAL_SCRATCH", str(tmp_path / "local"))
     assert resolve(dataset.root) == staged.root

@@ -87,7 +87,7 @@ def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) ->
     """
     values = _dataset(library, file.path, name)
     if kind.is_number:
-        return _Numbers(open_rows(file, values), kind)
+        return Numeric(open_rows(file, values), kind)
     if values.dtype.kind in "SO":
         return _Objects(file, values, kind)
     rows = open_rows(file, values)
@@ -131,7 +131,7 @@ def _offsets(library: Any, file: RandomAccessFile, name: str, last: int) -> Numb
     return offsets
 
 
-class _Numbers:
+class Numeric:
     """A row of numbers for each record."""
 
     def __init__(self, rows: PlainRows | LibraryRows, kind: Field) -> None:
@@ -146,6 +146,12 @@ class _Numbers:
 
     def locate(self, index: int) -> int | None:
         return self._rows.locate(index)
+
+    def bounds(self) -> tuple[Numbers, Numbers] | None:
+        """Returns the bounds of each row in the file, int64 of shape (n,), None if only HDF5 knows them."""
+        if not isinstance(self._rows, PlainRows) or self._rows.dtype != self._kind.dtype:
+            return None
+        return self._rows.bounds(np.arange(self.num_values + 1))
 
 
 class Blob:

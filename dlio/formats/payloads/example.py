@@ -4,11 +4,12 @@ Image classification uses the field names of TensorFlow's ImageNet files (tensor
 `tools/datasets/imagenet_to_gcs.py`): `image/encoded`, `image/class/label`, `image/class/synset`, `image/filename`, and
 the image's header. Any other schema uses its own field names:
 
-    bytes, str        bytes_list        int8 ... int64, uint8 ... uint32, bool    int64_list
-    float16, float32  float_list        float64, uint64                           bytes_list, raw little-endian
+    bytes, str        bytes_list    whole numbers and bool                        int64_list
+    float16, float32  float_list    float64, uint64, arrays of 8 or 16 bits       bytes_list, raw little-endian
 
-Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies. The sample's key is
-`__key__`. Features are sorted, so equal samples give equal bytes.
+Arrays are stored flat in row-major order, with `NAME/shape` beside them where a dimension varies; `tf.io.decode_raw`
+reads raw ones. The sample's key is `__key__`. Features are sorted, so equal samples give equal bytes. Any array is read
+from a list of numbers, too.
 
 Examples of other tools are read too: image classification from features called `image` and `label`, and a field from
 the feature of its name, or whose name becomes the field's when all but letters and digits are replaced by `_`.
@@ -23,16 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Array, Field, Sample, Schema
+from dlio.formats import Spans
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
-from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-from dlio.io.random_access import Numbers
+from dlio.formats.payloads.wire import delimited, parse_varints, varint, varint_bytes, varints
+from dlio.io.random_access import Numbers, RandomAccessFile
 
 KEY = "__key__"
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
 _RAW = frozenset(["float64", "uint64"])
+_RAW_ARRAYS = _RAW | {"int8", "uint8", "bool", "int16", "uint16", "float16"}
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
 
 
@@ -110,17 +113,18 @@ def _head(name: str, num_bytes: int) -> bytes:
 _text_head = lru_cache(1 << 10)(_head)  # texts have few lengths, images many
 
 
-def marker(name: str, schema: Schema) -> bytes:
-    """Returns the bytes that come `gaps` before the value of a field: its feature's name and a tag."""
-    return _key({"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name) + b"\x12"
-
-
-def gaps(sizes: Numbers) -> Numbers:
-    """Returns the number of bytes between the marker and values of these sizes: two tags and three lengths; int64."""
+def spans(
+    file: RandomAccessFile, bounds: tuple[Numbers, Numbers], name: str, sizes: Numbers, schema: Schema
+) -> Spans | None:
+    """Returns the offsets of a field's values in Examples between `bounds`, None for lists of varints."""
+    kind = schema[name]
+    if kind.is_number and kind.dtype not in _RAW_ARRAYS | {"float32"}:
+        return None
+    feature = {"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name
     item = 1 + varint_bytes(sizes)
     items = 1 + varint_bytes(item + sizes)
-    gaps: Numbers = varint_bytes(items + item + sizes) + items + item
-    return gaps
+    gaps = varint_bytes(items + item + sizes) + items + item  # two tags and three lengths
+    return Spans(file, *bounds, gaps, _key(feature) + b"\x12")
 
 
 @cache
@@ -142,12 +146,17 @@ def _feature(value: Any, kind: Field) -> list[Part]:
     if not kind.is_number:
         items = [value] if kind.is_scalar else value
         return _bytes_list([item.encode() if kind.dtype == "str" else item for item in items])
-    array = np.asarray(value)
-    if kind.dtype in _RAW:
-        return _bytes_list([array.astype(f"<{array.dtype.str[1:]}").tobytes()])
+    array = np.asarray(value, order="C")
+    if kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW):
+        return _bytes_list([_little(array, array.dtype)])
     if array.dtype.kind == "f":
-        return delimited(2, delimited(1, [array.astype("<f4").tobytes()]))
-    return _int64_list(array.ravel().tolist())
+        return delimited(2, delimited(1, [_little(array, np.dtype("float32"))]))
+    return delimited(3, delimited(1, [varints(array.reshape(-1).astype(np.int64))]))
+
+
+def _little(array: Array, dtype: np.dtype[Any]) -> memoryview:
+    """Returns the little-endian bytes of an array's values as `dtype`."""
+    return array.astype(dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
 def _bytes_list(values: Sequence[Part]) -> list[Part]:
@@ -168,7 +177,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
         ValueError: `data` is not an Example, or lacks a field of the schema.
         MissingPackageError: protobuf is not installed.
     """
-    features = parse(data)
+    features = parse(data, packed=any(kind.is_number and kind.shape for kind in schema.values()))
     names = {"image": IMAGE, "label": LABEL} if schema.is_image_classification and IMAGE in features else {}
     fields = {
         name: _value(features, names.get(name) or _feature_name(features, name), kind) for name, kind in schema.fields
@@ -188,14 +197,14 @@ def _feature_name(features: dict[str, Any], name: str) -> str:
     return next((feature for feature in features if field_name(feature) == name), name)
 
 
-def parse(data: bytes | memoryview) -> dict[str, Any]:
-    """Returns the features of an Example by their names.
+def parse(data: bytes | memoryview, *, packed: bool = False) -> dict[str, Any]:
+    """Returns the features of an Example by their names; of a PackedExample if `packed`, and if all lists are packed.
 
     Raises:
         ValueError: `data` is not an Example.
         MissingPackageError: protobuf is not installed.
     """
-    kind = message("Example")
+    kind = message("PackedExample" if packed else "Example")
     from google.protobuf.message import DecodeError
 
     try:
@@ -205,7 +214,15 @@ def parse(data: bytes | memoryview) -> dict[str, Any]:
     features = {entry.key: entry.value for entry in example.features.feature}
     if not all(isinstance(name, str) for name in features):  # protobuf returns bytes if it is not UTF-8
         raise ValueError("the record is not a tf.train.Example: a feature's name is not UTF-8")
-    return features
+    return features if not packed or all(map(_is_packed, features.values())) else parse(data)
+
+
+def _is_packed(feature: Any) -> bool:
+    """Returns whether the lists of a PackedExample's feature are all there; those that are not packed are unknown."""
+    return all(
+        sum(len(part) for item in numbers.value for part in delimited(1, [item])) == numbers.ByteSize()
+        for numbers in (feature.float_list, feature.int64_list)
+    )
 
 
 def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
@@ -225,14 +242,16 @@ def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
     return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
 
 
-def _numbers(feature: Any, name: str, kind: Field) -> Any:
+def _numbers(feature: Any, name: str, kind: Field) -> Array:
     """Returns a feature's numbers as they are stored; `Field.convert` casts them to the field's type, and checks."""
     dtype = np.dtype(kind.dtype)
-    if kind.dtype in _RAW and feature.bytes_list.value:
-        return np.frombuffer(_only(feature.bytes_list.value, name), dtype=dtype.newbyteorder("<")).astype(dtype)
-    if dtype.kind == "f":
-        return np.array(feature.float_list.value, dtype="float32")
-    numbers = np.array(feature.int64_list.value, dtype="int64")
+    if dtype.kind == "f" and not feature.bytes_list.value:
+        return _list(feature.float_list, "FloatList")
+    if kind.dtype in _RAW_ARRAYS and feature.bytes_list.value:
+        stored = np.dtype("uint8") if dtype.kind == "b" else dtype.newbyteorder("<")
+        numbers = np.frombuffer(_only(feature.bytes_list.value, name), dtype=stored).astype(stored.newbyteorder("="))
+    else:
+        numbers = _list(feature.int64_list, "Int64List")
     if dtype.kind != "b":
         return numbers
     if not np.isin(numbers, (0, 1)).all():
@@ -240,12 +259,21 @@ def _numbers(feature: Any, name: str, kind: Field) -> Any:
     return numbers.astype(bool)
 
 
+def _list(numbers: Any, kind: str) -> Array:
+    """Returns the numbers of a FloatList or Int64List, of an Example or PackedExample: float32 or int64, (n,)."""
+    values = numbers.value
+    if not (values and isinstance(values[0], bytes)):
+        return np.array(values, dtype="float32" if kind == "FloatList" else "int64")
+    packed = b"".join(values)
+    return np.frombuffer(packed, "<f4").astype(np.float32) if kind == "FloatList" else parse_varints(packed)
+
+
 def _shape(features: dict[str, Any], name: str, kind: Field) -> Sequence[int]:
     if None not in kind.shape:
         return kind.fixed_shape
     stored = features.get(f"{name}/shape")
     if stored is not None:
-        return list(stored.int64_list.value)
+        return [int(length) for length in _list(stored.int64_list, "Int64List")]
     if kind.shape == (None,):
         return [-1]
     raise ValueError(f"the Example has no feature {name + '/shape'!r}, with the shape of {name!r}")

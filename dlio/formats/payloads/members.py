@@ -92,6 +92,11 @@ def _array_files(name: str, dtype: str, value: Any) -> Contents:
     return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 
+def header_bytes(kind: Field) -> int:
+    """Returns how many bytes come before the value in the file of a field of bytes or of arrays of one shape."""
+    return len(npy.encode(np.empty(kind.fixed_shape, kind.dtype))) - kind.fixed_bytes if kind.is_number else 0
+
+
 def _is_class(name: str, schema: Schema) -> bool:
     return name == "label" and str(schema[name]) == "int64" and "cls" not in schema
 

@@ -25,6 +25,8 @@ _EXAMPLE = {
     "Features": [("feature", 1, "Entry", True)],
     "Example": [("features", 1, "Features", False)],
 }
+# The same, but packed lists of numbers are the bytes that they have in the message.
+_PACKED_EXAMPLE = _EXAMPLE | {name: [("value", 1, "BYTES", True)] for name in ("FloatList", "Int64List")}
 # caffe `src/caffe/proto/caffe.proto`
 _DATUM = {
     "Datum": [
@@ -37,11 +39,15 @@ _DATUM = {
         ("encoded", 7, "BOOL", False),
     ],
 }
+_MESSAGES = dict.fromkeys(_EXAMPLE, _EXAMPLE) | {"PackedExample": _PACKED_EXAMPLE, "Datum": _DATUM}
 
 
 @cache
 def message(name: str) -> type[Any]:
-    """Returns the class of the message `Example` or `Datum`.
+    """Returns the class of a message of `Example`'s or `Datum`'s definition, or of `PackedExample`.
+
+    A PackedExample is an Example whose lists of numbers, if they are packed, are left to the caller: protobuf makes a
+    Python object of each number.
 
     Raises:
         MissingPackageError: protobuf is not installed.
@@ -51,7 +57,7 @@ def message(name: str) -> type[Any]:
     except ImportError as error:
         raise missing_package("protobuf", "tfrecord", "reading Example or Datum records") from error
     file = descriptor_pb2.FileDescriptorProto(name=f"dlio/{name}.proto", package="dlio", syntax="proto2")
-    for message_name, fields in {"Example": _EXAMPLE, "Datum": _DATUM}[name].items():
+    for message_name, fields in _MESSAGES[name].items():
         definition = file.message_type.add(name=message_name)
         for field_name, number, kind, repeated in fields:
             field = definition.field.add(name=field_name, number=number)
@@ -62,4 +68,4 @@ def message(name: str) -> type[Any]:
                 field.type, field.type_name = field.TYPE_MESSAGE, f".dlio.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"dlio.{name}"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"dlio.{name.removeprefix('Packed')}"))

@@ -9,6 +9,7 @@ import numpy as np
 from dlio.formats.payloads import Part
 from dlio.io.random_access import Numbers
 
+_MAX_VARINT_BYTES = 10
 _ONE_BYTE = [bytes([number]) for number in range(0x80)]
 
 
@@ -26,6 +27,43 @@ def varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def varints(numbers: Numbers) -> bytes:
+    """Returns whole numbers as `varint` writes them, one after the other.
+
+    Args:
+        numbers: int64 of shape (n,).
+    """
+    rest = numbers.astype(np.uint64)
+    width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
+    out, used = np.empty((len(rest), width), np.uint8), np.empty((len(rest), width), np.bool_)
+    for at in range(width):
+        used[:, at] = rest if at else True
+        out[:, at] = rest & 0x7F
+        rest >>= np.uint64(7)
+        out[:, at] |= (rest != 0).view(np.uint8) << 7
+    return out[used].tobytes()
+
+
+def parse_varints(data: bytes) -> Numbers:
+    """Returns the numbers in a series of varints; int64 of shape (n,).
+
+    Raises:
+        ValueError: the last one is cut off, or one has more than 10 bytes.
+    """
+    raw = np.frombuffer(data, np.uint8)
+    lasts = np.flatnonzero(raw < 0x80)
+    firsts = np.concatenate([[0], lasts[:-1] + 1])[: len(lasts)]
+    lengths = lasts - firsts + 1
+    width = int(lengths.max(initial=0))
+    if width > _MAX_VARINT_BYTES or (len(raw) and raw[-1] >= 0x80):
+        raise ValueError("a packed list of numbers is damaged")
+    numbers = np.zeros(len(lasts), np.uint64)
+    for at in range(width):
+        longer = lengths > at
+        numbers[longer] |= (raw[firsts[longer] + at] & 0x7F).astype(np.uint64) << np.uint64(7 * at)
+    return numbers.view(np.int64)
 
 
 def varint_bytes(numbers: Numbers) -> Numbers:

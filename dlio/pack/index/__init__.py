@@ -25,6 +25,7 @@ from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io.open_folder import OpenFolder, check_ground
 from dlio.locking.claim import alone, forget
+from dlio.pack import inside
 from dlio.pack.index._classes import class_names
 from dlio.pack.index._find import find_shards
 from dlio.pack.index._keys import with_distinct_keys
@@ -46,7 +47,7 @@ def index(
     label_offset: int = 0,
     overwrite: bool = False,
     workers: int | None = None,
-    started: Callable[[int], None] = lambda num_shards: None,
+    started: Callable[[int, int], None] = lambda num_bytes, num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
     """Makes the shards in the folder `path` a dlio data set, whatever tool made them, and returns its manifest.
@@ -62,7 +63,7 @@ def index(
         label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).
         overwrite: replaces the manifest of an earlier call.
         workers: the number of processes; by default one for each usable core.
-        started: called once with the number of shards found.
+        started: called once with the size of the shards found, and their number.
         report: called with each shard after it has been read.
 
     Raises:
@@ -83,12 +84,13 @@ def index(
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
         raise _unwritable(root, OSError(errno.EACCES, os.strerror(errno.EACCES)))
-    tasks = [ScanTask(root, shard, format, schema) for shard in found]
+    rows = inside.rows([shard.name for shard in found])
+    tasks = [ScanTask(root, shard, format, schema, rows.get(shard.name)) for shard in found]
     with alone(root / CLAIMS, f"dlio index of {root}"):
         _check_no_data_set(root, overwrite)
         hidden = _make_hidden(root)
         try:
-            started(len(found))
+            started(sum((root / name).stat().st_size for shard in found for name in shard.files[:1]), len(found))
             whole = _scan_all(tasks, workers, report)
             whole = replace(whole, shards=with_distinct_keys(whole))
             whole = replace(whole, schema=replace(schema, class_names=class_names(whole, layout)))
@@ -113,6 +115,7 @@ def _scan_all(tasks: list[ScanTask], workers: int | None, report: Callable[[Shar
     with processes.open(min(num_workers(workers), len(tasks)), None) as pool:
         for shard in map_bounded(pool, scan_shard, tasks):
             scanned[shard.name] = shard
+            inside.finished(shard.name)
             report(shard)
     first = tasks[0]
     origin = {"source": INDEXED, "path": str(first.root), "num_shards": len(tasks)}

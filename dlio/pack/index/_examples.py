@@ -46,12 +46,12 @@ def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
 
 
 def _parse(path: Path, number: int, data: bytes) -> dict[str, Any]:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
     try:
         features = example.parse(data)
     except ValueError as error:
         raise CorruptRecordError(path, str(error), record=number) from error
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
     if len(UnknownFieldSet(message("Example").FromString(data))):
         raise SchemaError(f"{path}, record {number} is not a tf.train.Example, but a SequenceExample or the like")
     return features

@@ -18,6 +18,7 @@ from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io import files
 from dlio.pack.index._find import Found
 from dlio.pack.index._layout import load
+from dlio.pack.inside import EVERY, Row, unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class ScanTask:
     shard: Found
     format: str
     schema: Schema
+    row: Row | None = None
 
     @property
     def records(self) -> Path:
@@ -77,8 +79,11 @@ def _publish(root: Path, path: Path, content: bytes) -> File:
 def _read(task: ScanTask, reader: Reader, digest: _PrefetchingDigest) -> SampleTableBuilder:
     table = SampleTableBuilder(task.schema)
     key_of = load(task.format).keys(task.records)
+    done, num_bytes = task.row.counts() if task.row else unseen(), task.records.stat().st_size
     for number in range(len(reader)):
         digest.advance(reader.locate(number)[1] or 0)
+        if not number % EVERY:
+            done[1] = num_bytes * number // len(reader)
         try:
             sample = reader.read(number)
         except CorruptRecordError as error:

@@ -44,10 +44,11 @@ def infer(records: Path) -> Schema:
 
 
 def _datum(path: Path, number: int, data: bytes) -> Any:
+    kind = message("Datum")
     from google.protobuf.message import DecodeError
 
     try:
-        datum = message("Datum").FromString(data)
+        datum = kind.FromString(data)
     except DecodeError:
         datum = None
     if datum is None or not datum.HasField("data"):

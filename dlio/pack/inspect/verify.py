@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
-from dlio.errors import CorruptRecordError, DigestError, DlioError, SourceError, StorageError
+from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
+from dlio.pack import inside
+from dlio.pack.inside import EVERY, Counts, Row, unseen
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
 
@@ -68,15 +71,19 @@ def verify(
 
     Raises:
         UsageError: the format is a module of another package, which is not imported.
+        MissingPackageError: the format's own package is not installed.
+        StorageError: this user may not read a file.
     """
     formats.load(manifest.format)
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
-    checks = [ShardCheck(header, some, decode) for some in _groups(manifest.shards_here, count)]
+    rows = inside.rows([shard.name for shard in manifest.shards_here])
+    checks = [ShardCheck(header, some, decode, rows) for some in _groups(manifest.shards_here, count)]
     with processes.open(count, None) as pool:
         for checked in map_bounded(pool, check_shards, checks):
             for shard, damage in checked:
                 found[shard.name] = damage
+                inside.finished(shard.name)
                 report(shard)
     return [damage for shard in manifest.shards_here for damage in found[shard.name]]
 
@@ -96,11 +103,20 @@ def _groups(shards: Sequence[Shard], workers: int) -> Iterator[tuple[Shard, ...]
 
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
-    """All that a worker needs to check some shards: the manifest without its shards, and the shards; picklable."""
+    """All that a worker needs to check some shards: the manifest without its shards, and the shards; picklable.
+
+    A shard's files are read for their digests first, then its records; `digest_share` of the shard is then done.
+    """
 
     header: Manifest
     shards: tuple[Shard, ...]
     decode: bool
+    rows: Mapping[str, Row] = field(default_factory=dict)
+
+    @property
+    def digest_share(self) -> float:
+        """The part of the work that reading for the digests is, about."""
+        return 0.1 if self.decode else 0.5
 
     def __str__(self) -> str:
         return ", ".join(shard.name for shard in self.shards)
@@ -113,43 +129,67 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 
 
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
-    damaged, readable = _damaged_files(check.header.root, shard)
-    return [*damaged, *(_damaged_records(check, shard) if readable else ())]
+    done = check.rows[shard.name].counts() if shard.name in check.rows else unseen()
+    damaged, readable = _damaged_files(check, shard, done)
+    return [*damaged, *(_damaged_records(check, shard, done) if readable else ())]
 
 
-def _damaged_files(root: Path, shard: Shard) -> tuple[list[Damage], bool]:
+def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[Damage], bool]:
     """Returns the damage of files that differ from their digest or cannot be read, and whether all can be read."""
+
+    read, root = 0, check.header.root
+
+    def seen(num_bytes: int) -> None:
+        nonlocal read
+        read += num_bytes
+        _note(done, shard, check.digest_share * read / max(1, shard.num_bytes))
+
     damaged, readable = [], True
-    for file, error in zip(shard.files, side_by_side(partial(_problem, root), shard.files), strict=True):
+    for file, error in zip(shard.files, side_by_side(partial(_problem, root, seen), shard.files), strict=True):
+        if error is not None and _is_forbidden(error):
+            raise error
         if error is not None:
             damaged.append(Damage(shard.name, str(root / file.name), error.text))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 
 
-def _problem(root: Path, file: File) -> DlioError | None:
+def _note(done: Counts, shard: Shard, share: float) -> None:
+    done[:] = share * shard.num_samples, share * shard.num_bytes
+
+
+def _is_forbidden(error: DlioError) -> bool:
+    """Returns whether this user may not read the file, so that nothing is known of it."""
+    return isinstance(error, StorageError) and error.errno in (errno.EACCES, errno.EPERM)
+
+
+def _problem(root: Path, seen: Callable[[int], None], file: File) -> DlioError | None:
     """Returns why a file cannot be read, or how it differs from its digest; None for a good file."""
     path = root / file.name
     try:
         if path.is_fifo():
             raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait for ever
-        files.check_digest(path, file.digest)
+        files.check_digest(path, file.digest, seen)
     except DlioError as error:
         return error
     return None
 
 
-def _damaged_records(check: ShardCheck, shard: Shard) -> Iterator[Damage]:
+def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[Damage]:
     try:
         reader = ShardReader(check.header, shard)
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
+    except MissingError:
+        raise
     except DlioError as error:
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
         return
     try:
         for index in range(len(reader)):
+            if not index % EVERY:
+                _note(done, shard, check.digest_share + (1 - check.digest_share) * index / len(reader))
             yield from _damage(reader, index, check.decode)
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
@@ -164,6 +204,8 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
         sample = reader.read(index)
         if decode:
             _decode(sample)
+    except MissingError:
+        raise
     except DlioError as error:
         if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
             raise

@@ -41,6 +41,7 @@ class Listing:
         versions: int64 of shape (n,): a number that changes when the sample's input changes, as far as can be seen
             without reading it, such as the time of the last change; None if unknown.
         refused: the entries of the input that cannot be packed, each with the reason.
+        left_out: in words, the files of the input that are not taken for images; '' for none.
     """
 
     schema: Schema
@@ -51,6 +52,7 @@ class Listing:
     bounds: Numbers | None = None
     versions: Numbers | None = None
     refused: Sequence[tuple[str, str]] = ()
+    left_out: str = ""
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dlio import native
 from dlio.dataset.sample_group import SampleGroup
-from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Sample, Schema
+from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
 from dlio.pack.listing.base import Column, Listing, Numbers
@@ -188,15 +189,22 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
     return b"".join(blocks)
 
 
-def image_file_listing(root: Path, listed: Listed[Label], labels: Column, class_names: tuple[str, ...]) -> Listing:
-    """Returns the listing of image files at `root / name`; labels are int64 or float32, of shape (n, ...)."""
-    keys = Keys.of(listed.names)
-    if labels.dtype == "int64":
-        schema = Schema(IMAGE_CLASSIFICATION.fields, class_names)
-    else:
-        schema = Schema((("image", Field("bytes")), ("label", Field("float32", labels.shape[1:]))), class_names)
+def image_file_listing(
+    root: Path,
+    listed: Listed[Label],
+    labels: Column | None,
+    class_names: tuple[str, ...],
+    fields: Mapping[str, Column] = MappingProxyType({}),
+) -> Listing:
+    """Returns the listing of image files at `root / name`; labels: int64 or float32 of shape (n, ...), or None."""
+    keys, columns = Keys.of(listed.names), ({} if labels is None else {"label": labels}) | dict(fields)
     sizes, versions = file_states(root, keys)
-    return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=listed.refused)
+    schema = Schema((("image", Field("bytes")), *((name, _field(each)) for name, each in columns.items())), class_names)
+    return Listing(schema, keys, sizes, columns, versions=versions, refused=listed.refused)
+
+
+def _field(column: Column) -> Field:
+    return Field("str") if column.dtype.kind == "U" else Field(column.dtype.name, column.shape[1:])
 
 
 def file_state(path: str) -> tuple[int, int]:

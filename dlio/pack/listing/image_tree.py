@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlio.errors import StorageError
 from dlio.io.files import storage_errors
 from dlio.pack import pace
 from dlio.pack.listing.base import Refused
@@ -16,6 +18,8 @@ from dlio.pack.prefetch import Depth, idle_clock, side_by_side
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 _NAME_BYTES = 100
+_NAMED = 3  # files of a kind that are left out
+_Content = tuple[list[str], list[str], list[str]]  # the sorted names of folders, images, other files
 _Identity = tuple[int, int]  # device and inode of a folder, the same whatever links lead to it
 
 
@@ -25,13 +29,35 @@ class _Tree:
 
     Attributes:
         images: for each folder its path below the root, and the names of its images, joined by `/` to save memory.
-        loops: the folders that lead back to a folder above them, and why they are refused.
+        refused: the folders that are refused, and why: some lead back to a folder above them.
         num_waiting: the number of known folders that are not listed yet.
     """
 
     images: list[tuple[str, str]] = field(default_factory=list)
-    loops: Refused = field(default_factory=list)
+    refused: Refused = field(default_factory=list)
     num_waiting: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The files beside the images, which are not packed: for each kind their number and the first few paths."""
+
+    kinds: dict[str, list[str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, folder: str, names: Iterable[str], kind: str = "") -> None:
+        """Adds the files in a folder; hidden ones do not count. The kind is by default a name's suffix."""
+        for name in names:
+            own = kind or (f".{name.rpartition('.')[2].lower()}" if "." in name else "without a suffix")
+            if not name.startswith("."):
+                self.counts[own] += 1
+                if self.counts[own] <= _NAMED:
+                    self.kinds.setdefault(own, []).append(printable(os.path.normpath(f"{folder}/{name}")))
+
+    def __str__(self) -> str:
+        """Returns all in a line, such as `2 .gif (cat/g.gif, cat/h.gif)`; '' for nothing."""
+        words = {kind: ", ".join(named) + ", ..." * (self.counts[kind] > _NAMED) for kind, named in self.kinds.items()}
+        return "; ".join(f"{self.counts[kind]:,} {kind} ({named})" for kind, named in words.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,53 +66,77 @@ class _Folder:
 
     path: Path
     tree: _Tree
-    above: frozenset[_Identity]
+    above: frozenset[_Identity | None]
 
 
-def walk_each(root: Path, folders: Sequence[str], refused: Refused) -> Iterator[list[tuple[str, list[str]]]]:
+def walk_each(
+    root: Path, folders: Sequence[str], refused: Refused, left_out: LeftOut | None = None
+) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields for each folder below `root` the folders in its tree: the path below `root`, and the sorted image names.
 
+    The name '' stands for `root` itself.
+
     The trees are listed level by level, all together, so that many folders are listed at a time on slow storage.
-    Folders that lead back to a folder above them are added to `refused`.
+    Folders that lead back to a folder above them, and those that this user may not list, are added to `refused`; files
+    that are no images to `left_out`.
 
     Raises:
         StorageError: a folder cannot be listed.
     """
-    trees, top = deque(_Tree() for _ in folders), frozenset([_identity(root)])
+    trees, top = deque(_Tree() for _ in folders), frozenset[_Identity | None]([_identity(root)] if any(folders) else ())
     level = [_Folder(root / name, tree, top) for name, tree in zip(folders, trees, strict=True)]
     while level:
         below: list[_Folder] = []
         for folder, found in zip(level, side_by_side(_list, level, Depth(idle_clock), _num_bytes), strict=True):
-            below += _add(root, folder, *found)
+            below += _add(root, folder, found)
+            if left_out is not None and found.others:
+                left_out.add(os.path.relpath(folder.path, root), found.others)
             while trees and not trees[0].num_waiting:
                 tree = trees.popleft()
-                refused += sorted(tree.loops, key=lambda loop: loop[0].split("/"))
+                refused += sorted(tree.refused, key=lambda entry: entry[0].split("/"))
                 yield [(path, names.split("/") if names else []) for path, names in tree.images]
         level = below
 
 
-def _list(folder: _Folder) -> tuple[_Identity, list[str], list[str]]:
-    """Returns the identity of a folder, and the names of the folders and images in it; none of a loop."""
-    own = _identity(folder.path)
-    return (own, [], []) if own in folder.above else (own, *_look(folder.path))
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a folder holds, by sorted names; nothing if it leads back to a folder above it, or may not be listed."""
+
+    own: _Identity | None
+    folders: Sequence[str] = ()
+    images: Sequence[str] = ()
+    others: Sequence[str] = ()
+    problem: str = ""
 
 
-def _add(root: Path, folder: _Folder, own: _Identity, names: list[str], images: list[str]) -> list[_Folder]:
+def _list(folder: _Folder) -> _Found:
+    try:
+        own = _identity(folder.path)
+        if own in folder.above:
+            problem = f"{folder.path} leads back to a folder above it: remove the symbolic link"
+            return _Found(own, problem=problem)
+        return _Found(own, *look(folder.path))
+    except StorageError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        return _Found(None, problem=error.text)
+
+
+def _add(root: Path, folder: _Folder, found: _Found) -> list[_Folder]:
     """Adds what a folder contains to its tree, and returns the folders to list next."""
     tree, below = folder.tree, os.path.relpath(folder.path, root)
-    tree.num_waiting += len(names) - 1
-    if own in folder.above:
-        reason = f"{folder.path} leads back to a folder above it: remove the symbolic link"
-        tree.loops.append((printable(below), reason))
+    tree.num_waiting += len(found.folders) - 1
+    if found.problem:
+        tree.refused.append((printable(below), found.problem))
     else:
-        tree.images.append((below, "/".join(images)))
-    above = folder.above | {own}
-    return [_Folder(folder.path / name, tree, above) for name in names]
+        tree.images.append((below, "/".join(found.images)))
+    above = folder.above | {found.own}
+    return [_Folder(folder.path / name, tree, above) for name in found.folders]
 
 
-def _num_bytes(found: tuple[_Identity, list[str], list[str]]) -> int:
+def _num_bytes(found: _Found) -> int:
     """Returns about how many bytes of memory the lists of names take."""
-    return _NAME_BYTES * (1 + len(found[1]) + len(found[2]))
+    return _NAME_BYTES * (1 + len(found.folders) + len(found.images) + len(found.others))
 
 
 def _identity(folder: Path) -> _Identity:
@@ -98,22 +148,23 @@ def _identity(folder: Path) -> _Identity:
 
 def folders_in(folder: Path) -> list[str]:
     """Returns the sorted names of the folders in a folder; raises StorageError if it cannot be listed."""
-    return _look(folder)[0]
+    return look(folder)[0]
 
 
 def images_in(folder: Path) -> list[str]:
     """Returns the sorted names of the images in a folder; raises StorageError if it cannot be listed."""
-    return _look(folder)[1]
+    return look(folder)[1]
 
 
-def _look(folder: Path) -> tuple[list[str], list[str]]:
-    """Returns the sorted names of the folders and of the images in a folder."""
+def look(folder: Path) -> _Content:
+    """Returns the sorted names of the folders, images and other files in a folder; raises StorageError."""
     pace.take(pace.FILE_OPERATIONS)
     with storage_errors("list", folder), os.scandir(folder) as found:
         entries = list(found)
     folders = {entry.name for entry in entries if _is_folder(entry)}
     images = [entry.name for entry in entries if entry.name.lower().endswith(EXTENSIONS)]
-    return sorted(folders), sorted(images if folders.isdisjoint(images) else set(images) - folders)
+    rest = set() if len(images) == len(entries) else {entry.name for entry in entries} - folders - set(images)
+    return sorted(folders), sorted(images if folders.isdisjoint(images) else set(images) - folders), sorted(rest)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

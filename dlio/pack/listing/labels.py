@@ -7,14 +7,15 @@ no number becomes infinite, and no whole number becomes another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio.errors import UsageError
+from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Numbers
 from dlio.pack.listing.keys import printable
 
@@ -22,7 +23,32 @@ _WHOLE = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
 _MOST_EXACT = 2**24  # float32 represents all whole numbers up to this one
+_MOST_CELLS = 1 << 28  # of a table of labels, a gigabyte
 _MOST_CHARACTERS = 400  # no float64 has more digits before its point
+
+
+AUTO, NAMES, NUMBERS = "auto", "names", "numbers"  # what labels are: see `LabelColumn.labels`
+SEPARATORS = "|;"  # one of these in a label may separate several
+_MOST_TEXT = 256  # characters of a text in a column: numpy gives each row the room of the longest
+Values = NDArray[Any]
+
+
+def check_kind(labels: str) -> None:
+    """Raises UsageError if `labels` is not AUTO, NAMES or NUMBERS."""
+    if labels not in (AUTO, NAMES, NUMBERS):
+        raise UsageError(f"labels={labels!r}: expected {AUTO}, {NAMES} or {NUMBERS}")
+
+
+def field_name(column: str, taken: Collection[str]) -> str:
+    """Returns the name of the field for a column, with _ for what a field's name cannot have.
+
+    Raises:
+        UsageError: it is the name of another field.
+    """
+    name = re.sub(r"\W|^(?=\d)", "_", column.strip(), flags=re.ASCII)
+    if name in taken or name in ("image", "label"):
+        raise UsageError(f"the column {column!r} would be a second field {name!r}: rename it")
+    return name
 
 
 def is_number(text: str) -> bool:
@@ -99,18 +125,65 @@ class LabelColumn:
             labels[row] = index[text.strip()]
         return labels, tuple(names)
 
-    def labels(self) -> tuple[Column, tuple[str, ...]]:
+    def several(self, separator: str) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """Returns for each sample 1 for each of its labels, else 0: float32 of shape (n, classes); and the class names.
+
+        The names are sorted, by their numbers if all are whole. An empty text has no labels.
+        """
+        parts = [{part.strip() for part in text.split(separator)} - {""} for text in self.texts]
+        found = set().union(*(parts[row] for row, _ in self._rows()))
+        whole = all(_WHOLE.fullmatch(name) for name in found)
+        names = tuple(sorted(found, key=(lambda name: (_whole(name), name)) if whole else None))
+        if len(self.texts) * len(names) > _MOST_CELLS:
+            raise SourceError(f"{self.path}: {len(names):,} different labels: is {separator!r} the separator?")
+        number = {name: column for column, name in enumerate(names)}
+        values = np.zeros((len(self.texts), len(names)), dtype="float32")
+        for row, _ in self._rows():
+            values[row, [number[name] for name in parts[row]]] = 1
+        return values, names
+
+    def values(self) -> Values:
+        """Returns the values of a column that is not a label: numbers if all are, else text."""
+        if all(is_number(text) for _, text in self._rows()):
+            return self.numbers()
+        for row, text in self._rows():
+            if len(text) > _MOST_TEXT:
+                self._refuse(row, f"has more than {_MOST_TEXT} characters")
+            elif printable(text) != text:
+                self._refuse(row, "is not UTF-8")
+        return np.array([text[:_MOST_TEXT] for text in self.texts] or [""])[: len(self.texts)]
+
+    def labels(self, kind: str = AUTO) -> tuple[Column, tuple[str, ...]]:
         """Returns one label for each sample, and the class names if the column holds names instead of numbers.
 
         Refuses missing labels, names in a column of numbers, and numbers in a column of names.
+
+        Args:
+            kind: NAMES takes numbers for names; NUMBERS takes whole numbers for float32, which are no class indices.
+
+        Raises:
+            UsageError: a label may be several.
         """
         self._refuse_blanks()
+        if kind == NUMBERS:
+            return self.floats(), ()
+        if kind == NAMES:
+            return self.classes()
+        self._check_single()
         num_numbers = sum(is_number(text) for _, text in self._rows())
         if 2 * num_numbers >= len(self.texts) - len(self.refused):
             return self.numbers(), ()
         for row in [row for row, text in self._rows() if num_numbers and is_number(text)]:
             self._refuse(row, "is a number, and most others are names")
         return self.classes()
+
+    def _check_single(self) -> None:
+        for mark in SEPARATORS:
+            row = next((row for row, text in self._rows() if mark in text.strip(mark)), None)
+            if row is not None:
+                where = f"{self.path}, line {self.lines[row]}: the label {self.texts[row]!r}"
+                asked = f"--option 'separator={mark}' if these are several labels, --option labels={NAMES} if it is one"
+                raise UsageError(f"{where} has a {mark!r}: give {asked}")
 
     def _rows(self) -> Iterator[tuple[int, str]]:
         """Yields number and text of the rows that are not refused yet."""

@@ -13,28 +13,15 @@ A `_` in the module's name is `-` on the command line. A module of another packa
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from dlio.errors import UsageError
 from dlio.io import extensions
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
-
-if TYPE_CHECKING:  # type checkers need the functions by name; when dlio runs, the loop at the end finds them
-    from dlio.pack.sources.archive import archive as archive
-    from dlio.pack.sources.caffe_list import caffe_list as caffe_list
-    from dlio.pack.sources.chestxray14 import chestxray14 as chestxray14
-    from dlio.pack.sources.cifar10 import cifar10 as cifar10
-    from dlio.pack.sources.csv import csv_file as csv_file
-    from dlio.pack.sources.frames import frames as frames
-    from dlio.pack.sources.imagefolder import image_folder as image_folder
-    from dlio.pack.sources.lst import lst_file as lst_file
-    from dlio.pack.sources.packed import packed as packed
-
 
 _OF_URLS = "imagefolder"
 
@@ -117,17 +104,3 @@ def _recognise(path: Path) -> str:
         if isinstance(module, RecognisingModule) and module.recognises(path):
             return name
     raise UsageError(f"{path} is not recognised: give its kind by --source, one of {', '.join(names())}")
-
-
-def _bind_functions() -> list[str]:
-    """Gives this package the function of each source, in the place of a module of the same name; returns the names."""
-    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in extensions.names(__path__)}
-    functions = {}
-    for name, module in modules.items():
-        own = module.open_source.__name__
-        functions[name if own == "open_source" else own] = module.open_source
-    globals().update(functions)
-    return list(functions)
-
-
-__all__ = ["names", "open_source", *_bind_functions()]

@@ -27,6 +27,7 @@ from dlio.pack.listing.archive_members import (
     read_local_header,
 )
 from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys
@@ -79,6 +80,7 @@ class Archive:
             images = [member for row, member in enumerate(images) if row not in bad]
             names = [name for row, name in enumerate(names) if row not in bad]
         classes = sorted({name.partition("/")[0] for name in names})
+        check_no_splits(self.path, classes, f"give one by --root {prefix}{classes[0] if classes else ''}")
         index = {name: number for number, name in enumerate(classes)}
         columns = {
             "label": np.array([index[name.partition("/")[0]] for name in names], dtype="int64"),

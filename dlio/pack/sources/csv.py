@@ -1,14 +1,16 @@
-"""A CSV file with a header, one column of image paths, and one or more columns of labels.
+"""A CSV file with a header, one column of image paths, and columns of labels or other fields.
 
 The path column is called path, file, filename, image or image_path; else it is the first. The label column is called
-label, class or target; without such a column, all other columns are labels.
+label, class or target; without such a column, all other columns are labels. A file of paths alone has no labels.
 
     one column of whole numbers     label is int64, as for 3 and 3.0
     one column of other numbers     label is float32
     one column of text              label is int64, the index of the text in the sorted class names
+    labels with `|` between them    label is float32[n], 1 for each of its names (option separator=|)
     several columns of numbers      label is float32[n], and the class names are the columns' names
 
-White space around labels and column names is ignored; around paths it is kept.
+White space around labels and column names is ignored; around paths it is kept. The delimiter is `,`, tab, `;` or `|`:
+the one that the header has most of.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader, path_below
 from dlio.pack.listing.keys import printable
-from dlio.pack.listing.labels import stack
+from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, stack
 from dlio.pack.listing.lists import Listed, label_columns, raw_lines
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
+DELIMITERS = ",\t;|"
 
 
 def csv_file(
@@ -37,6 +41,10 @@ def csv_file(
     root: str | Path | None = None,
     path_column: str | None = None,
     label_columns: Sequence[str] | str | None = None,
+    fields: Sequence[str] | str = (),
+    labels: str = AUTO,
+    separator: str = "",
+    delimiter: str = "",
 ) -> CsvFile:
     """Returns the images that a CSV file names, by paths below `root` (default: the folder of the file).
 
@@ -45,11 +53,26 @@ def csv_file(
         root: the folder that paths start from.
         path_column: the column of paths; by default found by its name.
         label_columns: the columns of labels, as text with commas between them; by default found by their names.
+        fields: other columns to keep, each as a field of its own: numbers, or text of up to 256 characters.
+        labels: `names` takes numbers for the names of classes, `numbers` takes them for measurements, float32;
+            by default whole numbers are class indices.
+        separator: what stands between several labels of one sample, such as `|`; by default there is one.
+        delimiter: what stands between the columns; by default found in the header.
+
+    Raises:
+        UsageError: `labels` is another word, or the delimiter is not one character.
     """
     path = Path(path).absolute()
     root = Path(root).absolute() if root is not None else path.parent
-    columns = label_columns.split(",") if isinstance(label_columns, str) else label_columns
-    return CsvFile(path, root, path_column, tuple(columns) if columns else None)
+    if len(delimiter) > 1:
+        raise UsageError(f"the delimiter is one character, found {delimiter!r}")
+    check_kind(labels)
+    columns = _names(label_columns or ())
+    return CsvFile(path, root, path_column, columns or None, _names(fields), labels, separator, delimiter)
+
+
+def _names(columns: Sequence[str] | str) -> tuple[str, ...]:
+    return tuple(columns.split(",") if isinstance(columns, str) else columns)
 
 
 open_source = csv_file
@@ -57,8 +80,8 @@ IS_GENERAL = True
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is a .csv file."""
-    return path.suffix.lower() == ".csv" and path.is_file()
+    """Returns whether `path` is a .csv or .tsv file."""
+    return path.suffix.lower() in (".csv", ".tsv") and path.is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,10 @@ class CsvFile:
     root: Path
     path_column: str | None = None
     label_columns: tuple[str, ...] | None = None
+    fields: tuple[str, ...] = ()
+    labels: str = AUTO
+    separator: str = ""
+    delimiter: str = ""
     name: str = "csv"
 
     def listing(self) -> Listing:
@@ -76,23 +103,39 @@ class CsvFile:
         rows = self._rows()
         header = self._header(next(rows, (1, []))[1])
         path_column = self.path_column or next((name for name in header if name.lower() in PATH_COLUMNS), header[0])
-        named = tuple(name for name in header if name.lower() in LABEL_COLUMNS)[:1]
-        label_names = self.label_columns or named or tuple(name for name in header if name != path_column)
-        if not label_names:
-            raise SourceError(f"{self.path} has no column of labels, only {', '.join(header)}")
-        path_number, *label_numbers = (self._number(header, name) for name in (path_column, *label_names))
+        label_names = self._label_names(header, path_column)
+        path_number, *numbers = (self._number(header, name) for name in (path_column, *label_names, *self.fields))
         listed = Listed[tuple[str, ...]](self.path)
         for line, row in rows:
             if len(row) == len(header):
-                listed.add(line, row[path_number], tuple(row[number] for number in label_numbers))
+                listed.add(line, row[path_number], tuple(row[number] for number in numbers))
             else:
                 listed.refuse_line(line, f"{len(row)} columns, the header has {len(header)}")
         if not listed.names and not listed.refused:
             raise self._empty()
         listed.refuse_names()
-        columns = label_columns(listed, label_names)
-        labels, class_names = columns[0].labels() if len(columns) == 1 else (stack(columns), label_names)
-        return image_file_listing(self.root, listed, labels[listed.refuse(columns[0].refused)], class_names)
+        columns = label_columns(listed, (*label_names, *self.fields))
+        values, class_names = self._values(columns[: len(label_names)])
+        for name, column in zip(self.fields, columns[len(label_names) :], strict=True):
+            values[field_name(name, values)] = column.values()
+        kept = listed.refuse(columns[0].refused if columns else {})
+        values = {name: column[kept] for name, column in values.items()}
+        return image_file_listing(self.root, listed, values.pop("label", None), class_names, values)
+
+    def _label_names(self, header: list[str], path_column: str) -> tuple[str, ...]:
+        """Returns the columns of labels; none if there are no others than that of the paths and the other fields."""
+        named = tuple(name for name in header if name.lower() in LABEL_COLUMNS)[:1]
+        others = tuple(name for name in header if name != path_column and name not in self.fields)
+        return self.label_columns or named or others
+
+    def _values(self, columns: list[LabelColumn]) -> tuple[dict[str, Column], tuple[str, ...]]:
+        """Returns the labels, under their field's name, and the class names."""
+        if not columns:
+            return {}, ()
+        if len(columns) > 1:
+            return {"label": stack(columns)}, tuple(column.name for column in columns)
+        labels, class_names = columns[0].several(self.separator) if self.separator else columns[0].labels(self.labels)
+        return {"label": labels}, class_names
 
     def _number(self, header: list[str], name: str) -> int:
         if name not in header:
@@ -101,7 +144,9 @@ class CsvFile:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yields header and rows, each with its line number; bytes that are not UTF-8 become surrogates."""
-        reader = csv.reader(raw_lines(self.path, newline=""))
+        lines = raw_lines(self.path, newline="")
+        head = next(lines, "")
+        reader = csv.reader(chain([head], lines), delimiter=self.delimiter or max(DELIMITERS, key=head.count))
         try:
             yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
-from dlio.errors import SourceError
+from dlio.errors import SourceError, UsageError
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import file_states, image_file_reader
 from dlio.pack.listing.image_objects import ImageObjects
-from dlio.pack.listing.image_tree import EXTENSIONS, folders_in, walk_each
+from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, folders_in, look, walk_each
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.urls import is_url
 
 
-def image_folder(path: str | Path) -> ImageFolder | ImageObjects:
+def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObjects:
     """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`.
 
     Args:
-        path: a folder, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
+        path: the folder of the class folders, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
+        split: the folder of `path` that holds the class folders, if `path` holds one for each split, such as `train`
+            and `val`; the classes are then those of all splits together. `no` says that these folders are classes.
+            At a URL, give the URL of the split instead.
     """
     if is_url(path):
+        if split:
+            raise UsageError(f"the option split is for folders: give the URL of the split {split!r}")
         return ImageObjects(str(path))
-    return ImageFolder(Path(path).absolute())
+    path = Path(path).absolute()
+    if split in ("", NO_SPLIT):
+        return ImageFolder(path, checked=not split)
+    splits = folders_in(path)
+    if split not in splits:
+        raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'no folders'}")
+    return ImageFolder(path / split, tuple(sorted({name for each in splits for name in folders_in(path / each)})))
 
 
 open_source = image_folder
 IS_GENERAL = True
+NO_SPLIT = "no"
 
 
 def recognises(path: Path) -> bool:
@@ -43,26 +56,40 @@ def recognises(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImageFolder:
-    """See `image_folder`."""
+    """See `image_folder`.
+
+    Attributes:
+        path: the folder of the class folders.
+        classes: all classes, of which this folder may hold some; by default those that it holds.
+        checked: whether to refuse folders that are splits, not classes.
+    """
 
     path: Path
+    classes: tuple[str, ...] = ()
+    checked: bool = True
     name: str = "imagefolder"
 
     def listing(self) -> Listing:
         """Returns all images; lists every folder once."""
-        folders = folders_in(self.path)
+        folders, loose, others = look(self.path)
         if not folders:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
-        counts, refused = dict[str, int](), Refused()
-        keys = Keys.of(self._names(folders, counts, refused))  # distinct, since paths are
+        if self.checked:
+            one = f"--option split={folders[0]} packs one, with the classes of all"
+            check_no_splits(self.path, folders, f"{one}, --option split=no if these are classes")
+        counts, refused, left_out = dict[str, int](), Refused(), LeftOut()
+        left_out.add(".", loose, "in no class folder")
+        left_out.add(".", others)
+        keys = Keys.of(self._names(folders, counts, refused, left_out))  # distinct, since paths are
         labels = np.repeat(np.arange(len(counts)), list(counts.values()))
         sizes, versions = file_states(self.path, keys)
         schema = Schema(IMAGE_CLASSIFICATION.fields, tuple(counts))
-        return Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
+        own = Listing(schema, keys, sizes, {"label": labels}, versions=versions, refused=refused)
+        return replace(pinned(own, self.classes) if self.classes else own, left_out=str(left_out))
 
-    def _names(self, folders: list[str], counts: dict[str, int], refused: Refused) -> Iterator[str]:
+    def _names(self, folders: list[str], counts: dict[str, int], refused: Refused, left_out: LeftOut) -> Iterator[str]:
         """Yields the path of each image; adds the number of images of each class to `counts`."""
-        for name, found in zip(folders, walk_each(self.path, folders, refused), strict=True):
+        for name, found in zip(folders, walk_each(self.path, folders, refused, left_out), strict=True):
             count = 0
             for below, images in sorted(found):
                 paths = self._keys([f"{below}/{image}" for image in images], refused)

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset.schema import Sample
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader
-from dlio.pack.listing.labels import stack
+from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, stack
 from dlio.pack.listing.lists import Listed, label_columns, read_lines
 
 
-def lst_file(path: str | Path, root: str | Path | None = None) -> LstFile:
-    """Returns the images that a `.lst` file names, by paths below `root` (default: the folder of the list)."""
+def lst_file(path: str | Path, root: str | Path | None = None, labels: str = AUTO) -> LstFile:
+    """Returns the images that a `.lst` file names, by paths below `root` (default: the folder of the list).
+
+    With `labels="numbers"` single labels are measurements, float32; by default whole numbers are class indices.
+    """
     path = Path(path).absolute()
-    return LstFile(path, Path(root).absolute() if root is not None else path.parent)
+    check_kind(labels)
+    return LstFile(path, Path(root).absolute() if root is not None else path.parent, labels)
 
 
 open_source = lst_file
@@ -34,6 +38,7 @@ class LstFile:
 
     path: Path
     root: Path
+    labels: str = AUTO
     name: str = "lst"
 
     def listing(self) -> Listing:
@@ -52,8 +57,11 @@ class LstFile:
         listed.refuse_names()
         num_columns = len(listed.labels[0]) if listed.labels else 1
         columns = label_columns(listed, [""] * num_columns)
-        values = columns[0].numbers() if len(columns) == 1 else stack(columns)
-        return image_file_listing(self.root, listed, values[listed.refuse(columns[0].refused)], ())
+        values, names = self._values(columns[0]) if len(columns) == 1 else (stack(columns), ())
+        return image_file_listing(self.root, listed, values[listed.refuse(columns[0].refused)], names)
+
+    def _values(self, column: LabelColumn) -> tuple[Column, tuple[str, ...]]:
+        return (column.numbers(), ()) if self.labels == AUTO else column.labels(self.labels)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label or labels."""

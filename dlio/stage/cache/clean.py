@@ -14,13 +14,14 @@ from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, copy_named, is_o
 from dlio.stage.cache.folder import ASIDE, CONTROL, MARKER, StagedFolder, marker_of
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
+from dlio.stage.cache.ownership import own_dest
 
 
 def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
     Args:
-        dest: the folder given to `stage`; by default every folder that `local_folders` and DLIO_STAGED name.
+        dest: the folder given to `stage`; by default all `known_folders`.
         job: the scheduler's job id; by default this job's.
         keep: only end the leases, and leave the copies for the next job.
 
@@ -37,6 +38,18 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     if problems:
         raise problems[0]
     return removed
+
+
+def forsake(dest: Path, copy: str) -> None:
+    """Ends the job's lease on a copy that could not be made, and removes what nothing is in; for a job of one process.
+
+    A copy that was begun stays, so that the next run goes on with it.
+    """
+    for each in (dest, own_dest(dest)):
+        with suppress(StorageError):
+            if not StagedFolder(each, copy).path.exists():
+                lease.drop(StagedFolder(each, copy), lease.job_name())
+                _sweep(each)
 
 
 def _clean_one(dest: Path, job: str, keep: bool) -> list[Path]:

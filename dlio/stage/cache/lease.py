@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import stat
 import time
 from collections import defaultdict
@@ -95,7 +94,7 @@ def take(folder: StagedFolder) -> None:
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     try:
         opened.write_new(f".{token}", json.dumps({"job": job, "holder": asdict(holder)}).encode())
         opened.rename(f".{token}", f"{copy}@{token}")

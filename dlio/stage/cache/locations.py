@@ -1,21 +1,64 @@
-"""The folders of this node that may hold staged copies."""
+"""The folders of this node that may hold staged copies.
+
+    /tmp/dlio-u<uid>/dests/<digest>    a file for each DEST to which this user has staged on this node: its path
+
+Only the user can write there. So a loader finds what was staged, wherever it is; root's list serves all users.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from dlio.io import files
 from dlio.io.filesystems import local_folders
-from dlio.stage.cache.base_folder import OWN_NAME
+from dlio.io.open_folder import OpenFolder
+from dlio.stage.cache.base_folder import CACHE, OWN_NAME, is_closed, open_dest
 from dlio.stage.cache.ownership import own_dest
 
 STAGED_VARIABLE = "DLIO_STAGED"
+LISTED_AT = Path("/tmp")  # every node has it, whatever the variables of a job say
+_DESTS = "dests"
+_MOST_DESTS = 1000
+
+_log = logging.getLogger(__name__)
 
 
 def known_folders() -> list[Path]:
-    """Returns the folders in DLIO_STAGED (separated by ":"), then the node's local folders."""
+    """Returns the folders in DLIO_STAGED (separated by ":"), the node's local folders, and the remembered DESTs."""
     named = [Path(name).absolute() for name in os.environ.get(STAGED_VARIABLE, "").split(os.pathsep) if name]
-    return [*named, *(folder.absolute() for _, folder in local_folders())]
+    local = (folder.absolute() for _, folder in local_folders())
+    return list(dict.fromkeys([*named, *local, *_remembered(os.geteuid()), *_remembered(0)]))
+
+
+def remember(dest: Path) -> None:
+    """Makes DEST one of the `known_folders` of this user's processes on this node; of all users' if this is root."""
+    path = os.fsencode(dest.absolute())
+    own = own_dest(LISTED_AT)
+    try:
+        with OpenFolder.at(own.parent) as around:
+            around.make(own.name).close()
+        with open_dest(own) as opened, opened.make(_DESTS) as dests, suppress(FileExistsError):
+            dests.write_new(files.digest_bytes(path).partition(":")[2], path)
+    except OSError as error:
+        _log.info("%s is not remembered: %s", dest, error)
+
+
+def _remembered(user: int) -> Iterator[Path]:
+    """Yields the DESTs that a user has staged to, and forgets those of this user that hold no copies any more."""
+    with suppress(OSError), open_dest(own_dest(LISTED_AT, user)) as opened, opened.below(_DESTS) as dests:
+        if not all(is_closed(folder.status, {user}, shut=True) for folder in (opened, dests)):
+            return
+        for name in dests.names()[:_MOST_DESTS]:
+            dest = Path(os.fsdecode(dests.read(name)[0]))
+            if (dest / CACHE).is_dir() or (own_dest(dest, user) / CACHE).is_dir():
+                yield dest
+            elif user == os.geteuid():
+                with suppress(FileNotFoundError):
+                    dests.unlink(name)
 
 
 def folders_with_copies(dest: str | os.PathLike[str] | None = None) -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import secrets
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -127,7 +127,7 @@ def remove_unused(folder: StagedFolder) -> bool:
     """
     if not _is_removable(folder) or is_in_use(folder):
         return False
-    name = f"{secrets.token_hex(8)}-{folder.copy}"
+    name = f"{os.urandom(8).hex()}-{folder.copy}"
     try:
         with open_cache(folder.dest) as cache:
             cache.rename(folder.copy, LEAVING + name)

@@ -23,8 +23,9 @@ _log = logging.getLogger(__name__)
 def resolve(dataset: str | os.PathLike[str]) -> Path:
     """Returns the folder of this node's staged copy of a data set, leased for this job; `dataset` if it has no copy.
 
-    The copies are searched in the folders in DLIO_STAGED (separated by ":"), then in the node's local folders. Only
-    copies of this user or root count; to read another user's copy, give its folder as the data set.
+    The copies are searched in the folders in DLIO_STAGED (separated by ":"), then in the node's local folders, then
+    where this user or root has staged on this node. Only copies of this user or root count; to read another user's
+    copy, give its folder as the data set. A log line of level INFO says what is read.
 
     Args:
         dataset: the folder or URL that was given to `stage`.
@@ -44,11 +45,17 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
         take(folder)
         found = _proved(folder, wanted) if folder.has_manifest() else None
         if found is not None:
+            _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found
     if is_url(dataset):
-        raise StorageError(f"no copy of {shown(os.fspath(dataset))} is on this node: run dlio stage with it first")
+        raise StorageError(f"no copy of {_shown(dataset)} is on this node: run dlio stage with it first")
     _check_name(wanted)
+    _log.info("%s is read in place: this node has no copy of %s", _shown(dataset), wanted.content_id)
     return wanted
+
+
+def _shown(dataset: str | os.PathLike[str]) -> str:
+    return shown(os.fspath(dataset))
 
 
 def _candidates(content_id: str) -> Iterator[StagedFolder]:

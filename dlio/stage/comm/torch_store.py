@@ -57,6 +57,7 @@ class LiveStore:
         self.lost: set[int] = set()
         self._signs = liveness.Signs()
         self._gone: base.LostError | None = None
+        self._answered = time.monotonic()  # the heartbeat asks every second
         self._over = threading.Event()
         self.call("add", f"beat/{rank}", 1)
         self._heartbeat = threading.Thread(target=self._beat, name="dlio-heartbeat", daemon=True)
@@ -65,19 +66,24 @@ class LiveStore:
     def call(self, method: str, *arguments: Any) -> Any:
         """Returns what a method of the store returns.
 
+        A store that has been silent for some of `LOST_SECONDS` already is waited for only as long as is left of them.
+
         Raises:
             LostError: the store does not answer; the node of rank 0 has it.
         """
         if self._gone is not None:
             raise self._gone
+        left = liveness.LOST_SECONDS - (time.monotonic() - self._answered)
         try:
-            return answer_of(partial(getattr(self.store, method), *arguments), liveness.LOST_SECONDS)
+            answer = answer_of(partial(getattr(self.store, method), *arguments), max(left, base.ROLL_CALL_SECONDS))
         except TimeoutError as error:
             self._gone = base.LostError([0], f"the store on its node has been silent for {liveness.LOST_SECONDS:.0f} s")
             raise self._gone from error
         except RuntimeError as error:  # the type of all errors of torch's stores
             self._gone = base.LostError([0], f"the store on its node does not answer: {error}")
             raise self._gone from error
+        self._answered = time.monotonic()
+        return answer
 
     def beat(self, rank: int) -> int:
         """Returns a process's count of beats; 0 before it has come.
@@ -111,3 +117,4 @@ class LiveStore:
         with suppress(RuntimeError):  # the store is gone: every other call says so
             while not self._over.wait(liveness.BEAT_SECONDS):
                 self.store.add(f"beat/{self.rank}", 1)
+                self._answered = time.monotonic()

@@ -6,9 +6,10 @@ users. The medians of staging logs from real machines are one to two times these
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlio.dataset.manifest import Manifest
+from dlio.io.sizes import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ class Cost:
     source_bytes: int
     seconds: float
     why: str = ""
+
+    def on(self, machine: Machine) -> Cost:
+        """Returns the same, with a word on it if it does not fit."""
+        if self.bytes_per_node <= machine.free_bytes:
+            return self
+        room = f"{format_size(self.bytes_per_node)} do not fit into the {format_size(machine.free_bytes)} of each node"
+        return replace(self, why=f"{self.why}; {room}")
 
 
 def pays_after_epochs(seconds: float, num_bytes: int, machine: Machine) -> float:

@@ -31,8 +31,9 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     """
     check_copies(copies, machine.num_nodes)
     n, total = machine.num_nodes, copies * volume.num_bytes
-    seconds = max(total / machine.source, total / (n * machine.client), total / (n * machine.local))
-    return Cost(copies, -(-total // n), total, seconds, "each node reads its part")
+    most = max(-(-total // n), volume.largest_shard)  # a node's part is of whole shards
+    seconds = max(total / machine.source, most / machine.client, most / machine.local)
+    return Cost(copies, most, total, seconds, "each node reads its part")
 
 
 def copy_name(job: Job) -> str:

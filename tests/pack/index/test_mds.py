@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dlio
@@ -155,7 +155,6 @@ class TestMDS:
         np.testing.assert_array_equal(fields["b"], array)
         assert fields["c"] == -7
 
-    @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_damage_is_named_or_does_no_harm(self, tmp_path_factory, data):
         root = tmp_path_factory.mktemp("mds")

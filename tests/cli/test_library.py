@@ -1,0 +1,93 @@
+"""What the command line does, Python does by the same names, with the same defaults."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from dataclasses import asdict
+
+import pytest
+
+import dlio
+from dlio.cli import VERBS, parser
+from dlio.pack.sources import open_source
+
+NAMES = [verb for verbs in VERBS.values() for verb in verbs]
+OF_THE_SHELL = {
+    "help",
+    "json",
+    "quiet",
+    "verbose",
+    "dry_run",
+    "src",
+    "path",
+    "dataset",
+    "dest",
+    "out",
+    "engine_address",
+}
+#: Options that another keyword, or another function of the library, takes.
+ELSEWHERE = {
+    "pack": {
+        "engine_address",
+        "source",
+        "root",
+        "option",
+        "resize",
+        "center_crop",
+        "color",
+        "encoding",
+        "quality",
+        "crop_ready",
+    },
+    "convert": {"engine_address", "resize", "center_crop", "color", "encoding", "quality", "crop_ready"},
+    "verify": {"repair", "source", "staged", "max_rate"},
+    "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank"},
+}
+
+
+def options(verb: str) -> dict[str, argparse.Action]:
+    top = parser(verb)
+    [verbs] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    return {action.dest: action for action in verbs.choices[verb]._actions}
+
+
+@pytest.mark.parametrize("verb", NAMES)
+def test_every_verb_is_a_function_with_its_options_and_defaults(verb):
+    function = dlio.pack if verb == "convert" else getattr(dlio, verb)
+    known = inspect.signature(function).parameters
+    assert verb in dir(dlio) and getattr(dlio, verb).__doc__
+    for name, option in options(verb).items():
+        if name in OF_THE_SHELL | ELSEWHERE.get(verb, set()):
+            continue
+        default = known[name].default
+        assert option.required if default is inspect.Parameter.empty else option.default == default, name
+
+
+def test_a_path_packs_as_the_source_that_it_is_recognised_as(photos, tmp_path):
+    by_path = dlio.pack(photos, tmp_path / "one", engine="serial")
+    by_text = dlio.pack(str(photos), tmp_path / "two", engine="serial")
+    assert by_path == by_text == dlio.pack(open_source(photos), tmp_path / "three", engine="serial")
+
+
+def test_the_reports_are_those_of_the_command_line(run, packed, tmp_path):
+    assert dlio.convert(packed, tmp_path / "tar", format="webdataset", engine="serial").format == "webdataset"
+    assert dlio.verify(tmp_path / "tar", decode=True, workers=1) == dlio.verify(dlio.Manifest.load(packed)) == []
+    found = dlio.info(packed, shuffle_window=2, batch_size=4)
+    words = ("info", packed, "--json", "--shuffle-window", 2, "--batch-size", 4)
+    assert json.loads(run(*words)[1]) == json.loads(json.dumps(found))
+    plan = asdict(dlio.plan(packed, nodes=3, source_rate=1e9))
+    shown = json.loads(run("plan", packed, "--nodes", 3, "--source-rate", "1000000000", "--json")[1])
+    assert shown == json.loads(json.dumps(plan))
+
+
+def test_shards_are_adopted_by_python_too(packed):
+    for path in (packed / "manifest.jsonl", *packed.glob("*.npz")):
+        path.unlink()
+    assert dlio.index(packed, format="tfrecord", workers=1).num_samples == 12
+
+
+def test_completion_offers_the_public_names_only():
+    assert dir(dlio) == sorted([*dlio.__all__, "__version__"])
+    assert all(hasattr(dlio, name) for name in dir(dlio))

@@ -1,0 +1,81 @@
+"""What a run tells of shards that are not finished, and that nothing of it is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlio
+from dlio.pack import inside
+from dlio.pack.index import index
+from dlio.pack.inside import EVERY, Row, Watch, watching
+from dlio.pack.inspect.verify import verify
+from tests.helpers.images import make_image_folder
+
+COUNT = 4 * EVERY + 3
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    make_image_folder(tmp_path / "in", {"cat": COUNT})
+    return tmp_path / "in"
+
+
+class Seen(Watch):
+    """Keeps what the table holds of each shard when it is reported."""
+
+    def __init__(self):
+        super().__init__()
+        self.at_the_end = []
+
+    def finished(self, shard):
+        self.at_the_end.append(self.now())
+        super().finished(shard)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_every_verb_tells_how_far_it_is_within_a_shard(photos, tmp_path, engine):
+    size = sum(path.stat().st_size for path in photos.rglob("*.png"))
+    with watching(Seen()) as packing:
+        manifest = dlio.pack(dlio.sources.image_folder(photos), tmp_path / "out", num_shards=1, engine=engine)
+        assert packing.now() == (0, 0)
+    [(samples, num_bytes)] = packing.at_the_end
+    assert samples == 4 * EVERY and 0.9 * size < num_bytes <= size
+    with watching(Seen()) as verifying:
+        assert verify(manifest, workers=1) == []
+    [(samples, num_bytes)] = verifying.at_the_end
+    assert 0.9 * COUNT < samples < COUNT
+    assert 0.9 * manifest.num_bytes < num_bytes < manifest.num_bytes
+    for path in (manifest.root / "manifest.jsonl", *manifest.root.glob("*.npz")):
+        path.unlink()
+    with watching(Seen()) as indexing:
+        index(manifest.root, format="tfrecord", workers=1)
+    [(_, num_bytes)] = indexing.at_the_end
+    assert 0.9 * size < num_bytes < manifest.num_bytes
+
+
+def test_rows_add_up_and_a_finished_shard_counts_no_more():
+    with watching(Watch()) as watch:
+        rows = inside.rows(["a", "b", "c"])
+        rows["a"].counts()[:] = 3, 300
+        rows["c"].counts()[:] = 4, 400
+        assert watch.now() == (7, 700)
+        inside.finished("a")
+        inside.finished("unknown")
+        assert watch.now() == (4, 400)
+        table = Path(rows["a"].path)
+        assert table.stat().st_mode & 0o077 == 0
+    assert not table.exists()
+
+
+def test_nobody_watches_and_nothing_is_written():
+    assert inside.rows(["a"]) == {}
+    inside.finished("a")
+
+
+def test_a_worker_that_does_not_see_the_table_works_on(tmp_path):
+    (tmp_path / "short").touch()
+    for path in (tmp_path / "absent", tmp_path / "short"):
+        assert np.array_equal(Row(str(path), 0, 1).counts(), [0, 0])

@@ -1,0 +1,81 @@
+"""A copy is found where it was staged, whatever the folder; a list that others could write is not believed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.loaders.dataset import PackedSamples
+from dlio.stage.cache.locations import known_folders, remember
+from tests.helpers.users import BOB, as_user
+
+
+@pytest.fixture
+def packed(photos, tmp_path) -> Path:
+    return dlio.pack(dlio.sources.image_folder(photos), tmp_path / "packed", engine="serial").root
+
+
+@pytest.fixture
+def dests(tmp_path) -> Path:
+    return tmp_path / f"dlio-u{os.geteuid()}/dests"
+
+
+def test_a_loader_finds_what_was_staged_anywhere_and_says_so(packed, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "dlio.stage.cache.resolve")
+    assert PackedSamples(packed).manifest.root == packed
+    assert f"{packed} is read in place: this node has no copy of" in caplog.text
+    staged = dlio.stage(packed, tmp_path / "nvme")
+    assert PackedSamples(packed).manifest.root == staged.root == dlio.resolve(packed)
+    assert f"{packed} is read from its staged copy {staged.root}" in caplog.text
+
+
+def test_a_folder_is_forgotten_when_its_copies_are_gone(packed, tmp_path, dests):
+    dlio.stage(packed, tmp_path / "nvme")
+    dlio.stage(packed, tmp_path / "nvme")
+    assert len(list(dests.iterdir())) == 1
+    assert len(dlio.clean()) >= 1
+    assert tmp_path / "nvme" not in known_folders()
+    assert not list(dests.iterdir())
+
+
+def test_an_odd_path_is_remembered(tmp_path):
+    odd = tmp_path / "a\nb \udcff"
+    (odd / "dlio").mkdir(parents=True)
+    remember(odd)
+    assert odd in known_folders()
+
+
+def test_a_list_that_others_may_write_is_not_read(tmp_path, dests):
+    (tmp_path / "nvme/dlio").mkdir(parents=True)
+    remember(tmp_path / "nvme")
+    assert tmp_path / "nvme" in known_folders()
+    dests.chmod(0o777)
+    assert tmp_path / "nvme" not in known_folders()
+
+
+def test_a_link_in_the_place_of_the_list_is_not_followed(tmp_path, dests):
+    (tmp_path / "elsewhere").mkdir()
+    dests.parent.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "nvme/dlio").mkdir(parents=True)
+    remember(tmp_path / "nvme")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert tmp_path / "nvme" not in known_folders()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root stages for a user, and a user writes a list in root's name")
+def test_roots_list_serves_users_and_a_users_list_serves_nobody_else(tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    tmp_path.chmod(0o1777)
+    for name in ("of-root", "of-bob"):
+        (tmp_path / name / "dlio").mkdir(parents=True)
+    assert as_user(BOB, lambda: remember(tmp_path / "of-bob")) == 0
+    remember(tmp_path / "of-root")
+    assert (
+        as_user(BOB, lambda: os._exit(10 + len({tmp_path / "of-root", tmp_path / "of-bob"} & {*known_folders()}))) == 12
+    )
+    assert tmp_path / "of-bob" not in known_folders()
