@@ -1,0 +1,1 @@
+"""Live staging: a data set is trained on while it is being staged."""
