@@ -1,7 +1,7 @@
 """A loader's side: asks the agent of its node for what it needs next.
 
-Thread-safe: each request takes a connection of its own, and connections are kept for the next ones. A forked child makes
-connections of its own. An agent that is gone is looked for again, or started again, once.
+Thread-safe: each request takes a connection of its own, and connections are kept for the next ones. A forked child
+makes connections of its own. An agent that is gone is looked for again, or started again, once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from dlio.errors import StorageError
 from dlio.locking.fork_lock import ForkLock
@@ -19,7 +20,9 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.wire import Op, Request, Span, Status
+from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status
+
+Answer = TypeVar("Answer")
 
 _KEPT = 4  # connections that wait for the next request
 
@@ -43,11 +46,11 @@ def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -
 class Client:
     """A loader's way to the agent of its node; for any number of threads, and usable after a fork.
 
-    Spans are pairs of offsets in a file, where a range begins and ends. Files are numbered in the order of the manifest,
-    shard by shard.
+    Spans are pairs of offsets in a file, where a range begins and ends. Files are numbered in the order of the
+    manifest, shard by shard.
 
-    All methods raise StorageError, whose text names the node and what to do, if the agent cannot do what is asked, or is
-    gone and cannot be started again. None waits for longer than the agent makes progress.
+    All methods raise StorageError, whose text names the node and what to do, if the agent cannot do what is asked, or
+    is gone and cannot be started again. None waits for longer than the agent makes progress.
     """
 
     def __init__(self, folder: StagedFolder, restart: Callable[[], object] | None = None) -> None:
@@ -59,21 +62,31 @@ class Client:
         self._idle: list[Connection] = []
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
 
-    def need(self, file: int, spans: Sequence[Span] = ()) -> bool:
-        """Waits until the spans are in the file on this node, or the whole file if none is given.
+    def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
+        """Waits until the spans are in the file on this node; without spans, until it has its final name.
 
         Returns:
-            False if this node does not keep the file: then `read` it.
+            Where they came from; None if this node does not keep the file: then `read` it.
         """
-        requests = list(wire.in_requests(Op.NEED, file, spans)) if spans else [Request(Op.NEED, file)]
-        return all(self._ask(request) for request in requests)
+        origin = Origin.DISK
+        for request in wire.in_requests(Op.NEED, file, spans) if spans else [Request(Op.NEED, file)]:
+            reply = self._ask(request)
+            if reply.status != Status.OK:
+                return None
+            origin = max(origin, reply.origin)
+        return origin
 
-    def read(self, file: int, spans: Sequence[Span], target: memoryview) -> None:
-        """Fills `target` with the bytes of all spans, in order, wherever they are kept."""
+    def read(self, file: int, spans: Sequence[Span], target: memoryview) -> Origin:
+        """Fills `target` with the bytes of all spans, in order, wherever they are; returns where they came from."""
+        farthest = Origin.DISK
         for request in wire.in_requests(Op.READ, file, spans, wire.MAX_READ):
-            part, target = target[: request.num_bytes], target[request.num_bytes :]
-            if not self._with_connection(lambda to, part=part, request=request: to.read(request, part)):  # type: ignore[misc]
+            origin = self._with_connection(
+                partial(Connection.read, request=request, target=target[: request.num_bytes])
+            )
+            if origin is None:
                 raise StorageError(f"the agent of {self._folder.staged.path} does not send file {file}: stage again")
+            target, farthest = target[request.num_bytes :], max(farthest, origin)
+        return farthest
 
     def order(self, shards: Sequence[int]) -> None:
         """Tells the order in which this rank will first use the shards; replaces what was told before."""
@@ -90,8 +103,7 @@ class Client:
         """Returns how far the agent is: see `dlio.stage.live.status`."""
 
         def ask(connection: Connection) -> dict[str, Any]:
-            _, length = connection.ask(Request(Op.STAT), limit=wire.MAX_STAT)
-            body = bytearray(length)
+            body = bytearray(connection.ask(Request(Op.STAT), limit=wire.MAX_STAT).length)
             connection.receive_into(memoryview(body))
             found: dict[str, Any] = json.loads(body)
             return found
@@ -109,10 +121,10 @@ class Client:
         with suppress(AttributeError):
             self.close()
 
-    def _ask(self, request: Request) -> bool:
-        return self._with_connection(lambda connection: connection.ask(request)[0] == Status.OK)
+    def _ask(self, request: Request) -> Reply:
+        return self._with_connection(partial(Connection.ask, request=request))
 
-    def _with_connection(self, ask: Callable[[Connection], Any]) -> Any:
+    def _with_connection(self, ask: Callable[[Connection], Answer]) -> Answer:
         """Returns what `ask` does, on a new connection if the one kept has ended meanwhile."""
         if connection := self._kept():
             try:
@@ -128,7 +140,7 @@ class Client:
         except OSError as error:
             raise self._gone(error) from error
 
-    def _on(self, connection: Connection, ask: Callable[[Connection], Any]) -> Any:
+    def _on(self, connection: Connection, ask: Callable[[Connection], Answer]) -> Answer:
         """Returns what `ask` does, and keeps the connection unless it failed."""
         try:
             answer = ask(connection)

@@ -16,7 +16,7 @@ import time
 
 from dlio.errors import StorageError
 from dlio.stage.live import wire
-from dlio.stage.live.wire import Request, Status, WireError
+from dlio.stage.live.wire import Origin, Reply, Request, Status, WireError
 
 TOKEN_BYTES = NONCE_BYTES = 32
 CLIENT_BYTES = 8
@@ -115,8 +115,8 @@ class Connection:
             self.close()
             raise
 
-    def ask(self, request: Request, *, limit: int = 0, patience: float = float("inf")) -> tuple[Status, int]:
-        """Returns the status and the length of the body, which `receive_into` is to take next.
+    def ask(self, request: Request, *, limit: int = 0, patience: float = float("inf")) -> Reply:
+        """Returns the head of the reply; `receive_into` is to take the body next.
 
         Args:
             request: what is asked.
@@ -130,28 +130,28 @@ class Connection:
         """
         deadline = time.monotonic() + patience
         wire.send_request(self._peer, request)
-        status, length = wire.receive_reply(self._peer, limit)
-        while status == Status.WAIT:
+        reply = wire.receive_reply(self._peer, limit)
+        while reply.status == Status.WAIT:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no answer within {patience:g} s")
-            status, length = wire.receive_reply(self._peer, limit)
-        if status == Status.ERROR:
-            raise AgentError(wire.receive(self._peer, length).decode(errors="replace"))
-        return status, length
+            reply = wire.receive_reply(self._peer, limit)
+        if reply.status == Status.ERROR:
+            raise AgentError(wire.receive(self._peer, reply.length).decode(errors="replace"))
+        return reply
 
-    def read(self, request: Request, target: memoryview, patience: float = float("inf")) -> bool:
-        """Fills `target`, as long as the request's ranges; returns False if the node does not have them.
+    def read(self, request: Request, target: memoryview, patience: float = float("inf")) -> Origin | None:
+        """Fills `target`, as long as the request's ranges; returns None if the node does not have them.
 
         Raises:
             AgentError, WireError, OSError: as `ask`.
         """
-        status, length = self.ask(request, limit=len(target), patience=patience)
+        status, origin, length = self.ask(request, limit=len(target), patience=patience)
         if status != Status.OK:
-            return False
+            return None
         if length != len(target):
             raise WireError(f"{length:,} bytes were sent, {len(target):,} asked for")
         self.receive_into(target)
-        return True
+        return origin
 
     def receive_into(self, target: memoryview) -> None:
         """Fills `target` with the next bytes of a body; raises WireError or OSError if the connection fails."""

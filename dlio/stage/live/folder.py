@@ -1,6 +1,7 @@
 """The folder of a copy that is being filled: what the agent and the loaders of a node tell each other by files.
 
-It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is ignored.
+It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is
+ignored.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
@@ -18,6 +20,7 @@ from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
+from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.connection import TOKEN_BYTES, Address
 
 AGENT, TOKEN, LOG, FILES, BLOCKS = "agent.json", "token", "agent.log", "files", ".blocks"
@@ -65,6 +68,17 @@ class LiveFolder:
         """Returns the path of the bits of an unfinished file."""
         return self.path / FILES / (file.name + BLOCKS)
 
+    def present_bytes(self, listed: Sequence[File]) -> int:
+        """Returns how many bytes of the files are here, finished or not."""
+        total = 0
+        for file in listed:
+            if self.staged.has(file):
+                total += file.num_bytes
+            elif self.blocks(file).exists():
+                with suppress(StorageError):
+                    total += Blocks.open(self.blocks(file), file.num_bytes).present_bytes
+        return total
+
     def make(self) -> None:
         """Makes the folder; raises StorageError if it cannot be made."""
         with files.storage_errors("create", self.path):
@@ -91,7 +105,9 @@ class LiveFolder:
             host, port = record["address"]
             if record["version"] != _VERSION or not (isinstance(host, str) and type(port) is int):
                 return None
-            found = AgentRecord(Owner.from_json(record["owner"]), (host, port), int(record["node"]), int(record["nodes"]))
+            found = AgentRecord(
+                Owner.from_json(record["owner"]), (host, port), int(record["node"]), int(record["nodes"])
+            )
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return None if found.owner.is_alive() is False else found
@@ -124,8 +140,6 @@ class LiveFolder:
         Raises:
             StorageError: it cannot be read.
         """
-        from dataclasses import replace
-
         try:
             return replace(Manifest.load(self.path), root=self.staged.path)
         except ManifestError:
@@ -148,10 +162,3 @@ def write_token(path: Path, token: bytes) -> None:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:  # noqa: PTH123
             file.write(token)
         aside.replace(path)
-
-
-def must(found: bytes | None, path: Path) -> bytes:
-    """Returns a token; raises StorageError if there is none."""
-    if found is None:
-        raise StorageError(f"{path} holds no token that only you may read: remove the folder and stage again")
-    return found

@@ -1,7 +1,7 @@
 """The frames between an agent and its clients: loaders of its node, and the agents of other nodes.
 
     request   magic, version, op, number of ranges, file number; then offset and length of each range
-    reply     magic, version, status, length of the body; then the body
+    reply     magic, version, status, origin, length of the body; then the body
 
 Files are numbered in the order of the manifest, shard by shard. No path and no name crosses the wire. All lengths are
 bounded before anything is allocated. Numbers are little-endian.
@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from dlio.errors import StorageError
 
@@ -53,6 +54,22 @@ class Status(IntEnum):
     ELSEWHERE = 1  # this node does not keep the file
     ERROR = 2  # the body is a text of at most MAX_TEXT bytes
     WAIT = 3  # still at it; another reply follows
+
+
+class Origin(IntEnum):
+    """Where bytes came from: the farthest place of those of a request."""
+
+    DISK = 0
+    PEER = 1
+    SOURCE = 2
+
+
+class Reply(NamedTuple):
+    """The head of a reply; `length` bytes follow."""
+
+    status: Status
+    origin: Origin
+    length: int
 
 
 class WireError(StorageError):
@@ -100,9 +117,16 @@ def receive_request(peer: socket.socket) -> Request:
     return Request(Op(op), file, tuple((offset, offset + length) for offset, length in ranges))
 
 
-def send_reply(peer: socket.socket, status: Status, body: bytes = b"", length: int | None = None) -> None:
+def send_reply(
+    peer: socket.socket,
+    status: Status,
+    body: bytes | bytearray = b"",
+    *,
+    origin: Origin = Origin.DISK,
+    length: int | None = None,
+) -> None:
     """Sends a reply, or with a `length` its head only; raises OSError if the connection fails."""
-    peer.sendall(_REPLY.pack(_MAGIC, _VERSION, status, 0, len(body) if length is None else length) + body)
+    peer.sendall(_REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length) + body)
 
 
 def send_error(peer: socket.socket, problem: str) -> None:
@@ -110,19 +134,19 @@ def send_error(peer: socket.socket, problem: str) -> None:
     send_reply(peer, Status.ERROR, problem.encode(errors="replace")[:MAX_TEXT])
 
 
-def receive_reply(peer: socket.socket, limit: int) -> tuple[Status, int]:
-    """Returns the status and the length of the body, which the caller receives; at most `limit` bytes.
+def receive_reply(peer: socket.socket, limit: int) -> Reply:
+    """Returns the head of a reply with a body of at most `limit` bytes, which the caller receives.
 
     Raises:
         WireError: it is no reply, or too long.
         OSError: the connection failed.
     """
-    magic, version, status, _, length = _REPLY.unpack(receive(peer, _REPLY.size))
+    magic, version, status, origin, length = _REPLY.unpack(receive(peer, _REPLY.size))
     _check(magic, version)
     allowed = {Status.OK: limit, Status.ERROR: MAX_TEXT}.get(status, 0)
-    if status not in iter(Status) or length > allowed:
+    if status not in iter(Status) or origin not in iter(Origin) or length > allowed:
         raise WireError(f"a reply of status {status} and {length} bytes: expected at most {allowed} bytes")
-    return Status(status), length
+    return Reply(Status(status), Origin(origin), length)
 
 
 def _check(magic: bytes, version: int) -> None:

@@ -1,0 +1,337 @@
+"""The agent: the process of a node that fills a copy in the background, serves it to loaders and other nodes, and ends.
+
+`python -m dlio.stage.live.agent` reads its task from its standard input (start.py), and writes one line to its standard
+output: "ready", or why it could not start. It ends when the copy is complete and nobody needs it, when the job's lease
+is over, when the copy is removed, or by SIGTERM. Killed at any moment, it leaves what the next one goes on with.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dlio.errors import DlioError, StorageError
+from dlio.io import files
+from dlio.io.filesystems import filesystem_of
+from dlio.io.sizes import format_size
+from dlio.locking.claim import alone, claimed
+from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner
+from dlio.stage.cache import lease
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.node_cache import make_room
+from dlio.stage.job import Job
+from dlio.stage.live.connection import TOKEN_BYTES
+from dlio.stage.live.fill import Fill
+from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
+from dlio.stage.live.meeting import Meeting, Peer, host_address
+from dlio.stage.live.peers import Fetching
+from dlio.stage.live.server import Server
+from dlio.stage.live.start import START_SECONDS, Task, serves
+from dlio.stage.live.store import Store
+from dlio.stage.planning.live import Plan
+from dlio.stage.transfer.copy import Copying
+
+_TICK_SECONDS = 0.25
+_LOOK_SECONDS = 2.0  # between two looks at leases and folders
+UNUSED_SECONDS = 10.0  # without a client
+_FULL = 0.98  # of the room that is left, if it is not enough
+_SHOWN_NODES, _SHOWN_TEXT = 1000, 1000
+
+_log = logging.getLogger(__name__)
+
+
+class _LetGo(BaseException):
+    """The work is left to whoever claims it next."""
+
+
+class Agent:
+    """One agent at work; `store`, `fill` and `server` run in threads of their own.
+
+    Args:
+        task: what it is to do.
+        job, plan, folder: as `Task.prepared`.
+    """
+
+    def __init__(self, task: Task, job: Job, plan: Plan, folder: StagedFolder) -> None:
+        self.plan = replace(plan, room=self._room(task, plan, folder))
+        self._job, self._folder = job, folder
+        self._live = LiveFolder(folder)
+        self._live.make()
+        _log_to(self._live.log)
+        self._orders: dict[bytes, list[int]] = {}
+        self._began = time.monotonic()
+        content = plan.manifest.content_id
+        self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
+        self._token = self._agreed_token()
+        copying = Copying(self._live.path / FILES, folder.path, job.access)
+        self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
+        self._begun_bytes = self.store.present_bytes
+        self._fetching = Fetching(job.source, self.plan, self._meeting)
+        self.fill = Fill(self.store, self._fetching.fetch, self._source_name, self._fetching.judge)
+        self.owns, self.fetch = self._fetching.owns, self._fetching.fetch
+        self._lock = threading.Lock()
+        host = host_address() if self._meeting else "127.0.0.1"
+        self.server = Server((host, 0), self._token, content, self.store, self.fill, self)
+        self._inode = self._live.path.stat().st_ino
+
+    @staticmethod
+    def _room(task: Task, plan: Plan, folder: StagedFolder) -> int:
+        """Returns the bytes that this node may keep, after making room for what is missing of them."""
+        wanted = sum(file.num_bytes for file in plan.wanted)
+        most = wanted if task.cache_bytes is None else task.cache_bytes
+        here = LiveFolder(folder).present_bytes(plan.listed)
+        try:
+            make_room(folder, min(wanted, most) - here, len(plan.wanted))
+        except StorageError as error:
+            free = filesystem_of(folder.dest).free_bytes + here
+            _log.warning("%s: %s are kept, the rest is read from elsewhere", error.text, format_size(free))
+            most = min(most, int(free * _FULL))
+        return max(most, 0)
+
+    def _agreed_token(self) -> bytes:
+        """Returns the job's token, which is left where the loaders of this node find it."""
+        token = self._meeting.token if self._meeting else self._live.token() or os.urandom(TOKEN_BYTES)
+        self._live.keep_token(token)
+        return token
+
+    def _source_name(self, number: int) -> str:
+        return self._job.source.name_of(self.plan.listed[number])
+
+    def begin(self) -> None:
+        """Starts to fetch, and tells the loaders and the other nodes where it listens."""
+        self._live.keep_manifest(self.plan.manifest)
+        with files.storage_errors("create", self._folder.path):
+            for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
+                (self._folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.fill.follow(self.plan.order())
+        self.fill.start()
+        self._tell()
+        self._live.announce(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
+        _log.warning("node %d of %d listens at %s:%d", self.plan.node, self.plan.num_nodes, *self.server.address)
+
+    def _tell(self) -> None:
+        if self._meeting:
+            done, total = self.store.present_bytes, self.store.num_bytes
+            record = Peer(self.plan.node, self.server.address, Owner.current(), self.store.is_complete, done, total)
+            with suppress(StorageError):  # the shared file system hangs or is full: tried again at the next beat
+                self._meeting.tell(record)
+
+    def until_complete(self) -> None:
+        """Returns once the copy is complete; raises _LetGo if the agent is to end before."""
+        while not (self.store.is_complete and self.plan.is_whole):
+            self._tick(may_end=not self.plan.is_whole)
+
+    def until_unused(self) -> None:
+        """Serves until nobody needs it any more; raises _LetGo then, or when it is to end."""
+        while True:
+            self._tick(may_end=True)
+
+    def _tick(self, *, may_end: bool) -> None:
+        for _ in range(round(_LOOK_SECONDS / _TICK_SECONDS)):
+            time.sleep(_TICK_SECONDS)
+            if self.store.is_complete and not may_end:
+                return
+        self._tell()
+        if self._is_over() or (may_end and self._is_unused()):
+            raise _LetGo
+
+    def _is_over(self) -> bool:
+        """Returns whether the copy has been removed, or the job has given it back."""
+        try:
+            if self._live.path.stat().st_ino != self._inode:
+                return True
+            return bool(lease.job_name()) and not lease.leases(self._folder)
+        except OSError:
+            return True
+
+    def _is_unused(self) -> bool:
+        if self.server.idle_seconds < UNUSED_SECONDS:
+            return False
+        if self.plan.is_whole and self.plan.manifest.node is None:
+            return self._meeting is None or all(peer.is_complete for peer in self._meeting.all_peers())
+        with suppress(OSError):
+            return not lease.leases(self._folder)
+        return True
+
+    def order(self, client: bytes, first: int, shards: list[int]) -> None:
+        """Takes a part of a client's order; see `Surroundings`."""
+        with self._lock:
+            told = self._orders.setdefault(client, [])
+            told[first:] = shards
+            orders = list(self._orders.values())
+        self.fill.follow(self.plan.order(orders))
+
+    def left(self, client: bytes) -> None:
+        """Forgets a client's order."""
+        with self._lock:
+            self._orders.pop(client, None)
+
+    def stat(self) -> dict[str, Any]:
+        """Returns how far this node and the others are; see dlio/stage/live/status.py."""
+        done, seconds = self.store.present_bytes, time.monotonic() - self._began
+        others = self._meeting.all_peers()[:_SHOWN_NODES] if self._meeting else []
+        return {
+            "node": self.plan.node,
+            "nodes": self.plan.num_nodes,
+            "host": os.uname().nodename,
+            "staged_bytes": done,
+            "total_bytes": self.store.num_bytes,
+            "source_bytes": self._fetching.source_bytes,
+            "peer_bytes": self._fetching.peer_bytes,
+            "sent_bytes": self.server.sent_bytes,
+            "bytes_per_second": round((done - self._begun_bytes) / max(seconds, 1e-9)),
+            "is_complete": self.store.is_complete,
+            "keeps_all": self.plan.is_whole,
+            "waiting_for": self.fill.problem[:_SHOWN_TEXT],
+            "others": [[peer.node, peer.staged, peer.total] for peer in others],
+        }
+
+    @property
+    def kept_names(self) -> list[str]:
+        """The names of the files that this node keeps."""
+        return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
+
+    def publish(self) -> None:
+        """Tells that the copy is complete."""
+        self._tell()
+        shutil.rmtree(self._live.path / FILES, ignore_errors=True)
+
+    def close(self) -> None:
+        """Stops fetching and serving, and withdraws what was told."""
+        self._live.withdraw()
+        self.server.close()
+        self.fill.stop()
+        self._fetching.close()
+        if self._meeting:
+            self._meeting.leave()
+        if self._folder.has_manifest():
+            shutil.rmtree(self._live.path, ignore_errors=True)
+
+
+def _log_to(path: Path) -> None:
+    """Sends what this process logs to a file."""
+    with files.storage_errors("write", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+
+
+def work(task: Task, say: Callable[[str], None]) -> None:
+    """Does a task, unless another agent does it.
+
+    Args:
+        task: what to do.
+        say: called with "ready" once loaders can connect, or need not.
+
+    Raises:
+        DlioError: the agent cannot start.
+    """
+    job, plan, folder = task.prepared()
+    open_up(folder.dest)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(folder.claims / "agent", f"agent for {folder.path}"))
+        except StorageError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            _wait_for_other(folder, plan)
+            say("ready")
+            return
+        with suppress(_LetGo):
+            _fill_and_serve(partial(Agent, task, job, plan, folder), job, folder, say)
+
+
+def _wait_for_other(folder: StagedFolder, plan: Plan) -> None:
+    """Waits until another process's agent is ready; raises StorageError if it is not in time."""
+    deadline = time.monotonic() + START_SECONDS
+    while serves(folder, plan) is None:
+        if time.monotonic() > deadline:
+            raise StorageError(f"another agent for {folder.path} is not ready after {START_SECONDS:g} s: see its log")
+        time.sleep(_TICK_SECONDS)
+
+
+def _fill_and_serve(make: Callable[[], Agent], job: Job, folder: StagedFolder, say: Callable[[str], None]) -> None:
+    """Fills the copy if it is not complete, then serves it to whom needs it; raises _LetGo when it is to end."""
+    agent: Agent | None = None
+    wanted = make.args[2].wanted  # type: ignore[attr-defined]
+    try:
+        with claimed(folder.claims, partial(folder.holds, wanted)) as claim:
+            if claim:
+                _take_over(folder, str(job.source), *claim)
+                agent = make()
+                agent.begin()
+                say("ready")
+                agent.until_complete()
+                folder.finish(agent.plan.manifest, agent.kept_names, job.access(None))
+                agent.publish()
+        if agent is None:
+            agent = make()
+            agent.begin()
+            say("ready")
+        agent.until_unused()
+    finally:
+        if agent:
+            agent.close()
+
+
+def _take_over(folder: StagedFolder, source: str, mine: Claim, previous: Claim | None) -> None:
+    """Begins, or goes on with what the last agent left if that one is surely over, and does not write any more."""
+    if previous and not previous.is_over:
+        shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
+    folder.begin(source, mine, previous)
+
+
+def main() -> None:
+    """Runs an agent in a child of this process, which itself ends at once."""
+    task = Task.from_json(sys.stdin.read())
+    if os.fork():
+        os._exit(0)
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        if not said:
+            said.append(line)
+            os.write(1, line.replace("\n", " ").encode() + b"\n")
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(null, 1)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    code = 0
+    try:
+        work(task, say)
+    except DlioError as error:
+        _log.error("%s", error.text)
+        say(error.text)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        _log.warning("ended by a signal; the next agent goes on")
+    except Exception as error:
+        _log.exception("the agent failed")
+        say(f"{type(error).__name__}: {error}")
+        code = 1
+    logging.shutdown()
+    os._exit(code)  # a thread may hang in a read of the source
+
+
+if __name__ == "__main__":
+    main()
