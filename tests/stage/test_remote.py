@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -22,53 +20,9 @@ from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
 from tests.helpers.staging import MiB, damaged_files, write_dataset
+from tests.helpers.web import WebServer
 
 fsspec = pytest.importorskip("fsspec")
-
-
-class WebServer(http.server.ThreadingHTTPServer):
-    """Serves a folder in ranges.
-
-    Attributes:
-        ranges: what was asked for, by path.
-        failing: how many of the next requests are answered with 503.
-        answers_ranges: whether a Range header is heeded.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Request)
-        self.folder = folder
-        self.ranges: list[tuple[str, str | None]] = []
-        self.failing = 0
-        self.answers_ranges = True
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-class Request(http.server.BaseHTTPRequestHandler):
-    server: WebServer
-
-    def do_GET(self) -> None:
-        name, span = unquote(self.path).lstrip("/"), self.headers["Range"]
-        self.server.ranges.append((name, span))
-        if self.server.failing:
-            self.server.failing -= 1
-            self.send_error(503)
-            return
-        try:
-            data = (self.server.folder / name).read_bytes()
-        except OSError:
-            self.send_error(404)
-            return
-        if span and self.server.answers_ranges:
-            first, last = map(int, span.removeprefix("bytes=").split("-"))
-            data = data[first : last + 1]
-        self.send_response(206 if span and self.server.answers_ranges else 200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
 
 
 @pytest.fixture
