@@ -19,7 +19,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.stage.live.start import STRATEGIES
-from tests.helpers.live import agents
+from tests.helpers.agents import agents
 from tests.helpers.web import served
 from tests.loaders.packing import pack_samples
 
@@ -88,8 +88,11 @@ def test_a_job_of_two_nodes_gets_the_batches_of_all_local(packed, strategy, star
         assert digests(samples, rank, 2) == digests(PackedSamples(packed), rank, 2)
 
 
-@pytest.mark.parametrize("packed", ["tfrecord", "hdf5"], indirect=True)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("packed", "strategy"),
+    [("tfrecord", "replicate"), ("hdf5", "broadcast"), ("lmdb", "partition")],
+    indirect=["packed"],
+)
 def test_a_job_on_a_url_gets_the_batches_of_all_local(packed, strategy, start, monkeypatch):
     pytest.importorskip("aiohttp")
     with served(packed.root) as url:
@@ -100,7 +103,7 @@ def test_a_job_on_a_url_gets_the_batches_of_all_local(packed, strategy, start, m
 
 @pytest.mark.parametrize("num_nodes", [1, 2])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("packed", ["hdf5"], indirect=True)
+@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
 def test_a_cache_too_small_passes_the_rest_through(packed, strategy, num_nodes, start, monkeypatch):
     folders = start(packed.root, strategy, num_nodes, cache_bytes=packed.num_bytes // 4)
     for rank, folder in enumerate(folders):
@@ -110,7 +113,7 @@ def test_a_cache_too_small_passes_the_rest_through(packed, strategy, num_nodes, 
         assert counts.get("source_bytes", 0) + counts.get("peer_bytes", 0) > packed.num_bytes // 2 // num_nodes
 
 
-@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
+@pytest.mark.parametrize("packed", ["hdf5"], indirect=True)
 def test_a_cache_too_small_for_a_url_passes_the_rest_through(packed, start, monkeypatch):
     pytest.importorskip("aiohttp")
     with served(packed.root) as url:
