@@ -50,7 +50,7 @@ _TICK_SECONDS = 0.25
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
 _FULL = 0.98  # of the room that is left, if it is not enough
-_SHOWN_NODES, _SHOWN_TEXT = 1000, 1000
+_SHOWN_NODES, _SHOWN_TEXT = 100, 200  # so that they fit into `wire.MAX_STAT`
 
 _log = logging.getLogger(__name__)
 
@@ -126,10 +126,17 @@ class Agent:
 
     def _tell(self) -> None:
         if self._meeting:
-            done, total = self.store.present_bytes, self.store.num_bytes
-            record = Peer(self.plan.node, self.server.address, Owner.current(), self.store.is_complete, done, total)
             with suppress(StorageError):  # the shared file system hangs or is full: tried again at the next beat
-                self._meeting.tell(record)
+                self._meeting.tell(self._peer())
+
+    def _peer(self) -> Peer:
+        """Returns what the other nodes, and `dlio stage --status`, learn of this one."""
+        done, seconds = self.store.present_bytes, time.monotonic() - self._began
+        rate = round((done - self._begun_bytes) / max(seconds, 1e-9))
+        return Peer(
+            self.plan.node, self.server.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
+            rate, self.fill.problem[:_SHOWN_TEXT],
+        )  # fmt: skip
 
     def until_complete(self) -> None:
         """Returns once the copy is complete; raises _LetGo if the agent is to end before."""
@@ -183,22 +190,15 @@ class Agent:
 
     def stat(self) -> dict[str, Any]:
         """Returns how far this node and the others are; see dlio/stage/live/status.py."""
-        done, seconds = self.store.present_bytes, time.monotonic() - self._began
         others = self._meeting.all_peers()[:_SHOWN_NODES] if self._meeting else []
         return {
             "node": self.plan.node,
-            "nodes": self.plan.num_nodes,
-            "host": os.uname().nodename,
-            "staged_bytes": done,
-            "total_bytes": self.store.num_bytes,
+            "num_nodes": self.plan.num_nodes,
             "source_bytes": self._fetching.source_bytes,
             "peer_bytes": self._fetching.peer_bytes,
             "sent_bytes": self.server.sent_bytes,
-            "bytes_per_second": round((done - self._begun_bytes) / max(seconds, 1e-9)),
-            "is_complete": self.store.is_complete,
             "keeps_all": self.plan.is_whole,
-            "waiting_for": self.fill.problem[:_SHOWN_TEXT],
-            "others": [[peer.node, peer.staged, peer.total] for peer in others],
+            "nodes": [_shown(peer) for peer in (self._peer(), *others)],
         }
 
     @property
@@ -221,6 +221,19 @@ class Agent:
             self._meeting.leave()
         if self._folder.has_manifest():
             shutil.rmtree(self._live.path, ignore_errors=True)
+
+
+def _shown(peer: Peer) -> dict[str, Any]:
+    """Returns what is told of a node, for `Client.stat`."""
+    return {
+        "node": peer.node,
+        "host": peer.owner.node.partition("/")[0],
+        "staged_bytes": peer.staged,
+        "total_bytes": peer.total,
+        "bytes_per_second": peer.rate,
+        "is_complete": peer.is_complete,
+        "waiting_for": peer.waiting_for,
+    }
 
 
 def _log_to(path: Path) -> None:

@@ -26,7 +26,7 @@ _RESERVED = 2  # threads that only fetch what somebody waits for
 _QUIET_SECONDS = (
     0.2  # so long after something was waited for the background leaves the source to it, but for one thread
 )
-_LATER_SECONDS = 0.1
+LATER_SECONDS = 0.1
 _PAUSES = (0.25, 5.0)
 _FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
 
@@ -115,8 +115,9 @@ class Fill:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        deadline = time.monotonic() + 1.0
         for thread in self._threads:
-            thread.join(1.0)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -218,7 +219,7 @@ class Fill:
             origin = self._fetch(piece.number, piece.begin, target, only_source)
             self._store.write(piece.number, piece.begin, target)
         except LaterError:
-            time.sleep(_LATER_SECONDS)
+            time.sleep(LATER_SECONDS)
         except Exception as error:  # packages that read from URLs have exceptions of their own
             self._note_failure(piece.number, error)
         else:
