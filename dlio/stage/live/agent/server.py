@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from dlio.errors import DlioError
 from dlio.stage.live import wire
+from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
+from dlio.stage.live.agent.fill import LATER_SECONDS, Fill
+from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import Address, RefusedError, accept, is_node
-from dlio.stage.live.fill import GIVE_UP_SECONDS, LATER_SECONDS, Fill, LaterError
-from dlio.stage.live.store import Store
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 
 MAX_CONNECTIONS = 1024

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dlio.stage.live.agent.failures import LaterError
+from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
-from dlio.stage.live.fill import LaterError
-from dlio.stage.live.meeting import Meeting, Peer
 from dlio.stage.live.wire import STALL_SECONDS, Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import Source
