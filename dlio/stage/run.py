@@ -15,11 +15,14 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io.filesystems import filesystem_of
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.ownership import own_dest
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, load, needs_of
 from dlio.stage.transfer.source import Source, source_of
 
@@ -96,6 +99,8 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
+        for dest in (job.dest, own_dest(job.dest)):
+            await_agent(StagedFolder(dest, chosen.copy_name(seen)), seen.listeners)
         outcome = chosen.carry_out(seen)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

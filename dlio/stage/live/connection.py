@@ -24,6 +24,18 @@ _PROOF_BYTES = 32
 
 Address = tuple[str, int]
 
+_NODE = b"node"
+
+
+def node_client(node: int) -> bytes:
+    """Returns the name that the agent of a node has as a client."""
+    return _NODE + node.to_bytes(CLIENT_BYTES - len(_NODE), "little")
+
+
+def is_node(client: bytes) -> bool:
+    """Returns whether a client is another node's agent."""
+    return client.startswith(_NODE)
+
 
 class RefusedError(WireError):
     """The other end did not prove that it knows the token."""

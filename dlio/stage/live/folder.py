@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +27,7 @@ from dlio.stage.live.connection import TOKEN_BYTES, Address
 
 AGENT, TOKEN, LOG, FILES, BLOCKS = "agent.json", "token", "agent.log", "files", ".blocks"
 _VERSION = 1
+_END_SECONDS = 5.0  # for an agent to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,19 @@ class LiveFolder:
         with OpenFolder.at(self.staged.path) as copy:
             return copy.below(CONTROL, LIVE)
 
-    def _read(self, name: str) -> bytes | None:
-        """Returns a file that is this user's, None if there is no such file."""
+    def _read(self, name: str, user: int | None = None) -> bytes | None:
+        """Returns a file of a user, by default this one; None if there is no such file."""
         with suppress(OSError), self._open() as opened:
             data, status = opened.read(name)
-            if status.st_uid == opened.owner == os.geteuid() and not status.st_mode & 0o022:
+            wanted = os.geteuid() if user is None else user
+            if status.st_uid == opened.owner == wanted and not status.st_mode & 0o022:
                 return data
         return None
 
-    def agent(self) -> AgentRecord | None:
-        """Returns the agent that runs, None if none does."""
+    def agent(self, user: int | None = None) -> AgentRecord | None:
+        """Returns the agent of a user, by default of this one, that runs; None if none does."""
         try:
-            record = json.loads(self._read(AGENT) or b"")
+            record = json.loads(self._read(AGENT, user) or b"")
             host, port = record["address"]
             if record["version"] != _VERSION or not (isinstance(host, str) and type(port) is int):
                 return None
@@ -120,6 +124,18 @@ class LiveFolder:
         """Takes the announcement back."""
         with suppress(OSError), self._open() as opened:
             opened.unlink(AGENT)
+
+    def end_agent(self) -> None:
+        """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""
+        with suppress(OSError):
+            user = self.staged.path.lstat().st_uid
+            agent = self.agent(user)
+            if agent is None or not agent.owner.is_alive(user):
+                return
+            os.kill(agent.owner.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _END_SECONDS
+            while agent.owner.is_alive(user) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     def token(self) -> bytes | None:
         """Returns the job's token, None if there is none that only this user may read."""

@@ -6,66 +6,28 @@ again after growing pauses; whoever waits for it gets the error in words.
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
-from dlio.stage.live.store import Store
+from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, Failures, LaterError
+from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
+from dlio.stage.live.agent.store import Store
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 THREADS = 8
-SPAN_BYTES = 4 << 20
-LEAST_SPAN_BYTES = 256 << 10  # a multiple of a block, as all spans
-GIVE_UP_SECONDS = 15.0  # of failures, or without a block: then whoever waits gets an error
+LATER_SECONDS = 0.1
 _RESERVED = 2  # threads that only fetch what somebody waits for
 _QUIET_SECONDS = (
     0.2  # so long after something was waited for the background leaves the source to it, but for one thread
 )
-_LATER_SECONDS = 0.1
-_PAUSES = (0.25, 5.0)
-_FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
-
-
-class LaterError(StorageError):
-    """The node that is to send a span is expected to come any moment."""
 
 
 class FailedError(StorageError):
     """A file that cannot be brought to this node."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A span to be fetched by one thread at once."""
-
-    number: int
-    begin: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Failure:
-    """What has failed of one file since its last success."""
-
-    problem: str
-    is_final: bool
-    since: float
-    last: float
-    tries: int
-
-    @property
-    def due(self) -> float:
-        """When it is tried again."""
-        return self.last + min(_PAUSES[0] * float(2 ** min(self.tries, 8)), _PAUSES[1])
-
-    def explains(self, asked: float) -> bool:
-        """Returns whether it is to be told to somebody who waits since `asked`."""
-        return self.last >= asked and (self.is_final or self.last - max(asked, self.since) >= GIVE_UP_SECONDS / 2)
 
 
 class Fill:
@@ -87,17 +49,17 @@ class Fill:
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()
-        self._asked: deque[_Piece] = deque()
-        self._ahead: deque[_Piece] = deque()
+        self._asked: deque[Piece] = deque()
+        self._ahead: deque[Piece] = deque()
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
-        self._under_way: dict[int, list[_Piece]] = {}
+        self._under_way: dict[int, list[Piece]] = {}
         self._finishing: set[int] = set()
         self._from_source: set[int] = set()
-        self._failures: dict[int, _Failure] = {}
+        self._failures = Failures()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
-        self._span_bytes = 1 << 20
+        self._pace = Pace()
         self._waited_for = 0.0
         self._in_background = 0
         self._stopped = False
@@ -115,8 +77,9 @@ class Fill:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        deadline = time.monotonic() + 1.0
         for thread in self._threads:
-            thread.join(1.0)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -128,8 +91,7 @@ class Fill:
     @property
     def problem(self) -> str:
         """What failed last and was not mended since; "" if nothing."""
-        with self._changed:
-            return max(self._failures.values(), key=lambda failure: failure.last).problem if self._failures else ""
+        return self._failures.latest
 
     def need(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Waits until the spans of a kept file are here; without spans, until it has its final name.
@@ -177,9 +139,9 @@ class Fill:
         with self._changed:
             self._waited_for = time.monotonic()
             under_way = self._under_way.get(number, ())
-            free = [part for span in missing for part in _without(span, under_way)]
+            free = [part for span in missing for part in without(span, under_way)]
             asked = {(piece.number, piece.begin) for piece in self._asked}
-            pieces = [piece for piece in self._pieces(number, free) if (number, piece.begin) not in asked]
+            pieces = [piece for piece in self._pace.pieces(number, free) if (number, piece.begin) not in asked]
             if pieces:
                 self._asked.extend(pieces)
                 self._changed.notify_all()
@@ -195,7 +157,7 @@ class Fill:
             raise FailedError(f"{why}: see whether the source answers, then stage again")
 
     def _work(self) -> None:
-        buffer = memoryview(bytearray(SPAN_BYTES))
+        buffer = memoryview(bytearray(MOST_BYTES))
         while (taken := self._take()) is not None:
             piece, in_background = taken
             if piece.begin < piece.end:
@@ -209,7 +171,7 @@ class Fill:
         with self._changed:
             return bool(self._under_way.get(number))
 
-    def _bring(self, piece: _Piece, target: memoryview) -> None:
+    def _bring(self, piece: Piece, target: memoryview) -> None:
         """Fetches and writes a piece that this thread has taken."""
         with self._changed:
             only_source = piece.number in self._from_source
@@ -218,14 +180,14 @@ class Fill:
             origin = self._fetch(piece.number, piece.begin, target, only_source)
             self._store.write(piece.number, piece.begin, target)
         except LaterError:
-            time.sleep(_LATER_SECONDS)
+            time.sleep(LATER_SECONDS)
         except Exception as error:  # packages that read from URLs have exceptions of their own
-            self._note_failure(piece.number, error)
+            self._failures.note(piece.number, error)
         else:
             with self._changed:
-                self._failures.pop(piece.number, None)
+                self._failures.mend(piece.number)
                 self._progress[piece.number], self._origins[piece.number] = time.monotonic(), origin
-                self._adapt(len(target), time.monotonic() - began)
+                self._pace.note(len(target), time.monotonic() - began)
         finally:
             with self._changed:
                 self._under_way[piece.number].remove(piece)
@@ -246,26 +208,18 @@ class Fill:
                 is_first = isinstance(error, DigestError) and number not in self._from_source
                 self._from_source.add(number)
             if not is_first:
-                self._note_failure(number, error)
+                self._failures.note(number, error)
         finally:
             with self._changed:
                 self._finishing.discard(number)
                 if not self._under_way.get(number):
                     self._under_way.pop(number, None)
                 if self._store.is_finished(number):
-                    self._failures.pop(number, None)
+                    self._failures.mend(number)
                     self._progress.pop(number, None)
                 self._changed.notify_all()
 
-    def _note_failure(self, number: int, error: Exception) -> None:
-        is_final = isinstance(error, DigestError) or (isinstance(error, OSError) and error.errno in _FINAL)
-        problem = str(getattr(error, "strerror", None) or error) or type(error).__name__
-        with self._changed:
-            now, before = time.monotonic(), self._failures.get(number)
-            since, tries = (before.since, before.tries) if before else (now, 0)
-            self._failures[number] = _Failure(problem, is_final, since, now, tries + 1)
-
-    def _take(self) -> tuple[_Piece, bool] | None:
+    def _take(self) -> tuple[Piece, bool] | None:
         """Waits for the next piece, and notes that it is under way; None once stopped."""
         while True:
             with self._changed:
@@ -282,11 +236,11 @@ class Fill:
         is_quiet = time.monotonic() - self._waited_for > _QUIET_SECONDS
         return self._in_background < (max(1, len(self._threads) - _RESERVED) if is_quiet else 1)
 
-    def _next_asked(self) -> _Piece | None:
+    def _next_asked(self) -> Piece | None:
         for _ in range(len(self._asked)):
             piece = self._asked.popleft()
             failure = self._failures.get(piece.number)
-            if failure and failure.due > time.monotonic():
+            if failure and not failure.is_due:
                 if not failure.is_final:
                     self._asked.append(piece)
                 continue
@@ -294,7 +248,7 @@ class Fill:
                 return lacking
         return None
 
-    def _next_ahead(self) -> _Piece | None:
+    def _next_ahead(self) -> Piece | None:
         while True:
             while self._ahead:
                 if (lacking := self._lacking(self._ahead.popleft())) is not None:
@@ -304,13 +258,13 @@ class Fill:
                 self._begin_anew()
                 return None
             failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and failure.due > time.monotonic()):
+            if self._store.is_finished(number) or (failure and not failure.is_due):
                 continue
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 whole = (0, self._store.listed[number].num_bytes)
-                self._ahead.extend(self._pieces(number, self._store.missing(number, [whole])))
+                self._ahead.extend(self._pace.pieces(number, self._store.missing(number, [whole])))
                 if not self._ahead and not self._under_way.get(number):
-                    return self._taken(_Piece(number, 0, 0))  # it lacks its name only
+                    return self._taken(Piece(number, 0, 0))  # it lacks its name only
         return None
 
     def _begin_anew(self) -> None:
@@ -320,46 +274,20 @@ class Fill:
             self._order = [number for number in self._order if not self._store.is_finished(number)]
             self._rest = iter(self._order)
 
-    def _lacking(self, piece: _Piece) -> _Piece | None:
+    def _lacking(self, piece: Piece) -> Piece | None:
         """Returns the first part of a piece that nobody fetches, and asks for the others; None if there is none."""
         try:
             lacking = self._store.missing(piece.number, [(piece.begin, piece.end)])
         except StorageError as error:
-            self._note_failure(piece.number, error)
+            self._failures.note(piece.number, error)
             return None
-        free = [part for span in lacking for part in _without(span, self._under_way.get(piece.number, ()))]
-        parts = self._pieces(piece.number, free)
+        free = [part for span in lacking for part in without(span, self._under_way.get(piece.number, ()))]
+        parts = self._pace.pieces(piece.number, free)
         first = next(parts, None)
         self._asked.extendleft(reversed(list(parts)))
         return self._taken(first) if first else None
 
-    def _pieces(self, number: int, spans: Sequence[Span]) -> Iterator[_Piece]:
-        step = self._span_bytes
-        for begin, end in spans:
-            for start in range(begin, end, step):
-                yield _Piece(number, start, min(start + step, end))
-
-    def _adapt(self, num_bytes: int, seconds: float) -> None:
-        """Keeps a full span between a quarter of a second and one second, so that a slow source shows progress."""
-        if num_bytes == self._span_bytes:
-            if seconds > 1.0:
-                self._span_bytes = max(self._span_bytes // 2, LEAST_SPAN_BYTES)
-            elif seconds < 0.25:
-                self._span_bytes = min(self._span_bytes * 2, SPAN_BYTES)
-
-    def _taken(self, piece: _Piece) -> _Piece:
+    def _taken(self, piece: Piece) -> Piece:
         if piece.begin < piece.end:
             self._under_way.setdefault(piece.number, []).append(piece)
         return piece
-
-
-def _without(span: Span, under_way: Sequence[_Piece]) -> Iterator[Span]:
-    """Yields the parts of a span that are in none of the pieces."""
-    begin, end = span
-    for piece in sorted(under_way, key=lambda piece: piece.begin):
-        if piece.begin < end and begin < piece.end:
-            if begin < piece.begin:
-                yield begin, piece.begin
-            begin = max(begin, piece.end)
-    if begin < end:
-        yield begin, end

@@ -47,7 +47,10 @@ class Peer:
         address: where it listens.
         owner: its process.
         is_complete: whether it has all that its node keeps.
-        staged: the bytes that it has, and `total` of how many.
+        staged: the bytes that it has.
+        total: the bytes that it keeps in the end.
+        rate: bytes a second since it began.
+        waiting_for: what failed last; "" if nothing.
     """
 
     node: int
@@ -56,6 +59,8 @@ class Peer:
     is_complete: bool
     staged: int
     total: int
+    rate: int = 0
+    waiting_for: str = ""
 
 
 def folder_of(content: str) -> Path:
@@ -142,7 +147,7 @@ class Meeting:
             host, port = record["address"]
             peer = Peer(
                 node, (str(host), int(port)), Owner.from_json(record["owner"]), bool(record["is_complete"]),
-                int(record["staged"]), int(record["total"]),
+                int(record["staged"]), int(record["total"]), int(record["rate"]), str(record["waiting_for"]),
             )  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from dlio.errors import DlioError
 from dlio.stage.live import wire
-from dlio.stage.live.connection import Address, RefusedError, accept
-from dlio.stage.live.fill import GIVE_UP_SECONDS, Fill
-from dlio.stage.live.store import Store
+from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
+from dlio.stage.live.agent.fill import LATER_SECONDS, Fill
+from dlio.stage.live.agent.store import Store
+from dlio.stage.live.connection import Address, RefusedError, accept, is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 
 MAX_CONNECTIONS = 1024
@@ -73,9 +74,10 @@ class Server:
 
     @property
     def idle_seconds(self) -> float:
-        """For how long no client has been connected."""
+        """For how long no loader has been connected; other nodes do not count."""
         with self._lock:
-            return 0.0 if self._connections else time.monotonic() - self._last_used
+            is_used = any(not is_node(client) for client in self._connections.values())
+            return 0.0 if is_used else time.monotonic() - self._last_used
 
     def close(self) -> None:
         """Stops listening, and ends all connections."""
@@ -122,7 +124,7 @@ class Server:
         finally:
             with self._lock:
                 del self._connections[peer]
-                self._last_used = time.monotonic()
+                self._last_used = self._last_used if is_node(client) else time.monotonic()
                 is_gone = client not in self._connections.values()
             peer.close()
             if client and is_gone:
@@ -211,9 +213,16 @@ class Server:
             data, origin = bytearray(request.num_bytes), Origin.DISK
             target = memoryview(data)
             for begin, end in request.spans:
-                origin = max(origin, self._agent.fetch(request.file, begin, target[: end - begin], False))
+                origin = max(origin, self._fetched(request.file, begin, target[: end - begin]))
                 target = target[end - begin :]
             return data, origin
+
+    def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:
+        while True:
+            try:
+                return self._agent.fetch(number, begin, target, False)
+            except LaterError:  # for some seconds at the agent's start
+                time.sleep(LATER_SECONDS)
 
 
 @contextmanager

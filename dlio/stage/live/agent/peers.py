@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
-from dlio.stage.live.fill import LaterError
-from dlio.stage.live.meeting import Meeting, Peer
+from dlio.stage.live.agent.failures import LaterError
+from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.connection import AgentError, Connection, node_client
 from dlio.stage.live.wire import STALL_SECONDS, Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import Source
@@ -39,7 +39,7 @@ class Fetching:
     def __init__(self, source: Source, plan: Plan, meeting: Meeting | None) -> None:
         self._source, self._plan, self._meeting = source, plan, meeting
         self._lock = threading.Lock()
-        self._client = b"node" + plan.node.to_bytes(CLIENT_BYTES - 4, "little")
+        self._client = node_client(plan.node)
         self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
         self._idle: dict[tuple[int, object], list[Connection]] = defaultdict(list)
         self._not_held: set[int] = set()
