@@ -59,6 +59,8 @@ class ShardReader:
             raise
 
     def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
+        if filling is None:
+            return container.Reader(records, self._schema)
         with arrivals.opening(filling):
             try:
                 return container.Reader(records, self._schema)

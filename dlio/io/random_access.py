@@ -67,13 +67,11 @@ class RandomAccessFile:
             CorruptRecordError: the file ends before that; names `record`.
             StorageError: the file cannot be read.
         """
-        if self._descriptor is None:
-            arrival = self._arriving()
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             problem = f"expected {num_bytes} bytes here, the file ends at {self.num_bytes}: it is cut off, restore it"
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
         if self._descriptor is None:
-            return arrival.read(offset, num_bytes, record)
+            return self._arriving().read(offset, num_bytes, record)
         try:
             data = os.pread(self._descriptor, num_bytes, offset)
             while len(data) < num_bytes:  # a read is interrupted at 2 GiB, or the file was cut since it was opened

@@ -1,4 +1,4 @@
-"""Every format's shards are read while they arrive, and wrong bytes are brought again; with an agent in this process."""
+"""Shards of every format are read while they arrive, and wrong bytes are brought again; the agent is this process."""
 
 from __future__ import annotations
 
