@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import dlio
-from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.io.files import digest_file
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.agent import fill
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import connect
 from dlio.stage.live.folder import LiveFolder
@@ -76,7 +76,7 @@ def test_each_byte_is_read_from_the_source_once(
         assert source.num_bytes <= source_bytes(found) <= 1.01 * source.num_bytes
     for node in found:
         assert damaged_files(node.folder.path, source) == []
-        assert Manifest.load(node.folder.path) == source
+        assert Manifest.load(node.folder.path).content_id == source.content_id
 
 
 def test_a_part_reads_the_others_from_its_peers(
@@ -177,11 +177,9 @@ def test_a_source_that_is_gone_is_named_and_read_again_when_it_is_back(source: M
 
 
 def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     answers = threading.Event()
     monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(20))
-    monkeypatch.setattr("dlio.stage.live.agent.fill.GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", 0.5)
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
         with pytest.raises(StorageError, match=r"shard-00001\.bin has not been read for"):
             client.need(1, [(0, 5)])
@@ -218,7 +216,6 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
     meet_in(tmp_path / "meet", monkeypatch)
     with nodes(source.root, tmp_path, 2) as found:
         eventually(lambda: all(map(is_complete, found)))
-        shutil.copytree(tmp_path / "meet", tmp_path / "before")
         again = tmp_path / "again"
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
@@ -251,14 +248,9 @@ def test_a_killed_agent_is_followed_by_one_that_goes_on(
     assert client
     with closing(client):
         assert client.need(15, [(0, 5)]) in Origin
-    assert_staged(dlio.stage(source.root, dest), source) if _is_gone(folder) else None
-
-
-def _is_gone(folder: StagedFolder) -> bool:
-    """Waits until a copy is complete, then ends its agent; what is left is a plain staged copy."""
     eventually(folder.has_manifest)
     LiveFolder(folder).end_agent()
-    return LiveFolder(folder).agent() is None
+    assert_staged(dlio.stage(source.root, dest), source)
 
 
 def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
@@ -295,8 +287,6 @@ def test_plain_stage_waits_for_the_agent(
     source: Manifest, tmp_path: Path, slow: list[tuple[int, int]], ended: list[StagedFolder]
 ) -> None:
     with working(task(source.root, tmp_path / "dest")) as node:
-        import threading
-
         thread = threading.Thread(target=dlio.stage, args=(source.root, tmp_path / "dest"))
         thread.start()
         eventually(lambda: is_complete(node))
@@ -304,5 +294,3 @@ def test_plain_stage_waits_for_the_agent(
     thread.join()
     assert Manifest.load(node.folder.path) == source
     assert sum(length for _, length in slow) == source.num_bytes
-    with suppress(FileNotFoundError):
-        assert digest_file(node.folder.path / NAME)
