@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,8 +109,6 @@ def test_each_kept_file_is_fetched_once_small_ones_first(
 
 @given(SIZES, NODES)
 def test_a_part_keeps_its_shards_and_the_small_files_of_all(sizes: list[int], num_nodes: int) -> None:
-    from dataclasses import replace
-
     for node in range(num_nodes):
         plan = Plan(replace(partitioned(manifest_of(sizes), num_nodes), node=node), node, num_nodes)
         names = {plan.listed[number].name for number in plan.kept}
