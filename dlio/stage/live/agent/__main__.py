@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
 from dlio.errors import DlioError, StorageError
+from dlio.io import files
 from dlio.locking.claim import alone, claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.base_folder import open_up
@@ -71,6 +73,9 @@ def _wait_for_other(folder: StagedFolder, plan: Plan) -> None:
 
 def _ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, say: Callable[[str], None]) -> Node:
     """Returns the node at work, after telling so."""
+    live = LiveFolder(folder)
+    live.make()
+    _log_to(live.log)
     node = Node(task, job, plan, folder)
     try:
         node.begin()
@@ -87,7 +92,7 @@ def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: Sta
     try:
         with claimed(folder.claims, partial(folder.holds, plan.wanted)) as claim:
             if claim:
-                _take_over(folder, str(job.source), *claim)
+                take_over(folder, str(job.source), *claim)
                 node = ready()
                 node.until_complete()
                 folder.finish(node.plan.manifest, node.kept_names, job.access(None))
@@ -99,7 +104,15 @@ def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: Sta
             node.close()
 
 
-def _take_over(folder: StagedFolder, source: str, mine: Claim, previous: Claim | None) -> None:
+def _log_to(path: Path) -> None:
+    """Sends what this process logs to a file."""
+    with files.storage_errors("write", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+
+
+def take_over(folder: StagedFolder, source: str, mine: Claim, previous: Claim | None) -> None:
     """Begins, or goes on with what the last agent left if that one is surely over, and does not write any more."""
     if previous and not previous.is_over:
         shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)

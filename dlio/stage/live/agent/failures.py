@@ -12,6 +12,7 @@ from dlio.errors import DigestError, StorageError
 GIVE_UP_SECONDS = 15.0  # without a block: then whoever waits gets an error
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
+_DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
 _FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
 
 
@@ -26,6 +27,7 @@ class Failure:
     Attributes:
         problem: the last error, in words.
         is_final: waiting does not mend it.
+        pause: seconds until it is tried again.
         since: when the first try failed.
         last: when the last one did.
         tries: how many failed.
@@ -33,6 +35,7 @@ class Failure:
 
     problem: str
     is_final: bool
+    pause: float
     since: float
     last: float
     tries: int
@@ -40,12 +43,13 @@ class Failure:
     @property
     def is_due(self) -> bool:
         """Whether it is to be tried again."""
-        pause = min(_PAUSES[0] * float(2 ** min(self.tries, 8)), _PAUSES[1])
-        return time.monotonic() >= self.last + pause
+        return time.monotonic() >= self.last + self.pause
 
     def explains(self, asked: float) -> bool:
         """Returns whether it is to be told to somebody who waits since `asked`."""
-        return self.last >= asked and (self.is_final or self.last - max(asked, self.since) >= _FAILING_SECONDS)
+        if self.is_final:
+            return self.last >= asked or not self.is_due
+        return self.last >= asked and self.last - max(asked, self.since) >= _FAILING_SECONDS
 
 
 class Failures:
@@ -66,7 +70,9 @@ class Failures:
         with self._lock:
             now, before = time.monotonic(), self._of.get(number)
             since, tries = (before.since, before.tries) if before else (now, 0)
-            self._of[number] = Failure(problem, is_final, since, now, tries + 1)
+            pause = min(_PAUSES[0] * float(2 ** min(tries, 8)), _PAUSES[1])
+            pause = _DAMAGED_PAUSE if isinstance(error, DigestError) else pause
+            self._of[number] = Failure(problem, is_final, pause, since, now, tries + 1)
 
     def mend(self, number: int) -> None:
         """Notes a success."""

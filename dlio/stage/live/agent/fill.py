@@ -56,6 +56,7 @@ class Fill:
         self._under_way: dict[int, list[Piece]] = {}
         self._finishing: set[int] = set()
         self._from_source: set[int] = set()
+        self._damaged: set[int] = set()
         self._failures = Failures()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
@@ -205,8 +206,10 @@ class Fill:
         except Exception as error:
             self._judge(number, not isinstance(error, DigestError))
             with self._changed:
-                is_first = isinstance(error, DigestError) and number not in self._from_source
-                self._from_source.add(number)
+                is_first = isinstance(error, DigestError) and number not in self._damaged
+                if isinstance(error, DigestError):
+                    self._damaged.add(number)
+                    self._from_source.add(number)
             if not is_first:
                 self._failures.note(number, error)
         finally:

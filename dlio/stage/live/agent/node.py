@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from dlio.errors import StorageError
@@ -55,10 +54,9 @@ class Node:
 
     def __init__(self, task: Task, job: Job, plan: Plan, folder: StagedFolder) -> None:
         self.plan = replace(plan, room=self._room(task, plan, folder))
-        self._job, self._folder = job, folder
+        self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
-        _log_to(self._live.log)
         self._orders: dict[bytes, list[int]] = {}
         self._began = time.monotonic()
         content = plan.manifest.content_id
@@ -101,9 +99,9 @@ class Node:
     def begin(self) -> None:
         """Starts to fetch, and tells the loaders and the other nodes where it listens."""
         self._live.keep_manifest(self.plan.manifest)
-        with files.storage_errors("create", self._folder.path):
+        with files.storage_errors("create", self.folder.path):
             for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
-                (self._folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (self.folder.path / inner).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.fill.follow(self.plan.order())
         self.fill.start()
         self._tell()
@@ -148,7 +146,7 @@ class Node:
         try:
             if self._live.path.stat().st_ino != self._inode:
                 return True
-            return bool(lease.job_name()) and not lease.leases(self._folder)
+            return bool(lease.job_name()) and not lease.leases(self.folder)
         except OSError:
             return True
 
@@ -158,7 +156,7 @@ class Node:
         if self.plan.is_whole and self.plan.manifest.node is None:
             return self._meeting is None or all(peer.is_complete for peer in self._meeting.all_peers())
         with suppress(OSError):
-            return not lease.leases(self._folder)
+            return not lease.leases(self.folder)
         return True
 
     def order(self, client: bytes, first: int, shards: list[int]) -> None:
@@ -205,7 +203,7 @@ class Node:
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()
-        if self._folder.has_manifest():
+        if self.folder.has_manifest():
             shutil.rmtree(self._live.path, ignore_errors=True)
 
 
@@ -220,11 +218,3 @@ def _shown(peer: Peer) -> dict[str, Any]:
         "is_complete": peer.is_complete,
         "waiting_for": peer.waiting_for,
     }
-
-
-def _log_to(path: Path) -> None:
-    """Sends what this process logs to a file."""
-    with files.storage_errors("write", path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        os.dup2(descriptor, 2)
-        os.close(descriptor)

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
-from dlio.stage.live.wire import STALL_SECONDS, Op, Origin, Request
+from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import Source
 
@@ -106,7 +107,7 @@ class Fetching:
         try:
             with self._connection(meeting, peer) as connection:
                 request = Request(op, number, ((begin, begin + len(target)),))
-                sent = connection.read(request, target, STALL_SECONDS)
+                sent = connection.read(request, target, wire.STALL_SECONDS)
         except AgentError as error:
             _log.info("node %d: %s", peer.node, error)
             return False
