@@ -1,4 +1,4 @@
-"""Two fills with threads of their own: of the files that this node reads from the source, and of the other nodes' files.
+"""Two fills with threads of their own: of the files that this node reads from the source, and of all others.
 
 If one pool did both, all threads of two nodes could wait for each other: each for what the other reads from the source
 as soon as a thread is free.
