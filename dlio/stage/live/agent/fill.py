@@ -18,7 +18,7 @@ from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
-THREADS = 8
+ALONE_THREADS = 8  # of a node whose files all come from the source
 LATER_SECONDS = 0.1
 _RESERVED = 2  # threads that only fetch what somebody waits for
 _QUIET_SECONDS = (
@@ -66,8 +66,8 @@ class Fill:
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, threads: int = THREADS) -> None:
-        """Starts the threads."""
+    def start(self, threads: int) -> None:
+        """Starts so many threads."""
         for _ in range(threads):
             thread = threading.Thread(target=self._work, name="dlio-fill", daemon=True)
             thread.start()
@@ -94,7 +94,9 @@ class Fill:
         """What failed last and was not mended since; "" if nothing."""
         return self._failures.latest
 
-    def need(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
+    def need(
+        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, by_loader: bool = True
+    ) -> Origin:
         """Waits until the spans of a kept file are here; without spans, until it has its final name.
 
         Returns where the file's last span came from.
@@ -103,6 +105,7 @@ class Fill:
             number: the file.
             spans: of it.
             beat: called every two seconds while this takes longer.
+            by_loader: leave the source to this, but for one thread; else other nodes ask, most likely ahead.
 
         Raises:
             FailedError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
@@ -113,7 +116,7 @@ class Fill:
             return Origin.DISK
         asked = beaten = time.monotonic()
         while not self._has(number, spans, whole):
-            self._ask(number, spans)
+            self._ask(number, spans, by_loader=by_loader)
             with self._changed:
                 self._check(number, asked)
                 self._changed.wait(0.1)
@@ -134,11 +137,11 @@ class Fill:
     def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
 
-    def _ask(self, number: int, spans: Sequence[Span]) -> None:
+    def _ask(self, number: int, spans: Sequence[Span], *, by_loader: bool) -> None:
         """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
         missing = self._store.missing(number, spans)
         with self._changed:
-            self._waited_for = time.monotonic()
+            self._waited_for = time.monotonic() if by_loader else self._waited_for
             under_way = self._under_way.get(number, ())
             free = [part for span in missing for part in without(span, under_way)]
             asked = {(piece.number, piece.begin) for piece in self._asked}

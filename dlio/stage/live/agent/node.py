@@ -22,6 +22,7 @@ from dlio.stage.cache.node_cache import make_room
 from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
+from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
@@ -66,7 +67,11 @@ class Node:
         self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
         self._begun_bytes = self.store.present_bytes
         self._fetching = Fetching(job.source, self.plan, self._meeting)
-        self.fill = Fill(self.store, self._fetching.fetch, self._source_name, self._fetching.judge)
+        self.fill = NearAndFar(
+            lambda: Fill(self.store, self._fetching.fetch, self._source_name, self._fetching.judge),
+            lambda number: self.plan.owner(number) != self.plan.node,
+            is_alone=self._meeting is None,
+        )
         self.owns, self.fetch = self._fetching.owns, self._fetching.fetch
         self._lock = threading.Lock()
         host = host_address() if self._meeting else "127.0.0.1"

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from dlio.errors import DlioError
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
-from dlio.stage.live.agent.fill import LATER_SECONDS, Fill
+from dlio.stage.live.agent.fill import LATER_SECONDS
+from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import Address, RefusedError, accept, is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
@@ -58,7 +59,7 @@ class Server:
     """
 
     def __init__(
-        self, address: Address, token: bytes, content: str, store: Store, fill: Fill, agent: Surroundings
+        self, address: Address, token: bytes, content: str, store: Store, fill: NearAndFar, agent: Surroundings
     ) -> None:
         self._token, self._content = token, content
         self._store, self._fill, self._agent = store, fill, agent
@@ -187,7 +188,7 @@ class Server:
         if number in self._store:
             origin = Origin.DISK
             if request.op == Op.READ or (request.op == Op.SERVE and self._agent.owns(number)):
-                origin = self._fill.need(number, spans or [(0, 0)], beat)
+                origin = self._fill.need(number, spans or [(0, 0)], beat, by_loader=request.op == Op.READ)
             elif self._store.missing(number, spans):
                 return lambda: wire.send_reply(peer, Status.ELSEWHERE)
             return lambda: self._send_file(peer, request, origin)

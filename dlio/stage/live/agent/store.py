@@ -157,10 +157,12 @@ class Store:
                     return Blocks.open(bits, file.num_bytes, is_writable=True)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            bits.unlink(missing_ok=True)
-            with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+            blocks = Blocks.create(bits, file.num_bytes)
+            aside = path.with_name(f"{path.name}.new")
+            with _opened(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
-            return Blocks.create(bits, file.num_bytes)
+            aside.rename(path)  # readers see it with its size and its blocks
+            return blocks
 
 
 @contextmanager
