@@ -17,6 +17,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -154,6 +155,7 @@ def run_job(source: Path, counts: Path, work: Path, num_nodes: int, options: arg
     told = [json.loads(rank.stdout.readline()) for rank in ranks]
     for rank in ranks:
         rank.communicate("end\n")
+    shutil.rmtree(work, ignore_errors=True)
     return Job(told, int(counts.read_text()) - before)
 
 
