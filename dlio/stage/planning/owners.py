@@ -12,14 +12,14 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, zip_longest
 
 from dlio.dataset.manifest import File, Manifest
-from dlio.stage.planning.placement import assign
+from dlio.stage.planning.placement import assign_first
 
 _PROBES = 64  # then any node that is there, so that one node of thousands is found, too
 
 
 def owners(sizes: Sequence[int], num_nodes: int) -> list[int]:
     """Returns for each shard, given its bytes, the node that reads it from the source."""
-    return [ranks[0] for ranks in assign(sizes, num_nodes)]
+    return assign_first(sizes, num_nodes)
 
 
 def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
