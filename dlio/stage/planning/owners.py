@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, zip_longest
 
+import numpy as np
+
 from dlio.dataset.manifest import File, Manifest
 from dlio.stage.planning.placement import assign_first
 
@@ -67,11 +69,11 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
 
 def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
     """Returns all shards in the order in which a node fetches them if no loader has told one: its own first."""
-    own = [shard for shard, owner in enumerate(owner_of) if owner == node]
-    mine = set(own)
-    others = [shard for shard in range(len(owner_of)) if shard not in mine]
+    is_own = np.array(owner_of, dtype=np.int64) == node
+    others = np.flatnonzero(~is_own)
     start = node * len(others) // num_nodes
-    return [*own, *others[start:], *others[:start]]
+    order: list[int] = np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist()
+    return order
 
 
 def interleaved(orders: Iterable[Sequence[int]], rest: Sequence[int]) -> list[int]:
