@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.start import STRATEGIES
-from tests.helpers.agents import agents
+from tests.helpers.agents import agents, end_agent
 from tests.helpers.web import served
 from tests.loaders.packing import pack_samples
 
@@ -51,6 +54,20 @@ def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def start(tmp_path: Path) -> Iterator[Start]:
     with agents(tmp_path) as started:
         yield started
+
+
+class Lengths:
+    """The bytes of each sample, for torch's DataLoader."""
+
+    def __init__(self, samples: PackedSamples) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> tuple[str, bytes]:
+        sample = self.samples.read([number])[0]
+        return sample.key, sample.fields["image"]
 
 
 def digests(
@@ -134,6 +151,40 @@ def test_a_copy_that_was_pickled_reads_the_same(packed, start, monkeypatch):
     folder = start(packed.root, "partition", 2)[0]
     samples = pickle.loads(pickle.dumps(opened(packed.root, folder, monkeypatch)))
     assert digests(samples, 0, 2) == digests(PackedSamples(packed), 0, 2)
+
+
+@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
+def test_an_agent_that_is_killed_is_started_again(packed, tmp_path, start):
+    samples = PackedSamples(packed.root, cache=tmp_path / "cache")
+    folder = StagedFolder(tmp_path / "cache", packed.content_id)
+    loader = Loader(ArrayBatches(samples), BATCH, num_threads=0)
+    labels = []
+    for number, batch in enumerate(loader):
+        if number % 4 == 1:
+            end_agent(folder, signal.SIGKILL)
+        labels += batch["label"].tolist()
+    assert labels == [number % 2 for number in range(SAMPLES)]
+    loader.close()
+    end_agent(folder)
+
+
+@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
+def test_torchs_worker_processes_read_what_other_nodes_keep(packed, start, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from dlio.loaders.torch import PackedDataset
+
+    folder = start(packed.root, "partition", 2)[0]
+    monkeypatch.setenv("DLIO_STAGED", str(folder.dest))
+    dataset = PackedDataset(packed.root)
+    assert dataset.packed.filling is not None
+    assert len(dataset.packed.read([0])) == 1  # the parent is connected, which its children must not share
+    loader = torch.utils.data.DataLoader(
+        Lengths(dataset.packed), 16, num_workers=2, multiprocessing_context="fork", collate_fn=list
+    )
+    found = [pair for batch in loader for pair in batch]
+    with closing(PackedSamples(packed)) as local:
+        assert found == [Lengths(local)[number] for number in range(len(local))]
+    dataset.packed.close()
 
 
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)

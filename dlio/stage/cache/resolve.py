@@ -58,7 +58,8 @@ def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | Non
     for folder in _candidates(wanted.content_id):
         take(folder)
         found = _proved(folder, wanted)
-        if (found is None or has_parts(found)) and (filling := find_filling(folder, dataset)):
+        filling = find_filling(folder, dataset) if found is None or has_parts(found) else None
+        if filling is not None and filling.manifest.content_id == wanted.content_id:
             return filling.manifest, filling
         if found is not None:
             return found, None

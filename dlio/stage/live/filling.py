@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 
-from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io.arrivals import Arrival
 from dlio.locking.fork_lock import ForkLock
@@ -130,8 +130,9 @@ class LiveFilling:
 
     def expect(self, shards: Sequence[int]) -> None:
         """Tells in which order this process will first use the shards; does not raise."""
-        with suppress(StorageError):
-            self._client.order(shards)
+        with suppress(StorageError, OSError):
+            if not self._path(NAME).exists():  # else nothing is left to bring
+                self._client.order(shards)
 
     def counts(self) -> Mapping[str, float]:
         """Returns what this process has waited for so far: bytes and seconds of `peer` and `source`."""
