@@ -11,15 +11,17 @@ import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, zip_longest
 
+import numpy as np
+
 from dlio.dataset.manifest import File, Manifest
-from dlio.stage.planning.placement import assign
+from dlio.stage.planning.placement import assign_first
 
 _PROBES = 64  # then any node that is there, so that one node of thousands is found, too
 
 
 def owners(sizes: Sequence[int], num_nodes: int) -> list[int]:
     """Returns for each shard, given its bytes, the node that reads it from the source."""
-    return [ranks[0] for ranks in assign(sizes, num_nodes)]
+    return assign_first(sizes, num_nodes)
 
 
 def owner_now(shard: int, owner: int, num_nodes: int, lost: Container[int]) -> int:
@@ -67,11 +69,11 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
 
 def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
     """Returns all shards in the order in which a node fetches them if no loader has told one: its own first."""
-    own = [shard for shard, owner in enumerate(owner_of) if owner == node]
-    mine = set(own)
-    others = [shard for shard in range(len(owner_of)) if shard not in mine]
+    is_own = np.array(owner_of, dtype=np.int64) == node
+    others = np.flatnonzero(~is_own)
     start = node * len(others) // num_nodes
-    return [*own, *others[start:], *others[:start]]
+    order: list[int] = np.concatenate([np.flatnonzero(is_own), others[start:], others[:start]]).tolist()
+    return order
 
 
 def interleaved(orders: Iterable[Sequence[int]], rest: Sequence[int]) -> list[int]:

@@ -208,13 +208,10 @@ class Fill:
             self._judge(number, True)
         except Exception as error:
             self._judge(number, not isinstance(error, DigestError))
-            with self._changed:
-                is_first = isinstance(error, DigestError) and number not in self._damaged
-                if isinstance(error, DigestError):
-                    self._damaged.add(number)
-                    self._from_source.add(number)
-            if not is_first:
+            if not (isinstance(error, DigestError) and self._is_first_damage(number)):
                 self._failures.note(number, error)
+            if isinstance(error, DigestError):  # last: what is missing may be fetched at once
+                self._store.clear(number, [(0, self._store.listed[number].num_bytes)])
         finally:
             with self._changed:
                 self._finishing.discard(number)
@@ -224,6 +221,14 @@ class Fill:
                     self._failures.mend(number)
                     self._progress.pop(number, None)
                 self._changed.notify_all()
+
+    def _is_first_damage(self, number: int) -> bool:
+        """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
+        with self._changed:
+            self._from_source.add(number)
+            is_first = number not in self._damaged
+            self._damaged.add(number)
+            return is_first
 
     def _take(self) -> tuple[Piece, bool] | None:
         """Waits for the next piece, and notes that it is under way; None once stopped."""

@@ -108,13 +108,12 @@ class Store:
             source: its name at the source, for the message.
 
         Raises:
-            DigestError: it is not what its digest says; all of it counts as missing then.
+            DigestError: it is not what its digest says.
             StorageError: the file system refused.
         """
         file, path = self.listed[number], self._path(number)
         found = files.digest_file(path, file.digest.partition(":")[0])
         if found != file.digest:
-            self.clear(number, [(0, file.num_bytes)])
             raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
         files.sync_file(path)
         give_name(path, self._copying.final / file.name, self._copying.access(file))
