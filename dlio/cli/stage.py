@@ -15,9 +15,10 @@ from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE
+from dlio.errors import EXIT_DONE, StorageError
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
+from dlio.urls import shown
 
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
@@ -41,7 +42,12 @@ def add_verbs(verbs: Any) -> None:
     bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
-    bring.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
+    how = bring.add_mutually_exclusive_group()
+    how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
+    how.add_argument("--background", action="store_true", help="return as soon as this node's agent stages")
+    how.add_argument("--wait", action="store_true", help="wait for what --background has begun, and begin nothing")
+    how.add_argument("--status", action="store_true", help="tell how far all nodes are")
+    bring.add_argument("--cache-size", type=size, metavar="SIZE", help="the most that --background keeps on this node")
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
@@ -80,16 +86,76 @@ def stage(args: argparse.Namespace) -> int:
     A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
     one process of each node prints an object: its first, and any other that had to copy in its place.
     """
+    if args.status or args.background:
+        return _status(args) if args.status else _begin(args)
     from dlio.cluster.topology import Topology
     from dlio.stage.comm.connect import start_together
     from dlio.stage.comm.mpi_end import ending_mpi
 
+    if args.wait:
+        _check_under_way(args)
     topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
     watch = not args.quiet and not args.dry_run
     with ending_mpi():
         if watch or needs is None or needs.exchange:
             start_together(topology, to_exchange=needs is not None and needs.exchange and not args.dry_run)
         return _stage(args, topology, watch=watch)
+
+
+def _begin(args: argparse.Namespace) -> int:
+    """Starts the agent of this node, and prints the folder that it fills."""
+    from dlio.stage.job import Listeners
+    from dlio.stage.live.start import ensure_agent
+
+    folder = ensure_agent(
+        args.dataset,
+        args.dest,
+        strategy=args.strategy,
+        options=_options(args),
+        cache_bytes=args.cache_size,
+        listeners=Listeners(partial(_say_dest, args)),
+    )
+    if args.json:
+        return print_report(args, {"path": str(folder.path)})
+    say(args, str(folder.path))
+    return EXIT_DONE
+
+
+def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
+    from dlio.stage.live.status import status
+    from dlio.stage.transfer.source import source_of
+
+    return status(source_of(args.dataset).manifest.content_id, args.dest)
+
+
+def _check_under_way(args: argparse.Namespace) -> None:
+    """Raises StorageError if this node has no copy that is complete or being filled."""
+    if not _found(args):
+        raise StorageError(f"nothing of {shown(args.dataset)} is being staged here: run dlio stage --background first")
+
+
+def _status(args: argparse.Namespace) -> int:
+    """Prints how far each copy of a data set on this node is, and the other nodes that fill it."""
+    found = _found(args)
+    if args.json:
+        return print_report(args, {"copies": found})
+    for copy in found:
+        state = "complete" if copy["is_complete"] else "being filled"
+        say(args, f"{copy['path']}: {state}{', no agent runs' if 'nodes' not in copy else ''}")
+        for node in copy.get("nodes", ()):
+            say(args, f"  {_of_node(node)}")
+    if not found:
+        say(args, f"nothing of {shown(args.dataset)} is staged here, or being staged")
+    return EXIT_DONE
+
+
+def _of_node(node: dict[str, Any]) -> str:
+    """Returns the line of one node."""
+    done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
+    left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
+    waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
+    rate = format_size(node["bytes_per_second"])
+    return f"node {node['node']} ({node['host']}): {done} of {total}, {rate}/s{left}{waiting}"
 
 
 def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:

@@ -167,6 +167,8 @@ class BulkValues:
 
     def _search(self, records: Numbers) -> None:
         """Finds offsets by the marker."""
+        if self._spans.file.is_arriving:  # the values are asked for with the beginnings, in one request
+            self.prefetch_hint(records)
         marker, starts = self._spans.marker, self._spans.starts[records]
         read = self._spans.file.read_many(
             np.maximum(starts, 0), np.clip(self._spans.stops[records] - starts, 0, _SEARCHED_BYTES)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
+from dlio.io.arrivals import Filling
 
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
@@ -41,9 +42,10 @@ class ShardPool:
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.
     """
 
-    def __init__(self, manifest: Manifest, max_open: int | None = None) -> None:
+    def __init__(self, manifest: Manifest, max_open: int | None = None, filling: Filling | None = None) -> None:
         self.manifest = manifest
         self._max_open = max_open
+        self._filling = filling
         self._start()
         _pools.add(self)
 
@@ -51,10 +53,10 @@ class ShardPool:
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
-    def __getstate__(self) -> tuple[Manifest, int | None]:
-        return self.manifest, self._max_open
+    def __getstate__(self) -> tuple[Manifest, int | None, Filling | None]:
+        return self.manifest, self._max_open, self._filling
 
-    def __setstate__(self, state: tuple[Manifest, int | None]) -> None:
+    def __setstate__(self, state: tuple[Manifest, int | None, Filling | None]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     @contextmanager
@@ -72,7 +74,7 @@ class ShardPool:
         try:
             with slot.opening:
                 if slot.reader is None:
-                    slot.reader = ShardReader(self.manifest, self.manifest.shards[number])
+                    slot.reader = ShardReader(self.manifest, self.manifest.shards[number], self._filling)
             yield slot.reader
         finally:
             with self._lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,15 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.sample_table import SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
+from dlio.formats import Format, Reader
+from dlio.io import arrivals
+from dlio.io.arrivals import Filling
 from dlio.io.random_access import Numbers, Take, take_fresh
 
 if TYPE_CHECKING:
     from dlio.dataset.bulk_reader import BulkValues
+
+_log = logging.getLogger(__name__)
 
 
 class ShardReader:
@@ -26,8 +33,8 @@ class ShardReader:
     Safe for several threads at once; opened anew in every process.
     """
 
-    def __init__(self, manifest: Manifest, shard: Shard) -> None:
-        """Opens `shard` below `manifest.root`.
+    def __init__(self, manifest: Manifest, shard: Shard, filling: Filling | None = None) -> None:
+        """Opens `shard` below `manifest.root`, which `filling` may still be filling.
 
         Raises:
             StorageError: a file is missing or cannot be read.
@@ -35,19 +42,32 @@ class ShardReader:
         """
         self._schema = manifest.schema
         self.shard = shard
-        paths = checked_files(manifest, shard)
+        self._may_change = filling is not None
+        paths = checked_files(manifest, shard, filling)
         self._table = open_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
         try:
             container = formats.load(manifest.format)
-            self._reader = container.Reader(_records(paths[0], shard.name + container.SUFFIX), manifest.schema)
+            records = _records(paths[0], shard.name + container.SUFFIX)
+            self._reader = self._opened(container, records, filling)
             if len(self._reader) != shard.num_samples:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
                 raise CorruptRecordError(paths[0], problem)
         except BaseException:
             self.close()
             raise
+
+    def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
+        if filling is None:
+            return container.Reader(records, self._schema)
+        with arrivals.opening(filling):
+            try:
+                return container.Reader(records, self._schema)
+            except CorruptRecordError as error:
+                self._doubt(error)
+            with arrivals.afresh():
+                return container.Reader(records, self._schema)
 
     def __len__(self) -> int:
         return self.shard.num_samples
@@ -59,6 +79,21 @@ class ShardReader:
             CorruptRecordError: the record differs from what was packed; names file, record, offset and key.
             StorageError: the file cannot be read.
         """
+        try:
+            return self._checked(index)
+        except CorruptRecordError as error:
+            self._doubt(error)
+        with arrivals.afresh():
+            return self._checked(index)
+
+    def _doubt(self, error: CorruptRecordError) -> None:
+        """Raises the error, unless the shard was still arriving: then it may be read once more, from its source."""
+        if not self._may_change:
+            raise error
+        _log.warning("read anew from the source: %s", error)
+
+    def _checked(self, index: int) -> Sample:
+        """Returns record `index`, compared with its checksum; raises as `read`."""
         sample = self._stored(index)
         if self._table is None:
             return sample
@@ -165,17 +200,35 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
 
 
-def checked_files(manifest: Manifest, shard: Shard) -> list[Path]:
-    """Returns the files of `shard`, whose sizes are those in the manifest.
+def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
+    """Returns the files of `shard`, whose sizes are those in the manifest, but for those that are still arriving.
 
     Raises:
         StorageError: a file is missing.
         CorruptRecordError: a file has another size.
     """
-    return [_checked(manifest.root / file.name, file.num_bytes, shard) for file in shard.files]
+    arriving = _arriving(manifest, shard, filling) if filling is not None else ()
+    paths = [manifest.root / file.name for file in shard.files]
+    for path, file in zip(paths, shard.files, strict=True):
+        if file.name not in arriving:
+            _check(path, file.num_bytes, shard)
+    return paths
 
 
-def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
+def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[str]:
+    """Returns the files that may be read while they arrive, once the others are here.
+
+    Without checksums of its samples a shard is read when it is whole, and so is one of another package's format, which
+    may open files by itself.
+    """
+    names = [file.name for file in shard.files]
+    if "." not in manifest.format and any(name.endswith(sample_table.SUFFIX) for name in names):
+        return filling.prepare(names)
+    filling.complete(names)
+    return ()
+
+
+def _check(path: Path, num_bytes: int, shard: Shard) -> None:
     try:
         found = path.stat().st_size
     except FileNotFoundError as error:
@@ -188,7 +241,6 @@ def _checked(path: Path, num_bytes: int, shard: Shard) -> Path:
         raise StorageError(error.errno, f"cannot open the shard's file {path}: {error.strerror}") from error
     if found != num_bytes:
         raise CorruptRecordError(path, f"expected {num_bytes} bytes, found {found}: restore the file or stage it again")
-    return path
 
 
 def _records(path: Path, name: str) -> Path:

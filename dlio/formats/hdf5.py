@@ -42,6 +42,7 @@ from dlio.formats.layouts.hdf5_columns import (
     open_column,
 )
 from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
+from dlio.io.file_object import FileObject
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".h5"
@@ -127,7 +128,7 @@ class Reader:
         self._library: Any = None
         try:
             with reading(path):
-                self._library = h5py().File(path, "r")
+                self._library = h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
                 self._open(schema)
         except BaseException:
             self.close()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import CorruptRecordError, StorageError
+from dlio.io import arrivals
 
 Numbers = npt.NDArray[np.int64]
 
@@ -31,16 +32,33 @@ class RandomAccessFile:
     """A file open for reading at any offset; thread-safe, since there is no file position.
 
     Reads copy rather than map: a file that shrinks, or a disk that fails, then gives an error instead of a signal.
+
+    A file that is still arriving is read by its `Arrival`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
+        self._arrival: arrivals.Arrival | None = None
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.num_bytes = os.fstat(self._descriptor).st_size
         except OSError as error:
-            raise StorageError(error.errno, f"cannot open {path}: {error.strerror}") from error
+            self._arrival = arrivals.find(path) if isinstance(error, FileNotFoundError) else None
+            if self._arrival is None:
+                raise StorageError(error.errno, f"cannot open {path}: {error.strerror}") from error
+            self.num_bytes = self._arrival.num_bytes
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the file had no name yet when it was opened: others cannot open it by its path."""
+        return self._arrival is not None
+
+    def _arriving(self) -> arrivals.Arrival:
+        """Returns the arrival of a file without descriptor; raises StorageError if it was closed."""
+        if self._arrival is None:
+            raise StorageError(f"{self.path} is closed: open the shard again")
+        return self._arrival
 
     def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
         """Returns exactly `num_bytes` from `offset`.
@@ -49,11 +67,11 @@ class RandomAccessFile:
             CorruptRecordError: the file ends before that; names `record`.
             StorageError: the file cannot be read.
         """
-        if self._descriptor is None:
-            raise StorageError(f"{self.path} is closed: open the shard again")
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             problem = f"expected {num_bytes} bytes here, the file ends at {self.num_bytes}: it is cut off, restore it"
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
+        if self._descriptor is None:
+            return self._arriving().read(offset, num_bytes, record)
         try:
             data = os.pread(self._descriptor, num_bytes, offset)
             while len(data) < num_bytes:  # a read is interrupted at 2 GiB, or the file was cut since it was opened
@@ -80,7 +98,8 @@ class RandomAccessFile:
             StorageError: the file cannot be read.
         """
         if self._descriptor is None:
-            raise StorageError(f"{self.path} is closed: open the shard again")
+            yield from self._arriving().read_many(offsets, sizes, take)
+            return
         starts, stops = offsets.tolist(), (offsets + sizes).tolist()
         values: list[memoryview] = []
         num_read = first = 0
@@ -113,7 +132,11 @@ class RandomAccessFile:
         Ranges close to each other are requested together. If the first and the last byte are in memory, the others most
         likely are too, and nothing is requested.
         """
-        if self._descriptor is None or not len(starts):
+        if not len(starts):
+            return
+        if self._descriptor is None:
+            if self._arrival is not None:
+                self._arrival.will_need(starts, stops)
             return
         if _holds(self._descriptor, int(starts[0]), int(stops[-1]) - 1):
             return
@@ -128,6 +151,9 @@ class RandomAccessFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if self._arrival is not None:
+            self._arrival.close()
+            self._arrival = None
 
     def __del__(self) -> None:
         self.close()

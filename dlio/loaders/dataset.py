@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
+from dlio.io.arrivals import Filling
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
-from dlio.loaders.sampling.order import Indices, num_lanes
+from dlio.loaders.open_data import open_data
+from dlio.loaders.sampling.first_uses import first_uses
+from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
-from dlio.stage.cache.resolve import staged
 
 IMAGE = "image"
 LABEL = "label"
@@ -37,23 +40,6 @@ R = TypeVar("R")
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
-
-
-def load_manifest(data: str | Path | Manifest) -> Manifest:
-    """Returns `data` if it is a manifest, else the manifest of that folder, or of its staged copy on this node.
-
-    A staged part is used only by a job of as many nodes as it was staged to.
-
-    Raises:
-        ManifestError, StorageError: as Manifest.load.
-        LauncherError: as Topology.from_env.
-    """
-    if isinstance(data, Manifest):
-        return data
-    manifest = staged(data)
-    if any(shard.nodes for shard in manifest.shards) and num_lanes(manifest) != Topology.from_env().num_nodes:
-        return Manifest.load(data)
-    return manifest
 
 
 def is_pair(schema: Schema) -> bool:
@@ -72,22 +58,25 @@ class PackedSamples:
         data: str | Path | Manifest,
         transform: Transform | None = None,
         *,
+        cache: str | Path | bool | None = None,
         upright: bool = False,
         max_skipped: int = 0,
     ) -> None:
         """Opens a data set; its shards are opened on demand.
 
         Args:
-            data: the folder that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
             transform: applied to the field `image`; without one images stay encoded.
+            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
 
         Raises:
             ManifestError: the folder holds no data set.
+            StorageError: it cannot be read, or there is no room in the cache.
             UsageError: a transform is given, but samples have no field `image`.
         """
-        self.manifest = load_manifest(data)
+        self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
         self.pace = Pace()
         self.skips = Skips(max_skipped)
@@ -95,7 +84,7 @@ class PackedSamples:
         self.read_memory = BatchMemory(_READ_PIECES)
         self.transform = transform
         self.upright = upright
-        self._pool = ShardPool(self.manifest)
+        self._pool = ShardPool(self.manifest, filling=self.filling)
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
 
@@ -216,6 +205,7 @@ class PackedSamples:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
+            self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self._sample_bytes)
             values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
             for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
                 values.append((at if rows is None else rows[at], read(shard, records)))
@@ -267,6 +257,19 @@ class PackedSamples:
     @cached_property
     def _offsets(self) -> Indices:
         return np.array(self.manifest.offsets, dtype=np.int64)
+
+    def expect(self, coming: Iterable[Step]) -> None:
+        """Tells whoever fills the folder in which order the shards of these batches come, from a thread of its own."""
+        if self.filling is not None:
+            told = Thread(target=self._tell, args=(self.filling, coming), name="dlio-order", daemon=True)
+            told.start()
+
+    def _tell(self, filling: Filling, coming: Iterable[Step]) -> None:
+        filling.expect(first_uses(coming, self._offsets))
+
+    def arrived(self) -> Mapping[str, float]:
+        """Returns the bytes and seconds that this process has waited for others, as `Filling.counts`."""
+        return {} if self.filling is None else self.filling.counts()
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""

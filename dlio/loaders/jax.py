@@ -70,11 +70,12 @@ class DataLoader:
         prefetch: int = 2,
         upright: bool = False,
         max_skipped: int = 0,
+        cache: str | Path | bool | None = None,
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
         Args:
-            data: the folder that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
             batch_size: samples of a global batch.
             transform: applied to the field `image`.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
@@ -87,6 +88,7 @@ class DataLoader:
             prefetch: batches copied to the devices ahead of the one in use.
             upright: rotate images by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
+            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
 
         Raises:
             ManifestError: the folder holds no data set.
@@ -97,7 +99,7 @@ class DataLoader:
             raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
         if batch_size < 1 or prefetch < 0:
             raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
         _check_fields(samples)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size

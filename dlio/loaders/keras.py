@@ -54,6 +54,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         data: str | Path | Manifest,
         batch_size: int,
         *,
+        cache: str | Path | bool | None = None,
         transform: Transform | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -66,8 +67,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Opens a data set; shards are opened on demand.
 
         Args:
-            data: the folder that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
             batch_size: samples of this rank's batch.
+            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             transform: applied to the field `image`.
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
@@ -83,7 +85,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
         super().__init__()
-        samples = PackedSamples(data, transform, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, cache=cache, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(

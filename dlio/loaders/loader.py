@@ -94,6 +94,7 @@ class Loader(Generic[B]):
         self._next = Position()  # where the next iteration starts
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started
+        self._arrived_before: Mapping[str, float] = {}  # the latest iteration
         self._running: weakref.WeakKeyDictionary[Generator[B, None, None], int] = weakref.WeakKeyDictionary()  # epochs
 
     def __getstate__(self) -> dict[str, object]:
@@ -180,6 +181,8 @@ class Loader(Generic[B]):
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
         key = transform_key(self.seed, epoch)
+        if isinstance(steps, RankSteps):
+            self.source.samples.expect(steps)
         works = (self.source.work(step, key) for step in steps)
         made = prefetched(works, self.num_threads, self.prefetch, self.timeout)
         return self._watched(self._timed(self._watched(made, epoch)), epoch)
@@ -188,6 +191,7 @@ class Loader(Generic[B]):
         """Yields the batches, and measures how long the consumer waits for them."""
         clock = self.source.samples.clock
         clock.clear()
+        self._arrived_before = self.source.samples.arrived()
         with closing(made), clock.stage("epoch"):
             while True:
                 with clock.stage("wait"):
@@ -203,12 +207,23 @@ class Loader(Generic[B]):
         `epoch_seconds` is its duration, known when it has ended. `wait_seconds` is the consumer's wait for batches.
         `read_seconds` and `decode_seconds` are sums over all decoding threads; of reads ahead of use only the wait
         counts. `collate_seconds` is spent in the consumer's thread. `skipped` counts all damaged samples so far.
+
+        `disk_bytes`, `peer_bytes` and `source_bytes` were read from the node's storage, and waited for from other nodes
+        and from the data set's source, while it is being staged (the first roughly, by the mean size of a sample).
+        `peer_seconds` and `source_seconds` are these waits, summed over all threads, those that read ahead included.
         """
         counted = self.source.samples.clock.sums()
         names = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
         seconds = {name: counted.get(name, 0.0) for name in names}
         counts = {"batches": int(counted.get("batches", 0)), "skipped": len(self.source.samples.skips)}
-        return seconds | counts | {"num_threads": self.num_threads}
+        return seconds | counts | {"num_threads": self.num_threads} | self._origins(counted.get("read_bytes", 0))
+
+    def _origins(self, read_bytes: float) -> dict[str, float | int]:
+        """Returns where the bytes of the latest iteration came from, and how long threads waited for them."""
+        arrived = {name: n - self._arrived_before.get(name, 0) for name, n in self.source.samples.arrived().items()}
+        waited = {name: arrived.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
+        away = {name: int(arrived.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
+        return {"disk_bytes": max(0, int(read_bytes) - sum(away.values()))} | away | waited
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: how long the trainer waited, why, and what to change."""

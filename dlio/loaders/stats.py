@@ -69,10 +69,21 @@ def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = Fa
     idle_seconds = max(epoch_seconds - stats["wait_seconds"], epoch_seconds / num_cores)
     wanted = min(num_cores, max(num_threads + 1, -int(-needed_seconds // idle_seconds)))
     advice = [f"use {wanted} thread{'s' * (wanted > 1)}"] if wanted > num_threads else []
+    busiest = _awaited(stats) if busiest == "read" else busiest
     advice += {
         "read": ["stage to local storage, or shuffle by a Window"],
+        "source": ["later epochs read what is staged by then, or stage before the job: dlio stage --background"],
+        "peer": ["keep more on each node, or take a faster network: DLIO_INTERFACE"],
         "decode": ["pack smaller images"] if crop_ready else ["pack with --crop-ready, or smaller images"],
         "collate": ["leave collate_fn out"],
     }[busiest]
     threads = "no threads" if not num_threads else f"{num_threads} thread{'s' * (num_threads > 1)}"
     return f"{begin}: {busiest}-bound, {threads}; {', or '.join(advice)}"
+
+
+def _awaited(stats: Mapping[str, float]) -> str:
+    """Returns whom the reading threads waited for: the source, a peer, or else the node's own storage: "read"."""
+    source, peer = stats.get("source_seconds", 0), stats.get("peer_seconds", 0)
+    if source + peer < stats["read_seconds"] / 2:
+        return "read"
+    return "source" if source >= peer else "peer"

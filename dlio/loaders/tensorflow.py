@@ -87,6 +87,7 @@ def dataset(
     data: str | Path | Manifest,
     batch_size: int,
     *,
+    cache: str | Path | bool | None = None,
     transform: Transform | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
@@ -107,8 +108,9 @@ def dataset(
     offset) or vectors. Lists of varying length are ragged.
 
     Args:
-        data: the folder that holds `manifest.jsonl`, or a manifest.
+        data: the folder or URL that holds `manifest.jsonl`, or a manifest.
         batch_size: samples of this rank's batch.
+        cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
         transform: applied to the field `image`.
         shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
@@ -135,7 +137,7 @@ def dataset(
     """
     assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
-    samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped)
+    samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: assigned)
     samples.keep_memory(loader.prefetch + _HELD, batch_size)

@@ -16,12 +16,15 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.io.filesystems import filesystem_of
 from dlio.stage.cache.clean import forsake
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import remember
+from dlio.stage.cache.ownership import own_dest
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
+from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
 from dlio.stage.transfer.source import Source, source_of
 
@@ -107,6 +110,8 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
+        for dest in (job.dest, own_dest(job.dest)):
+            await_agent(StagedFolder(dest, chosen.copy_name(seen)), seen.listeners)
         outcome = _carried_out(chosen, seen)
     remember(job.dest)
     return outcome.manifest, Summary(

@@ -6,14 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import dlio
+from dlio.stage.cache.folder import StagedFolder
 from tests.examples import shell
 from tests.examples.observe import NUM_TRAIN
+from tests.helpers.agents import end_agent
 
 
-def test_the_lines_of_python_give_batches(imagenet: Path) -> None:
+def test_the_lines_of_python_give_batches(imagenet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path))
     packed = imagenet / "photos-packed"
     dlio.pack(dlio.sources.image_folder(imagenet / "ILSVRC2012" / "train"), packed, engine="serial")
     (lines,) = re.findall(r"```python\n(.*?)```", (shell.REPOSITORY / "README.md").read_text(), re.DOTALL)
@@ -24,3 +28,6 @@ def test_the_lines_of_python_give_batches(imagenet: Path) -> None:
     batch = ((NUM_TRAIN, 3, 224, 224), torch.uint8, (NUM_TRAIN,), torch.int64)
     assert names["seen"] == [batch, batch]
     names["loader"].close()
+    root = Path(names["dataset"].root)
+    assert root.parent.parent == tmp_path
+    end_agent(StagedFolder(tmp_path, root.name))

@@ -71,6 +71,7 @@ def test_stats_account_for_the_epoch(packed):
     assert stats["batches"] == 3 and stats["num_threads"] == 2 and stats["skipped"] == 0
     assert stats["epoch_seconds"] >= stats["wait_seconds"] > 0
     assert stats["read_seconds"] > 0 and stats["decode_seconds"] > 0
+    assert stats["disk_bytes"] > 0 and stats["peer_bytes"] == stats["source_bytes"] == 0
     assert "the trainer waited" in measured.verdict()
 
 
@@ -88,6 +89,13 @@ def test_the_verdict_names_the_busiest_stage_and_what_to_do():
     assert "read-bound" in reading and "threads," not in reading
     idle = verdict(stats | {"read_seconds": 1.0, "decode_seconds": 1.0, "wait_seconds": 0.1}, num_cores=2)
     assert idle.endswith("the loader keeps up")
+
+
+@pytest.mark.parametrize(("source", "peer", "name"), [(17.0, 0.5, "source"), (0.5, 17.0, "peer"), (0.5, 0.5, "read")])
+def test_the_verdict_names_whom_reading_waits_for(source, peer, name):
+    stats = {"epoch_seconds": 10.0, "wait_seconds": 9.0, "num_threads": 2, "collate_seconds": 0.1}
+    stats |= {"read_seconds": 18.0, "decode_seconds": 1.0, "source_seconds": source, "peer_seconds": peer}
+    assert f": {name}-bound, 2 threads; " in verdict(stats, num_cores=2)
 
 
 def test_a_damaged_file_is_no_damaged_sample(packed):

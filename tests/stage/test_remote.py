@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -16,59 +14,15 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import remote_files
-from dlio.loaders.dataset import load_manifest
+from dlio.loaders.open_data import open_data
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
 from tests.helpers.s3_server import s3_server
 from tests.helpers.staging import MiB, damaged_files, write_dataset
+from tests.helpers.web import WebServer
 
 fsspec = pytest.importorskip("fsspec")
-
-
-class WebServer(http.server.ThreadingHTTPServer):
-    """Serves a folder in ranges.
-
-    Attributes:
-        ranges: what was asked for, by path.
-        failing: how many of the next requests are answered with 503.
-        answers_ranges: whether a Range header is heeded.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Request)
-        self.folder = folder
-        self.ranges: list[tuple[str, str | None]] = []
-        self.failing = 0
-        self.answers_ranges = True
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-class Request(http.server.BaseHTTPRequestHandler):
-    server: WebServer
-
-    def do_GET(self) -> None:
-        name, span = unquote(self.path).lstrip("/"), self.headers["Range"]
-        self.server.ranges.append((name, span))
-        if self.server.failing:
-            self.server.failing -= 1
-            self.send_error(503)
-            return
-        try:
-            data = (self.server.folder / name).read_bytes()
-        except OSError:
-            self.send_error(404)
-            return
-        if span and self.server.answers_ranges:
-            first, last = map(int, span.removeprefix("bytes=").split("-"))
-            data = data[first : last + 1]
-        self.send_response(206 if span and self.server.answers_ranges else 200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
 
 
 @pytest.fixture
@@ -170,7 +124,7 @@ def test_the_copy_of_a_url_is_found_again(
     staged = dlio.stage(web.url, tmp_path / "local")
     monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
     assert dlio.resolve(web.url) == staged.root
-    assert load_manifest(web.url).root == staged.root
+    assert open_data(web.url, None)[0].root == staged.root
 
 
 def test_any_file_system_of_fsspec_will_do(dataset: Manifest, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_64_processes_copy_once(dataset: Manifest, tmp_path: Path) -> None:
 
 
 def test_unknown_strategy(dataset: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"choose one of .*replicate"):
+    with pytest.raises(UsageError, match=r"expected .*replicate"):
         dlio.stage(dataset, tmp_path / "local", strategy="teleport")
 
 

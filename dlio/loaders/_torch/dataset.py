@@ -77,15 +77,17 @@ class PackedDataset(Dataset[Any]):
         transform: Transform | Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         *,
+        cache: str | Path | bool | None = None,
         upright: bool = False,
         max_skipped: int = 0,
     ) -> None:
         """Opens a data set; shards are opened on demand.
 
         Args:
-            root: the folder that holds `manifest.jsonl`, or a manifest (as `dlio.stage` returns it).
+            root: the folder or URL that holds `manifest.jsonl`, or a manifest (as `dlio.stage` returns it).
             transform: applied to each image.
             target_transform: applied to each label.
+            cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
                 log, before it raises; for transforms of `dlio.images`.
@@ -95,7 +97,7 @@ class PackedDataset(Dataset[Any]):
             UsageError: a transform of `dlio.images` is given, but samples have no field `image`.
         """
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = PackedSamples(root, plan, upright=upright, max_skipped=max_skipped)
+        self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform

@@ -15,6 +15,7 @@ from dlio.stage.cache.folder import ASIDE, CONTROL, MARKER, StagedFolder, marker
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
+from dlio.stage.live.folder import LiveFolder
 
 
 def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
@@ -59,11 +60,20 @@ def _clean_one(dest: Path, job: str, keep: bool) -> list[Path]:
         _give_back(dest)
     for copy in copies(dest):
         lease.drop(copy, job)
+        if not keep and not _is_leased(copy):
+            LiveFolder(copy).end_agent()
         if not keep and remove_unused(copy):
             removed.append(copy.path)
     if not keep:
         _sweep(dest)
     return removed
+
+
+def _is_leased(copy: StagedFolder) -> bool:
+    try:
+        return bool(lease.leases(copy))
+    except OSError:  # leases that cannot be read may be in force
+        return True
 
 
 def _give_back(dest: Path) -> None:

@@ -4,6 +4,7 @@
     DEST/dlio/.claims/<copy>/         the processes that copy (dlio/locking/claim.py)
     DEST/dlio/.leases/<copy>@<token>  the jobs that use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and dlio may remove it
+    DEST/dlio/<copy>/.dlio/live/      what an agent fills while loaders read it (dlio/stage/live)
     DEST/dlio/<copy>/.dlio/aside/     unfinished files, in a folder for each owner's token
     DEST/dlio/<copy>/...              the data set's files, each named once it is verified, as open as its source
     DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
@@ -38,6 +39,7 @@ from dlio.stage.cache.base_folder import CACHE, CLAIMS, is_closed, is_own, open_
 
 CONTROL = ".dlio"
 ASIDE = "aside"
+LIVE = "live"
 MARKER = "copy.json"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
 _THREADS = 32

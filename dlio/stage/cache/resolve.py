@@ -14,6 +14,7 @@ from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
 from dlio.stage.cache.lease import take
 from dlio.stage.cache.locations import known_folders
 from dlio.stage.cache.ownership import is_replaceable, is_safe, own_dest
+from dlio.stage.live.filling import LiveFilling, find_filling, has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
 
@@ -43,12 +44,37 @@ def staged(dataset: str | os.PathLike[str]) -> Manifest:
     wanted = source_of(dataset).manifest
     for folder in _candidates(wanted.content_id):
         take(folder)
-        found = _proved(folder, wanted) if folder.has_manifest() else None
-        if found is not None:
+        if found := _proved(folder, wanted):
             _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
             return found
+    return _unstaged(dataset, wanted)
+
+
+def opened(dataset: str | os.PathLike[str]) -> tuple[Manifest, LiveFilling | None]:
+    """Returns the manifest of the copy that `resolve` finds, or of one that an agent is filling, with that filling.
+
+    Raises:
+        Exception: as `resolve`.
+    """
+    wanted = source_of(dataset).manifest
+    for folder in _candidates(wanted.content_id):
+        take(folder)
+        found = _proved(folder, wanted)
+        filling = find_filling(folder, dataset) if found is None or has_parts(found) else None
+        if filling is not None and filling.manifest.content_id == wanted.content_id:
+            _log.info("%s is read from %s, which is being filled", _shown(dataset), folder.path)
+            return filling.manifest, filling
+        if found is not None:
+            _log.info("%s is read from its staged copy %s", _shown(dataset), found.root)
+            return found, None
+    return _unstaged(dataset, wanted), None
+
+
+def _unstaged(dataset: str | os.PathLike[str], wanted: Manifest) -> Manifest:
     if is_url(dataset):
-        raise StorageError(f"no copy of {_shown(dataset)} is on this node: run dlio stage with it first")
+        raise StorageError(
+            f"no copy of {_shown(dataset)} is on this node: run dlio stage with it first, or give cache=True"
+        )
     _check_name(wanted)
     _log.info("%s is read in place: this node has no copy of %s", _shown(dataset), wanted.content_id)
     return wanted
@@ -77,7 +103,9 @@ def _candidates(content_id: str) -> Iterator[StagedFolder]:
 
 
 def _proved(folder: StagedFolder, wanted: Manifest) -> Manifest | None:
-    """Returns a copy's manifest if it is the data set that is wanted; else logs why not."""
+    """Returns a finished copy's manifest if it is the data set that is wanted; else logs why not."""
+    if not folder.has_manifest():
+        return None
     try:
         found = Manifest.load(folder.path)
     except (ManifestError, StorageError) as error:

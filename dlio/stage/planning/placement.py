@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.errors import UsageError
 
@@ -23,12 +25,20 @@ def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[
         UsageError: there are fewer nodes than copies.
     """
     check_copies(copies, num_nodes)
-    held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
-    assigned: list[tuple[int, ...]] = [()] * len(sizes)
     rings = [tuple((node + step) % num_nodes for step in range(copies)) for node in range(num_nodes)]
-    for shard in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
-        assigned[shard] = rings[held[0] % num_nodes]
-        heapq.heapreplace(held, held[0] + sizes[shard] * num_nodes)
+    return [rings[first] for first in assign_first(sizes, num_nodes)]
+
+
+def assign_first(sizes: Sequence[int], num_nodes: int) -> list[int]:
+    """Returns the first of the node ranks that `assign` gives each shard."""
+    held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
+    assigned = [0] * len(sizes)
+    replace_least = heapq.heapreplace
+    largest_first = np.argsort(-np.array(sizes, dtype=np.int64), kind="stable")
+    for shard in largest_first.tolist():
+        emptiest = held[0]
+        assigned[shard] = emptiest % num_nodes
+        replace_least(held, emptiest + sizes[shard] * num_nodes)
     return assigned
 
 

@@ -16,7 +16,7 @@ from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import open_up
-from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder, check_names
 from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome
@@ -93,6 +93,7 @@ def fill(
     """
     with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
+        shutil.rmtree(folder.path / CONTROL / LIVE, ignore_errors=True)  # an agent's, which has ended
         missing = folder.missing(wanted)
         with files.storage_errors("look at", folder.path):
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())

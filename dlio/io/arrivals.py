@@ -1,0 +1,99 @@
+"""Files that are read while they arrive: what readers ask of whoever fills a folder.
+
+`RandomAccessFile` turns to the filling that `opening` has named, if a file is not there. So a format's reader needs to
+know nothing of it, and a file that is there is opened and read as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dlio.io.random_access import Numbers, Take
+
+
+class Arrival(Protocol):
+    """A file that is not whole yet, open for reading; safe for several threads.
+
+    Its methods do what those of RandomAccessFile do, and wait for bytes that are missing. Within `afresh` they take
+    bytes that seem to be there for wrong, and have them brought again.
+
+    Attributes:
+        num_bytes: the size of the whole file.
+    """
+
+    num_bytes: int
+
+    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
+        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
+
+    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take) -> Iterator[list[memoryview]]:
+        """Yields ranges, in order, as read-only views."""
+
+    def will_need(self, starts: Numbers, stops: Numbers) -> None:
+        """Has the ranges brought; waits for them."""
+
+    def close(self) -> None:
+        """Closes the file; may be called twice."""
+
+
+class Filling(Protocol):
+    """A folder that is being filled; safe for several threads and across fork, picklable."""
+
+    def prepare(self, names: Sequence[str]) -> Collection[str]:
+        """Waits for the small ones of a shard's files; returns the names of those that are still arriving.
+
+        Raises:
+            StorageError: nobody has them, or whoever fills the folder is gone.
+        """
+
+    def complete(self, names: Sequence[str]) -> None:
+        """Waits until files are whole, under their final names; raises as `prepare`."""
+
+    def arrival(self, path: Path) -> Arrival | None:
+        """Returns a file that is arriving, None if it is no file of the data set; raises as `prepare`."""
+
+    def expect(self, shards: Sequence[int]) -> None:
+        """Tells in which order this process will first use the shards, as far as it is known; does not raise."""
+
+    def counts(self) -> Mapping[str, float]:
+        """Returns what this process has waited for so far: `peer_bytes`, `peer_seconds`, `source_bytes`, ..."""
+
+
+_filling: ContextVar[Filling | None] = ContextVar("filling", default=None)
+_is_afresh: ContextVar[bool] = ContextVar("afresh", default=False)
+
+
+@contextmanager
+def opening(filling: Filling | None) -> Iterator[None]:
+    """Lets this thread open files that are still arriving, within the body."""
+    token = _filling.set(filling)
+    try:
+        yield
+    finally:
+        _filling.reset(token)
+
+
+@contextmanager
+def afresh() -> Iterator[None]:
+    """Lets this thread read arriving files anew from their source, within the body: a checksum was wrong."""
+    token = _is_afresh.set(True)
+    try:
+        yield
+    finally:
+        _is_afresh.reset(token)
+
+
+def is_afresh() -> bool:
+    """Returns whether this thread distrusts what has arrived."""
+    return _is_afresh.get()
+
+
+def find(path: Path) -> Arrival | None:
+    """Returns the file that arrives at `path`, None if none does; raises as `Filling.arrival`."""
+    filling = _filling.get()
+    return None if filling is None else filling.arrival(path)

@@ -1,0 +1,21 @@
+"""Live staging: an agent fills the copy of a node in the background, while loaders already read from it.
+
+    start -> agent: fill + serve <- loaders (client), other nodes' agents
+
+    start       starts one agent for a node and a copy, however many processes ask
+    agent/      its process
+    client      what loaders ask of it
+    status      how far it is
+    wire        the protocol; connection: both ends prove that they know the token
+    folder      what the agent and the loaders of a node tell each other by files
+    blocks      which blocks of an unfinished file are there
+
+Which node reads a shard from the source, and what each keeps, is planned in dlio/stage/planning (owners.py, live.py).
+
+    DEST/dlio/<copy>/.dlio/live/           this user's alone
+        manifest.jsonl                     of the copy, as it will be
+        token                              32 random bytes, known to the job's agents and loaders
+        agent.json                         where the agent listens; removed when it ends
+        agent.log                          what it logged
+        files/<name>, files/<name>.blocks  a file that is not whole yet, and which of its blocks are
+"""

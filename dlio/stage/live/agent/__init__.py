@@ -1,0 +1,10 @@
+"""The process that fills a copy in the background: one a node and copy, apart from all ranks.
+
+__main__   the process: claims the copy, fills it, serves it, and ends when nobody needs it
+node       its parts at work, and its end
+fill       which span comes next: what somebody waits for, then the rest in the loaders' order
+store      the files that the node keeps
+peers      where a span comes from: its owner, another node, or the source
+meeting    how the agents of a job find each other
+server     what loaders and other nodes ask
+"""

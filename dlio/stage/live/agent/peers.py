@@ -1,0 +1,162 @@
+"""Where a span comes from: the node that owns it, a node that has it already, and last of all the source."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dlio.stage.live import wire
+from dlio.stage.live.agent.failures import LaterError
+from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.connection import AgentError, Connection, node_client
+from dlio.stage.live.wire import Op, Origin, Request
+from dlio.stage.planning.live import Plan
+from dlio.stage.transfer.source import Source
+
+STREAMS = 2  # connections to one node at a time: the training's own messages need the network
+_AVOID_SECONDS = 5.0  # a node that could not be reached
+_DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
+_TRIES = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Fetching:
+    """Fetches spans, and counts them.
+
+    Args:
+        source: the data set.
+        plan: this node's part.
+        meeting: the other nodes; None if there are none.
+
+    Attributes:
+        source_bytes: read from the source.
+        peer_bytes: received from other nodes.
+    """
+
+    def __init__(self, source: Source, plan: Plan, meeting: Meeting | None) -> None:
+        self._source, self._plan, self._meeting = source, plan, meeting
+        self._lock = threading.Lock()
+        self._client = node_client(plan.node)
+        self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
+        self._idle: dict[tuple[int, object], list[Connection]] = defaultdict(list)
+        self._not_held: set[int] = set()
+        self._senders: dict[int, set[int]] = defaultdict(set)
+        self.source_bytes = self.peer_bytes = 0
+
+    def owns(self, number: int) -> bool:
+        """Returns whether this node is to read a file from the source now."""
+        return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
+
+    def fetch(self, number: int, begin: int, target: memoryview, only_source: bool = False) -> Origin:
+        """Fills `target` with a span of a file, and returns where it came from.
+
+        Raises:
+            LaterError: the file's owner has not come yet, and may come soon.
+            StorageError: neither another node nor the source can give it.
+        """
+        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target):
+            with self._lock:
+                self.peer_bytes += len(target)
+            return Origin.PEER
+        self._source.read_range(self._plan.listed[number], begin, target)
+        with self._lock:
+            self.source_bytes += len(target)
+        return Origin.SOURCE
+
+    def judge(self, number: int, is_right: bool) -> None:
+        """Learns whether a file proved right; avoids the nodes that sent parts of one that is damaged."""
+        for node in self._senders.pop(number, ()):
+            if not is_right and self._meeting:
+                name = self._plan.listed[number].name
+                _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
+                self._meeting.avoid(node, _DISTRUST_SECONDS)
+
+    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
+        """Fills `target` from another node; returns False if the source is to be read."""
+        for _ in range(_TRIES):
+            owner = self._plan.owner(number, meeting)
+            if owner == self._plan.node:
+                return self._held_elsewhere(meeting, number, begin, target)
+            peer = meeting.peer(owner)
+            if peer is None:
+                if meeting.is_gathering:
+                    raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not come yet")
+                continue
+            if (found := self._ask(meeting, peer, Op.SERVE, number, begin, target)) is not None:
+                return found
+        return False
+
+    def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
+        """Asks the node that reads a file if this one is lost: it has it if this one has just come again."""
+        if number in self._not_held:
+            return False
+        substitute = self._plan.owner(number, _And(meeting, self._plan.node)) if meeting.num_nodes > 1 else None
+        peer = meeting.peer(substitute) if substitute is not None else None
+        if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
+            return True
+        with self._lock:
+            self._not_held.add(number)
+        return False
+
+    def _ask(self, meeting: Meeting, peer: Peer, op: Op, number: int, begin: int, target: memoryview) -> bool | None:
+        """Has a node send a span; returns False if it does not have it, None if it cannot be reached."""
+        try:
+            with self._connection(meeting, peer) as connection:
+                request = Request(op, number, ((begin, begin + len(target)),))
+                sent = connection.read(request, target, wire.STALL_SECONDS)
+        except AgentError as error:
+            _log.info("node %d: %s", peer.node, error)
+            return False
+        except OSError as error:
+            _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
+            meeting.avoid(peer.node, _AVOID_SECONDS)
+            return None
+        if sent is not None:
+            with self._lock:
+                self._senders[number].add(peer.node)
+        return sent is not None
+
+    @contextmanager
+    def _connection(self, meeting: Meeting, peer: Peer) -> Iterator[Connection]:
+        """Yields one of at most two connections to a node."""
+        key = (peer.node, peer.owner)
+        with self._lock:
+            streams = self._streams[peer.node]
+        with streams:
+            with self._lock:
+                idle = self._idle[key].pop() if self._idle[key] else None
+            connection = idle or Connection(peer.address, meeting.token, self._plan.manifest.content_id, self._client)
+            try:
+                yield connection
+            except AgentError:
+                self._keep(key, connection)
+                raise
+            except BaseException:
+                connection.close()
+                raise
+            self._keep(key, connection)
+
+    def _keep(self, key: tuple[int, object], connection: Connection) -> None:
+        with self._lock:
+            self._idle[key].append(connection)
+
+    def close(self) -> None:
+        """Closes the connections that are not in use."""
+        with self._lock:
+            for connection in [each for idle in self._idle.values() for each in idle]:
+                connection.close()
+            self._idle.clear()
+
+
+class _And:
+    """The lost nodes, and one more."""
+
+    def __init__(self, lost: Meeting, node: int) -> None:
+        self._lost, self._node = lost, node
+
+    def __contains__(self, node: object) -> bool:
+        return node == self._node or node in self._lost

@@ -1,0 +1,160 @@
+"""Which blocks of an unfinished file are there: a bit for each 16 KiB, in a small file beside it that is mapped.
+
+Bit b, in little-endian order, is set when block b is whole in the file; the last block may be shorter. One process
+writes the data first and the bit after it; others look.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.errors import StorageError
+from dlio.io import files
+
+BLOCK_BYTES = 16 << 10
+
+Range = tuple[int, int]  #: from a byte up to another
+
+
+def bitmap_bytes(num_bytes: int) -> int:
+    """Returns the size of the bitmap of a file of `num_bytes`; never 0, since no empty file can be mapped."""
+    return max(1, -(-num_bytes // (8 * BLOCK_BYTES)))
+
+
+class Blocks:
+    """The bitmap of a file. Safe for several threads, one process of which writes; a forked child may look, too."""
+
+    def __init__(self, descriptor: int, num_bytes: int, *, is_writable: bool) -> None:
+        """Maps an open bitmap of the right size; the caller closes `descriptor`."""
+        access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
+        self.num_bytes = num_bytes
+        self._bits = mmap.mmap(descriptor, bitmap_bytes(num_bytes), access=access)
+        self._writing = threading.Lock()
+        last = -(-num_bytes // BLOCK_BYTES)
+        self._all = (1 << last) - 1
+
+    @classmethod
+    def create(cls, path: Path, num_bytes: int) -> Blocks:
+        """Returns the bitmap of a new file, of which nothing is there; what was at `path` is replaced.
+
+        Raises:
+            StorageError: the file system refused; its room is reserved, so that no later write to the map can fail.
+        """
+        with files.storage_errors("create", path):
+            path.unlink(missing_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, bitmap_bytes(num_bytes))
+                return cls(descriptor, num_bytes, is_writable=True)
+            finally:
+                os.close(descriptor)
+
+    @classmethod
+    def open(cls, path: Path, num_bytes: int, *, is_writable: bool = False) -> Blocks:
+        """Returns an existing bitmap.
+
+        Raises:
+            StorageError: it is missing, no regular file of this user, or not that of a file of `num_bytes`.
+        """
+        flags = (os.O_RDWR if is_writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with files.storage_errors("open", path):
+            descriptor = os.open(path, flags)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                    raise StorageError(f"cannot open {path}: it is no regular file of this user")
+                if status.st_size != bitmap_bytes(num_bytes):
+                    expected = f"expected {bitmap_bytes(num_bytes)} bytes, found {status.st_size}"
+                    raise StorageError(f"{path} is not of a file of {num_bytes} bytes: {expected}; stage again")
+                return cls(descriptor, num_bytes, is_writable=is_writable)
+            finally:
+                os.close(descriptor)
+
+    def has(self, begin: int, end: int) -> bool:
+        """Returns whether all bytes from `begin` up to `end` are there."""
+        first, last = self._touched(begin, end)
+        wanted = (1 << last - first) - 1
+        return self._number(first, last) & wanted == wanted
+
+    def missing(self, begin: int, end: int) -> list[Range]:
+        """Returns the ranges that are not there, rounded out to blocks, in order and apart from each other."""
+        first, last = self._touched(begin, end)
+        if self.has(begin, end):
+            return []
+        absent = np.flatnonzero(self._unpacked(first, last) == 0) + first
+        return self._ranges(absent)
+
+    def missing_of(self, ranges: Sequence[Range]) -> list[Range]:
+        """Returns what is missing of several ranges, as `missing` does: each block once."""
+        lacking = [self._touched(begin, end) for begin, end in ranges if not self.has(begin, end)]
+        if not lacking:
+            return []
+        blocks = np.unique(np.concatenate([np.arange(first, last) for first, last in lacking]))
+        bits = self._unpacked(0, int(blocks[-1]) + 1)
+        return self._ranges(blocks[bits[blocks] == 0])
+
+    def set(self, begin: int, end: int) -> None:
+        """Notes that the bytes from `begin` up to `end` are written; blocks that are there in part do not count."""
+        first = -(-begin // BLOCK_BYTES)
+        last = -(-self.num_bytes // BLOCK_BYTES) if end >= self.num_bytes else end // BLOCK_BYTES
+        self._change(first, last, is_there=True)
+
+    def clear(self, begin: int, end: int) -> None:
+        """Notes that every block that touches the range is not there."""
+        self._change(*self._touched(begin, end), is_there=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all blocks are there."""
+        return int.from_bytes(self._bits[:], "little") & self._all == self._all
+
+    @property
+    def present_bytes(self) -> int:
+        """How many bytes of the file are there."""
+        first, last = self._touched(0, self.num_bytes)
+        there = self._unpacked(first, last)
+        short = BLOCK_BYTES * last - self.num_bytes if last and there[-1] else 0
+        return int(there.sum()) * BLOCK_BYTES - short
+
+    def close(self) -> None:
+        """Unmaps the bitmap; may be called twice."""
+        self._bits.close()
+
+    def _touched(self, begin: int, end: int) -> tuple[int, int]:
+        """Returns the first block of a range within the file, and the one after its last."""
+        end = min(end, self.num_bytes)
+        first = max(begin, 0) // BLOCK_BYTES
+        return first, max(first, -(-end // BLOCK_BYTES)) if begin < end else first
+
+    def _number(self, first: int, last: int) -> int:
+        """Returns the bits from block `first` as a number; beyond `last` there may be more."""
+        return int.from_bytes(self._bits[first >> 3 : last + 7 >> 3], "little") >> (first & 7)
+
+    def _unpacked(self, first: int, last: int) -> npt.NDArray[np.uint8]:
+        """Returns whether each block from `first` up to `last` is there; 0 or 1, uint8 of shape (last - first,)."""
+        data = np.frombuffer(self._bits[first >> 3 : last + 7 >> 3], dtype=np.uint8)
+        return np.unpackbits(data, bitorder="little")[first & 7 :][: last - first]
+
+    def _ranges(self, blocks: npt.NDArray[np.int64]) -> list[Range]:
+        """Returns increasing blocks as ranges of bytes, neighbours joined."""
+        breaks = np.flatnonzero(np.diff(blocks) > 1) + 1
+        runs = [run for run in np.split(blocks, breaks) if len(run)]
+        return [(int(run[0]) * BLOCK_BYTES, min((int(run[-1]) + 1) * BLOCK_BYTES, self.num_bytes)) for run in runs]
+
+    def _change(self, first: int, last: int, *, is_there: bool) -> None:
+        if first >= last:
+            return
+        begin, end = first >> 3, last + 7 >> 3
+        changed = ((1 << last - first) - 1) << (first & 7)
+        with self._writing:
+            bits = int.from_bytes(self._bits[begin:end], "little")
+            bits = bits | changed if is_there else bits & ~changed
+            self._bits[begin:end] = bits.to_bytes(end - begin, "little")

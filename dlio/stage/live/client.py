@@ -1,0 +1,190 @@
+"""A loader's side: asks the agent of its node for what it needs next.
+
+Thread-safe: each request takes a connection of its own, and connections are kept for the next ones. A forked child
+makes connections of its own. An agent that is gone is looked for again, or started again, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from dlio.errors import StorageError
+from dlio.locking.fork_lock import ForkLock
+from dlio.stage.cache.base_folder import copy_named
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live import wire
+from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
+from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status
+
+Answer = TypeVar("Answer")
+
+_KEPT = 4  # connections that wait for the next request
+
+
+def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -> Client | None:
+    """Returns a client of the agent that fills or serves a copy; None if no agent runs, or it does not answer.
+
+    Args:
+        folder: the copy.
+        restart: starts an agent anew; called if the agent is gone.
+    """
+    client = Client(folder, restart)
+    try:
+        client.stat()
+    except StorageError:
+        client.close()
+        return None
+    return client
+
+
+class Client:
+    """A loader's way to the agent of its node; for any number of threads, and usable after a fork.
+
+    Spans are pairs of offsets in a file, where a range begins and ends. Files are numbered in the order of the
+    manifest, shard by shard.
+
+    All methods raise StorageError, whose text names the node and what to do, if the agent cannot do what is asked, or
+    is gone and cannot be started again. None waits for longer than the agent makes progress.
+    """
+
+    def __init__(self, folder: StagedFolder, restart: Callable[[], object] | None = None) -> None:
+        self._folder = LiveFolder(folder)
+        named = copy_named(folder.copy)
+        self._content = named["content_id"] if named else folder.copy
+        self._restart = restart
+        self._lock = ForkLock()
+        self._idle: list[Connection] = []
+        self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+
+    def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
+        """Waits until the spans are in the file on this node; without spans, until it has its final name.
+
+        Returns:
+            Where they came from; None if this node does not keep the file: then `read` it.
+        """
+        origin = Origin.DISK
+        for request in wire.in_requests(Op.NEED, file, spans) if spans else [Request(Op.NEED, file)]:
+            reply = self._ask(request)
+            if reply.status != Status.OK:
+                return None
+            origin = max(origin, reply.origin)
+        return origin
+
+    def read(self, file: int, spans: Sequence[Span], target: memoryview) -> Origin:
+        """Fills `target` with the bytes of all spans, in order, wherever they are; returns where they came from."""
+        farthest = Origin.DISK
+        for request in wire.in_requests(Op.READ, file, spans, wire.MAX_READ):
+            origin = self._with_connection(
+                partial(Connection.read, request=request, target=target[: request.num_bytes])
+            )
+            if origin is None:
+                raise StorageError(f"the agent of {self._folder.staged.path} does not send file {file}: stage again")
+            target, farthest = target[request.num_bytes :], max(farthest, origin)
+        return farthest
+
+    def order(self, shards: Sequence[int]) -> None:
+        """Tells the order in which this rank will first use the shards; replaces what was told before."""
+        for first in range(0, len(shards), wire.MAX_RANGES):
+            part = shards[first : first + wire.MAX_RANGES]
+            self._ask(Request(Op.ORDER, first, tuple((shard, shard) for shard in part)))
+
+    def bad(self, file: int, spans: Sequence[Span]) -> None:
+        """Tells that spans failed their checksums, and waits until they have been fetched from the source again."""
+        for request in wire.in_requests(Op.BAD, file, spans):
+            self._ask(request)
+
+    def stat(self) -> dict[str, Any]:
+        """Returns how far the agent is: see `dlio.stage.live.status`."""
+
+        def ask(connection: Connection) -> dict[str, Any]:
+            body = bytearray(connection.ask(Request(Op.STAT), limit=wire.MAX_STAT).length)
+            connection.receive_into(memoryview(body))
+            found: dict[str, Any] = json.loads(body)
+            return found
+
+        return self._with_connection(ask)
+
+    def close(self) -> None:
+        """Closes the connections that no request uses; the client can be used again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            self.close()
+
+    def _ask(self, request: Request) -> Reply:
+        return self._with_connection(partial(Connection.ask, request=request))
+
+    def _with_connection(self, ask: Callable[[Connection], Answer]) -> Answer:
+        """Returns what `ask` does, on a new connection if the one kept has ended meanwhile."""
+        if connection := self._kept():
+            try:
+                return self._on(connection, ask)
+            except AgentError:
+                raise
+            except OSError:
+                self.close()  # the agent has ended, and with it all connections
+        try:
+            return self._on(self._connected(), ask)
+        except AgentError:
+            raise
+        except OSError as error:
+            raise self._gone(error) from error
+
+    def _on(self, connection: Connection, ask: Callable[[Connection], Answer]) -> Answer:
+        """Returns what `ask` does, and keeps the connection unless it failed."""
+        try:
+            answer = ask(connection)
+        except AgentError:
+            self._keep(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self._keep(connection)
+        return answer
+
+    def _kept(self) -> Connection | None:
+        if self._process != os.getpid():  # the parent goes on with these
+            self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+            self.close()
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, connection: Connection) -> None:
+        with self._lock:
+            if len(self._idle) < _KEPT:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connected(self) -> Connection:
+        """Returns a new connection; raises OSError."""
+        try:
+            return self._new()
+        except OSError:
+            if self._restart is None:
+                raise
+        self._restart()
+        return self._new()
+
+    def _new(self) -> Connection:
+        agent, token = self._folder.agent(), self._folder.token()
+        if agent is None or token is None:
+            raise StorageError("no agent runs")
+        return Connection(agent.address, token, self._content, self._name)
+
+    def _gone(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"the agent that stages {self._folder.staged.path} on {os.uname().nodename} does not answer: "
+            f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: stage again"
+        )

@@ -1,0 +1,180 @@
+"""The folder of a copy that is being filled: what the agent and the loaders of a node tell each other by files.
+
+It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is
+ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.errors import ManifestError, StorageError
+from dlio.io import files
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.owner import Owner
+from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
+from dlio.stage.live.blocks import Blocks
+from dlio.stage.live.connection import TOKEN_BYTES, Address
+
+AGENT, TOKEN, LOG, FILES, BLOCKS = "agent.json", "token", "agent.log", "files", ".blocks"
+_VERSION = 1
+_END_SECONDS = 5.0  # for an agent to end
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent that runs.
+
+    Attributes:
+        owner: its process.
+        address: where it listens.
+        node: the rank of its node.
+        nodes: the number of nodes.
+    """
+
+    owner: Owner
+    address: Address
+    node: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFolder:
+    """The folder `.dlio/live` of a copy."""
+
+    staged: StagedFolder
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.staged.path / CONTROL / LIVE
+
+    @property
+    def log(self) -> Path:
+        """What the agent logs."""
+        return self.path / LOG
+
+    def unfinished(self, file: File) -> Path:
+        """Returns the path of a file that is not whole yet, as long as the whole."""
+        return self.path / FILES / file.name
+
+    def blocks(self, file: File) -> Path:
+        """Returns the path of the bits of an unfinished file."""
+        return self.path / FILES / (file.name + BLOCKS)
+
+    def present_bytes(self, listed: Sequence[File]) -> int:
+        """Returns how many bytes of the files are here, finished or not."""
+        total = 0
+        for file in listed:
+            if self.staged.has(file):
+                total += file.num_bytes
+            elif self.blocks(file).exists():
+                with suppress(StorageError):
+                    total += Blocks.open(self.blocks(file), file.num_bytes).present_bytes
+        return total
+
+    def make(self) -> None:
+        """Makes the folder; raises StorageError if it cannot be made."""
+        with files.storage_errors("create", self.path):
+            for folder in (self.path.parent, self.path, self.path / FILES):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            self.path.chmod(0o700)
+
+    def _open(self) -> OpenFolder:
+        with OpenFolder.at(self.staged.path) as copy:
+            return copy.below(CONTROL, LIVE)
+
+    def _read(self, name: str, user: int | None = None) -> bytes | None:
+        """Returns a file of a user, by default this one; None if there is no such file."""
+        with suppress(OSError), self._open() as opened:
+            data, status = opened.read(name)
+            wanted = os.geteuid() if user is None else user
+            if status.st_uid == opened.owner == wanted and not status.st_mode & 0o022:
+                return data
+        return None
+
+    def agent(self, user: int | None = None) -> AgentRecord | None:
+        """Returns the agent of a user, by default of this one, that runs; None if none does."""
+        try:
+            record = json.loads(self._read(AGENT, user) or b"")
+            host, port = record["address"]
+            if record["version"] != _VERSION or not (isinstance(host, str) and type(port) is int):
+                return None
+            found = AgentRecord(
+                Owner.from_json(record["owner"]), (host, port), int(record["node"]), int(record["nodes"])
+            )
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return None if found.owner.is_alive() is False else found
+
+    def announce(self, record: AgentRecord) -> None:
+        """Tells the loaders of the node of the agent; raises StorageError if the file cannot be written."""
+        files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
+
+    def withdraw(self) -> None:
+        """Takes the announcement back."""
+        with suppress(OSError), self._open() as opened:
+            opened.unlink(AGENT)
+
+    def end_agent(self) -> None:
+        """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""
+        with suppress(OSError):
+            user = self.staged.path.lstat().st_uid
+            agent = self.agent(user)
+            if agent is None or not agent.owner.is_alive(user):
+                return
+            os.kill(agent.owner.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _END_SECONDS
+            while agent.owner.is_alive(user) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def token(self) -> bytes | None:
+        """Returns the job's token, None if there is none that only this user may read."""
+        data = self._read(TOKEN)
+        with suppress(OSError), self._open() as opened:
+            status = opened.look(TOKEN)
+            if data and len(data) == TOKEN_BYTES and status and not stat.S_IMODE(status.st_mode) & 0o077:
+                return data
+        return None
+
+    def keep_token(self, token: bytes) -> None:
+        """Writes the token; raises StorageError if the file cannot be written."""
+        write_token(self.path / TOKEN, token)
+
+    def manifest(self) -> Manifest | None:
+        """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            return replace(Manifest.load(self.path), root=self.staged.path)
+        except ManifestError:
+            return None
+
+    def keep_manifest(self, manifest: Manifest) -> None:
+        """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
+        if not (self.path / NAME).exists():
+            manifest.save(self.path)
+
+
+def write_token(path: Path, token: bytes) -> None:
+    """Writes a token that only this user may read, under a name that may exist.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    with files.storage_errors("write", path):
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(token)
+        aside.replace(path)

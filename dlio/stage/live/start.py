@@ -1,0 +1,183 @@
+"""Starting the agent of a node: one runs, however many processes ask for it at once.
+
+The agent is a process of a session of its own, which outlives the one that started it. What it is to do it reads from
+its standard input, since arguments are seen by all users, and a URL may hold a password.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError, UsageError
+from dlio.stage.cache import lease
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.decide import check_job
+from dlio.stage.destination import with_dest
+from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.planning.live import Plan
+from dlio.stage.planning.placement import partitioned
+from dlio.stage.strategies import AUTO, load
+from dlio.stage.transfer.source import source_of
+
+STRATEGIES = ("replicate", "broadcast", "partition")
+_HEADSTART_SECONDS = 2.0
+START_SECONDS = 60.0  # a shared file system may be slow to load Python
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an agent is to do; all of it crosses to its process as JSON.
+
+    Attributes:
+        dataset: a folder or a URL.
+        dest: the folder that the copy lies in.
+        strategy: of `STRATEGIES`.
+        copies: nodes that hold each shard of a partition.
+        mode: the permission bits of staged files; None for those of their source.
+        cache_bytes: the most that this node keeps; None for as much as there is room.
+        topology: this process's rank and node in the job.
+    """
+
+    dataset: str
+    dest: Path
+    strategy: str
+    topology: Topology
+    copies: int = 1
+    mode: int | None = None
+    cache_bytes: int | None = None
+
+    def to_json(self) -> str:
+        """Returns the task as text."""
+        return json.dumps(asdict(self) | {"dest": str(self.dest)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """Returns the task that a process of the same dlio wrote."""
+        record: dict[str, Any] = json.loads(text)
+        return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+
+    def prepared(self) -> tuple[Job, Plan, StagedFolder]:
+        """Returns the job, this node's part if it has room for all, and the folder of the copy.
+
+        Raises:
+            DlioError: the data set, the destination or the nodes do not allow it.
+        """
+        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
+        job = Job(source_of(self.dataset), self.dest, self.topology, options)
+        check_names(job.manifest)
+        plan = plan_of(job, self.strategy)
+        return job, plan, folder_for_us(self.dest, copy_name(job, self.strategy), plan.wanted)
+
+
+def copy_name(job: Job, strategy: str) -> str:
+    """Returns the name of this node's copy.
+
+    Raises:
+        UsageError: the strategy cannot be live, or the job lacks what it needs.
+    """
+    if strategy not in STRATEGIES:
+        raise UsageError(f"{strategy} cannot run in the background: choose one of {', '.join(STRATEGIES)}")
+    return load(strategy).copy_name(job)
+
+
+def plan_of(job: Job, strategy: str) -> Plan:
+    """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
+    node, nodes = job.topology.node_rank, job.topology.num_nodes
+    if node is None or nodes is None:
+        node, nodes = 0, 1
+    manifest: Manifest = job.manifest
+    if strategy == "partition":
+        manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
+    return Plan(manifest, node, nodes)
+
+
+def ensure_agent(
+    dataset: str | os.PathLike[str],
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    strategy: str = AUTO,
+    topology: Topology | None = None,
+    options: Options = NO_OPTIONS,
+    cache_bytes: int | None = None,
+    listeners: Listeners = NO_LISTENERS,
+) -> StagedFolder:
+    """Returns the folder of a copy that is complete, or that an agent of this node fills, which is started if need be.
+
+    The copy is leased for this job. Every process of a job may call it, at once.
+
+    Args:
+        dataset, dest, strategy, topology: as `dlio.stage`.
+        options: of these the copies, the mode and whether a shared destination is accepted.
+        cache_bytes: the most that this node keeps; by default as much as there is room.
+        listeners: `chosen` is called with a destination that was not named.
+
+    Raises:
+        DlioError: as `dlio.stage`, or the agent could not start.
+    """
+    name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
+    topology = topology or Topology.from_env()
+    strategy = "replicate" if strategy == AUTO else strategy
+    job = Job(source_of(name), Path(dest or "").absolute(), topology, options, listeners)
+    copy_name(job, strategy)
+    if dest is None:
+        job = with_dest(job, strategy)
+    check_job(job, strategy)
+    task = Task(name, job.dest, strategy, topology, options.copies, options.mode, cache_bytes)
+    _, plan, folder = task.prepared()
+    open_up(folder.dest)
+    lease.take(folder)
+    if topology.local_rank:
+        _wait_for_the_leader(folder, plan)
+    if serves(folder, plan) is None:
+        _start(task)
+    return folder
+
+
+def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
+    """Returns the agent that serves a copy, or the copy itself if it needs none; None if one has to be started."""
+    if agent := LiveFolder(folder).agent():
+        return agent
+    needs_peers = plan.manifest.node is not None and plan.num_nodes > 1
+    return folder if not needs_peers and folder.holds(plan.wanted) else None
+
+
+def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
+    """Waits a moment for the node's first process to start the agent, rather than start many that give up."""
+    deadline = time.monotonic() + _HEADSTART_SECONDS
+    while time.monotonic() < deadline and serves(folder, plan) is None:
+        time.sleep(_POLL_SECONDS)
+
+
+def _start(task: Task) -> None:
+    """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
+
+    Raises:
+        StorageError: it could not start; says why.
+    """
+    command = [sys.executable, "-m", "dlio.stage.live.agent"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
+        start_new_session=True, cwd="/",
+    )  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(task.to_json().encode())
+        process.stdin.close()
+        answer = process.stdout.readline().decode()
+    if answer.strip() != "ready":
+        raise StorageError(f"the agent on {os.uname().nodename}: {answer.strip() or 'it ended before it was ready'}")

@@ -1,0 +1,111 @@
+"""How far live staging is, and waiting until it is done."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dlio.errors import StorageError
+from dlio.stage.cache.base_folder import copy_named, open_cache
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.locations import known_folders
+from dlio.stage.cache.ownership import is_safe, own_dest
+from dlio.stage.job import Listeners
+from dlio.stage.live.client import Client, connect
+from dlio.stage.live.folder import LiveFolder
+
+STUCK_SECONDS = 20.0  # without a byte: then whoever waits gets an error
+_LOOK_SECONDS = 0.2
+
+
+def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Returns the state of each of this user's copies of a data set on this node that is complete or being filled.
+
+    Args:
+        content_id: of the data set.
+        dest: the folder given to `stage`; by default all folders of this node that may hold copies.
+
+    Returns:
+        For each copy its `path`, whether it `is_complete`, and if an agent runs, what `Client.stat` gives: the bytes
+        read from the source, received from and sent to other nodes, and for each node in `nodes` its bytes, rate, time
+        left, and what it waits for.
+    """
+    return [found for folder in _copies(content_id, dest) if (found := _state(folder))]
+
+
+def _copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
+    named = known_folders() if dest is None else [Path(dest).absolute()]
+    for folder in dict.fromkeys(each for one in named for each in (one, own_dest(one))):
+        try:
+            with open_cache(folder) as cache:
+                names = [name for name in cache.names() if name.startswith(content_id) and copy_named(name)]
+        except OSError:
+            continue
+        yield from (copy for name in names if is_safe(copy := StagedFolder(folder, name), os.geteuid()))
+
+
+def _state(folder: StagedFolder) -> dict[str, Any] | None:
+    """Returns the state of a copy, None if it is neither complete nor being filled."""
+    head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
+    client = connect(folder) if LiveFolder(folder).agent() else None
+    if client is None:
+        return head if head["is_complete"] else None
+    try:
+        found = client.stat()
+    except StorageError:  # it ended just now
+        return head if folder.has_manifest() else None
+    finally:
+        client.close()
+    for node in found["nodes"]:
+        left, rate = node["total_bytes"] - node["staged_bytes"], node["bytes_per_second"]
+        node["seconds_left"] = round(left / rate, 1) if rate else None
+    return head | found
+
+
+def await_agent(folder: StagedFolder, listeners: Listeners) -> None:
+    """Waits while an agent of this user fills a copy; returns at once if none does.
+
+    Raises:
+        StorageError: it does not get on, or does not keep all of the copy; says why, and what to do.
+    """
+    if folder.has_manifest() or LiveFolder(folder).agent() is None:
+        return
+    client = connect(folder)
+    if client is None:
+        return
+    try:
+        _follow(folder, client, listeners)
+    finally:
+        client.close()
+
+
+def _follow(folder: StagedFolder, client: Client, listeners: Listeners) -> None:
+    """Reports an agent's progress until its copy is complete, or it has ended; raises as `await_agent`."""
+    done, since = -1, time.monotonic()
+    while not folder.has_manifest():
+        try:
+            found = client.stat()
+        except StorageError:
+            return
+        node = found["nodes"][0]
+        if done < 0 and listeners.expect:
+            listeners.expect(node["total_bytes"] - node["staged_bytes"])
+        if node["staged_bytes"] != done:
+            if done >= 0 and listeners.report:
+                listeners.report(node["staged_bytes"] - done)
+            done, since = node["staged_bytes"], time.monotonic()
+        _check(folder, found, time.monotonic() - since)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _check(folder: StagedFolder, found: dict[str, Any], idle: float) -> None:
+    node = found["nodes"][0]
+    if not found["keeps_all"]:
+        kept = f"{folder.path} is a cache of {node['total_bytes']:,} bytes, less than the data set"
+        raise StorageError(f"{kept}: read it while its agent runs, or free room and end it by dlio clean")
+    if idle > STUCK_SECONDS and (node["waiting_for"] or not node["is_complete"]):
+        why = node["waiting_for"] or "nothing has come"
+        raise StorageError(f"{node['host']} has staged nothing for {idle:.0f} s: {why}; see {LiveFolder(folder).log}")

@@ -1,0 +1,91 @@
+"""Nodes of a job that stage live, each with a folder of its own, in this process or in agents of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from dlio.dataset.manifest import Manifest
+from dlio.locking.claim import claimed
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.live.agent.__main__ import take_over
+from dlio.stage.live.agent.meeting import INTERFACE, MEET
+from dlio.stage.live.agent.node import Node
+from dlio.stage.live.client import Client
+from dlio.stage.live.start import Task
+from tests.helpers.staging import node as topology_of
+
+WAIT_SECONDS = 60.0
+
+
+def meet_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Lets nodes on this machine find each other by a folder, over the loopback interface."""
+    patch.setenv(MEET, str(folder))
+    patch.setenv(INTERFACE, "127.0.0.1")
+
+
+def eventually(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    """Waits until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+
+
+def task(source: Path, dest: Path, rank: int = 0, count: int = 1, **more: object) -> Task:
+    """Returns the task of one node."""
+    given = {"strategy": "replicate"} | more
+    return Task(str(source), dest, topology=topology_of(rank, count), **given)  # type: ignore[arg-type]
+
+
+class _Left(BaseException):
+    """The copy is left unfinished, to the next who claims it."""
+
+
+@contextmanager
+def working(given: Task) -> Iterator[Node]:
+    """Yields a node at work in threads of this process, which holds the claim on the copy."""
+    job, plan, folder = given.prepared()
+    open_up(folder.dest)
+    with suppress(_Left), claimed(folder.claims, lambda: folder.holds(plan.wanted)) as claim:
+        if claim:
+            take_over(folder, str(job.source), *claim)
+        with closing(Node(given, job, plan, folder)) as node:
+            node.begin()
+            yield node
+            if claim and not (node.store.is_complete and node.plan.is_whole):
+                raise _Left
+            if claim:
+                folder.finish(node.plan.manifest, node.kept_names, job.access(None))
+
+
+@contextmanager
+def nodes(source: Path, around: Path, count: int, **more: object) -> Iterator[list[Node]]:
+    """Yields so many nodes at work, with DEST folders below `around`."""
+    with ExitStack() as stack:
+        found = []
+        for rank in range(count):
+            dest = around / f"node{rank}"
+            dest.mkdir(exist_ok=True)
+            found.append(stack.enter_context(working(task(source, dest, rank, count, **more))))
+        yield found
+
+
+def client_of(node: Node) -> Client:
+    """Returns a loader's client."""
+    return Client(node.folder)
+
+
+def is_complete(node: Node) -> bool:
+    """Returns whether all that a node keeps is there."""
+    return node.store.is_complete
+
+
+def content(manifest: Manifest, number: int) -> bytes:
+    """Returns the bytes of a file of a data set, by its number."""
+    names = [file.name for shard in manifest.shards for file in shard.files]
+    return (manifest.root / names[number]).read_bytes()

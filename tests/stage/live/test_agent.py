@@ -1,0 +1,296 @@
+"""Agents: what they read from the source, what they leave when they are killed, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
+from dlio.stage.cache.clean import clean
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.agent import fill
+from dlio.stage.live.agent.node import Node
+from dlio.stage.live.client import connect
+from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.status import status
+from dlio.stage.live.wire import Origin
+from dlio.stage.transfer.source import MountedFolder
+from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Manifest:
+    """Sixteen shards of 3 MiB, an empty and a tiny one."""
+    return write_dataset(tmp_path / "source", [3 * MiB + 7] * 16 + [0, 1])
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Makes each read of the source take 20 ms, and notes its offset and length."""
+    reads: list[tuple[int, int]] = []
+    plain = MountedFolder.read_range
+
+    def read_range(self: MountedFolder, file: object, offset: int, target: memoryview) -> None:
+        time.sleep(0.02)
+        reads.append((offset, len(target)))
+        plain(self, file, offset, target)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    return reads
+
+
+def source_bytes(found: list[Node]) -> int:
+    return sum(node.stat()["source_bytes"] for node in found)
+
+
+@pytest.mark.parametrize("strategy", ["replicate", "broadcast", "partition"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_each_byte_is_read_from_the_source_once(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, strategy: str
+) -> None:
+    """While loaders on all nodes read at random, which is right from the first byte on."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(source.root, tmp_path, count, strategy=strategy) as found:
+        for number in range(0, 16, 3):
+            with closing(client_of(found[number % count])) as client:
+                data = bytearray(40_000)
+                client.read(number, [(5, 20_005), (2 * MiB, 2 * MiB + 20_000)], memoryview(data))
+                whole = content(source, number)
+                assert data == whole[5:20_005] + whole[2 * MiB : 2 * MiB + 20_000]
+        for node in found:
+            eventually(lambda node=node: is_complete(node))  # type: ignore[misc]
+        assert source.num_bytes <= source_bytes(found) <= 1.01 * source.num_bytes
+    for node in found:
+        assert damaged_files(node.folder.path, source) == []
+        assert Manifest.load(node.folder.path).content_id == source.content_id
+
+
+def test_a_part_reads_the_others_from_its_peers(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(source.root, tmp_path, 2, strategy="partition") as found, closing(client_of(found[0])) as client:
+        eventually(lambda: all(map(is_complete, found)))
+        far = next(number for number in range(16) if number not in found[0].plan.kept)
+        data = bytearray(3 * MiB + 7)
+        assert client.need(far, [(0, 1)]) is None
+        assert client.read(far, [(0, len(data))], memoryview(data)) == Origin.PEER
+        assert data == content(source, far)
+        assert source_bytes(found) == source.num_bytes
+
+
+@pytest.mark.parametrize("percent", [10, 50, 90])
+def test_a_small_cache_keeps_as_much_as_it_may_and_reads_the_rest_each_time(
+    source: Manifest, tmp_path: Path, percent: int
+) -> None:
+    room = 16 * percent // 100 * (3 * MiB + 7) + 10
+    given = task(source.root, tmp_path / "dest", cache_bytes=room)
+    with working(given) as node, closing(client_of(node)) as client:
+        eventually(lambda: is_complete(node))
+        for _ in range(2):
+            before = source_bytes([node])
+            for number in range(16):
+                data = bytearray(3 * MiB + 7)
+                client.read(number, [(0, len(data))], memoryview(data))
+                assert data == content(source, number)
+            hits = 16 - (source_bytes([node]) - before) // (3 * MiB + 7)
+            assert hits == 16 * percent // 100
+
+
+def test_what_is_asked_for_comes_before_the_rest(source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        assert client.need(15, [(MiB, MiB + 9)]) == Origin.SOURCE
+        assert source_bytes([node]) < source.num_bytes / 2
+        assert client.need(15) in Origin
+        assert (node.folder.path / "shard-00015.bin").exists()
+
+
+def test_the_background_follows_the_order_that_loaders_tell(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        client.order(list(range(15, -1, -1)))
+        eventually(lambda: node.store.is_finished(15))
+        assert not node.store.is_finished(8)
+
+
+def test_damaged_bytes_are_fetched_again(source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]) -> None:
+    """A loader found a checksum wrong: the agent reads the blocks from the source once more."""
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        client.need(3, [(0, 100)])
+        if not node.store.is_finished(3):
+            with LiveFolder(node.folder).unfinished(node.plan.listed[3]).open("r+b") as file:
+                file.write(b"damaged")
+            client.bad(3, [(0, 100)])
+        client.need(3)
+        assert (node.folder.path / "shard-00003.bin").read_bytes() == content(source, 3)
+
+
+def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, damaged = MountedFolder.read_range, []
+
+    def read_range(self: MountedFolder, file: object, offset: int, target: memoryview) -> None:
+        plain(self, file, offset, target)  # type: ignore[arg-type]
+        if not damaged:
+            damaged.append(offset)
+            target[:1] = bytes([target[0] ^ 1])
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: is_complete(node))
+        assert damaged and damaged_files(node.folder.path, source) == []
+
+
+def test_a_damaged_source_is_named(source: Manifest, tmp_path: Path) -> None:
+    flip(source.root / "shard-00002.bin")
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00002\.bin is damaged"):
+            client.need(2)
+        assert client.need(4) in Origin
+        assert not (node.folder.path / "shard-00002.bin").exists()
+
+
+def test_a_source_that_is_gone_is_named_and_read_again_when_it_is_back(source: Manifest, tmp_path: Path) -> None:
+    lost = source.root / "shard-00001.bin"
+    lost.rename(tmp_path / "away")
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00001\.bin"):
+            client.need(1, [(0, 5)])
+        (tmp_path / "away").rename(lost)
+        eventually(lambda: is_complete(node))
+
+
+def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(20))
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", 0.5)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00001\.bin has not been read for"):
+            client.need(1, [(0, 5)])
+        answers.set()
+
+
+def test_a_full_disk_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full, working(task(source.root, tmp_path / "dest")) as node:
+        full.setattr(os, "pwrite", pwrite)
+        with closing(client_of(node)) as client, pytest.raises(StorageError, match="No space left"):
+            client.need(1, [(0, MiB * 3)])
+            client.need(5, [(0, MiB * 3)])
+            client.need(9)
+
+
+def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shards are read from the source by others; what it has read is read once more at most."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(source.root, tmp_path, 2) as found:
+        eventually(lambda: found[1].store.present_bytes > 0)
+        found[1].fill.stop()
+        found[1].server.close()
+        eventually(lambda: is_complete(found[0]))
+        assert damaged_files(found[0].folder.path, source) == []
+        found[1].close()
+
+
+def test_a_node_that_comes_again_gets_its_part_from_the_others(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(source.root, tmp_path, 2) as found:
+        eventually(lambda: all(map(is_complete, found)))
+        again = tmp_path / "again"
+        with working(task(source.root, again, 1, 2)) as late:
+            eventually(lambda: is_complete(late))
+            assert late.stat()["source_bytes"] == 0
+
+
+@pytest.fixture
+def ended() -> Iterator[list[StagedFolder]]:
+    """Folders whose agents are ended after the test."""
+    folders: list[StagedFolder] = []
+    yield folders
+    for folder in folders:
+        LiveFolder(folder).end_agent()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
+def test_a_killed_agent_is_followed_by_one_that_goes_on(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], seconds: float
+) -> None:
+    dest = tmp_path / "dest"
+    folder = ensure_agent(source.root, dest)
+    ended.append(folder)
+    time.sleep(seconds)
+    if agent := LiveFolder(folder).agent():
+        os.kill(agent.owner.pid, signal.SIGKILL)
+        eventually(lambda: agent.owner.is_alive() is False)
+    assert damaged_files(folder.path, source) == []
+    assert ensure_agent(source.root, dest) == folder
+    client = connect(folder, restart=lambda: ensure_agent(source.root, dest))
+    assert client
+    with closing(client):
+        assert client.need(15, [(0, 5)]) in Origin
+    eventually(folder.has_manifest)
+    LiveFolder(folder).end_agent()
+    assert_staged(dlio.stage(source.root, dest), source)
+
+
+def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
+    dest = tmp_path / "dest"
+    code = (
+        "import sys; from dlio.stage.live.start import ensure_agent; from dlio.stage.live.client import connect\n"
+        "folder = ensure_agent(sys.argv[1], sys.argv[2]); client = connect(folder)\n"
+        "client.need(0); print(folder.path)"
+    )
+    command = [sys.executable, "-c", code, str(source.root), str(dest)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    printed = {process.communicate()[0] for process in running}
+    copy = dest / "dlio" / source.content_id
+    ended.append(StagedFolder(dest, source.content_id))
+    assert printed == {f"{copy}\n"} and not any(process.returncode for process in running)
+    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("listens") == 1
+
+
+def test_clean_ends_the_agent_of_a_job_that_is_over(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], job_7: None
+) -> None:
+    dest = tmp_path / "dest"
+    folder = ensure_agent(source.root, dest)
+    ended.append(folder)
+    agent = LiveFolder(folder).agent()
+    assert agent and status(source.content_id, dest)
+    assert clean(dest, job="8") == []
+    assert agent.owner.is_alive()
+    assert clean(dest, job="7") == [folder.path]
+    assert not agent.owner.is_alive() and list(dest.iterdir()) == []
+
+
+def test_plain_stage_waits_for_the_agent(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]], ended: list[StagedFolder]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        thread = threading.Thread(target=dlio.stage, args=(source.root, tmp_path / "dest"))
+        thread.start()
+        eventually(lambda: is_complete(node))
+        assert thread.is_alive()
+    thread.join()
+    assert Manifest.load(node.folder.path) == source
+    assert sum(length for _, length in slow) == source.num_bytes

@@ -1,0 +1,278 @@
+"""Whoever does not prove the token, or breaks the protocol, is refused, named, and gone round."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
+from dlio.locking.owner import Owner
+from dlio.stage.live import wire
+from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.node import Node
+from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept
+from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.wire import Op, Origin, Request, Status
+from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, task, working
+from tests.helpers.staging import MiB, damaged_files, write_dataset
+
+NAME = b"a loader"
+assert len(NAME) == CLIENT_BYTES
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Manifest:
+    """Three shards."""
+    return write_dataset(tmp_path / "source", [MiB + 5, 3 * MiB, 0, 17])
+
+
+@pytest.fixture
+def node(small: Manifest, tmp_path: Path) -> Iterator[Node]:
+    """A node that has staged all of it."""
+    with working(task(small.root, tmp_path / "dest")) as found:
+        eventually(lambda: is_complete(found))
+        yield found
+
+
+def token_of(node: Node) -> bytes:
+    token = LiveFolder(node.folder).token()
+    assert token
+    return token
+
+
+def connected(node: Node, token: bytes | None = None) -> Connection:
+    return Connection(node.server.address, token or token_of(node), node.plan.manifest.content_id, NAME)
+
+
+def still_serves(node: Node) -> bool:
+    with closing(client_of(node)) as client:
+        return client.need(0, [(0, 10)]) == Origin.DISK
+
+
+def closes(peer: socket.socket) -> bool:
+    """Returns whether the other end closes the connection."""
+    peer.settimeout(10)
+    with suppress(ConnectionResetError):
+        while peer.recv(1 << 16):
+            pass
+    return True
+
+
+def test_another_token_is_refused_and_named(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), pytest.raises(RefusedError):
+        connected(node, os.urandom(32))
+    eventually(lambda: "without the job's token" in caplog.text)
+    assert still_serves(node)
+
+
+def test_another_data_set_is_refused(node: Node) -> None:
+    with pytest.raises(RefusedError):
+        Connection(node.server.address, token_of(node), "0" * 32, NAME)
+
+
+def test_a_replayed_proof_is_refused(node: Node) -> None:
+    """What proves the token on one connection proves nothing on the next."""
+    said = []
+
+    class Recorded(socket.socket):
+        def sendall(self, data: bytes) -> None:  # type: ignore[override]
+            said.append(data)
+            super().sendall(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", Recorded)
+        connected(node).close()
+    with socket.create_connection(node.server.address) as peer:
+        wire.receive(peer, 32)
+        peer.sendall(said[0])
+        assert closes(peer)
+
+
+def test_a_server_that_only_reflects_is_refused() -> None:
+    """An impostor has the client's own proof, and not the server's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def impostor() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(os.urandom(32))
+                peer.sendall(wire.receive(peer, 64)[32:])
+                closes(peer)
+
+        thread = threading.Thread(target=impostor)
+        thread.start()
+        with pytest.raises(RefusedError):
+            Connection(listener.getsockname(), os.urandom(32), "0" * 32, NAME)
+        thread.join()
+
+
+def test_who_is_too_slow_with_the_proof_is_cut_off(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.2)
+    with socket.create_connection(node.server.address) as peer:
+        wire.receive(peer, 32)
+        peer.sendall(b"half a proof")
+        assert closes(peer)
+
+
+HEADS = {
+    "another magic": struct.pack("<4sBBHI", b"http", 1, 1, 0, 0),
+    "another version": struct.pack("<4sBBHI", b"dlio", 9, 1, 0, 0),
+    "an unknown op": struct.pack("<4sBBHI", b"dlio", 1, 77, 0, 0),
+    "too many ranges": struct.pack("<4sBBHI", b"dlio", 1, 1, 65535, 0),
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_frames_of_no_sense_end_the_connection(node: Node, head: bytes) -> None:
+    connection = connected(node)
+    with closing(connection):
+        connection._peer.sendall(head)
+        assert closes(connection._peer)
+    assert still_serves(node)
+
+
+REQUESTS = {
+    "no such file": Request(Op.READ, 99, ((0, 1),)),
+    "beyond the end": Request(Op.READ, 0, ((0, MiB + 6),)),
+    "far beyond the end": Request(Op.NEED, 0, ((1 << 62, (1 << 62) + 1),)),
+    "more than one request may": Request(Op.READ, 1, tuple([(0, 3 * MiB)] * 3)),
+    "to be fetched again beyond the end": Request(Op.BAD, 0, ((0, 1 << 60),)),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_ranges_of_no_sense_are_refused_in_words(node: Node, request_: Request) -> None:
+    connection = connected(node)
+    with closing(connection):
+        with pytest.raises(StorageError, match="asked for"):
+            connection.ask(request_, limit=100 * MiB)
+        assert connection.ask(Request(Op.NEED, 0, ((0, 1),))).status == Status.OK
+
+
+def test_the_token_is_its_owners_alone_and_in_no_log(node: Node) -> None:
+    live = LiveFolder(node.folder)
+    assert (live.path / "token").stat().st_mode & 0o777 == 0o600
+    assert live.path.stat().st_mode & 0o777 == 0o700
+    (live.path / "token").chmod(0o644)
+    assert live.token() is None
+
+
+def test_an_announcement_behind_a_link_is_ignored(node: Node, tmp_path: Path) -> None:
+    live = LiveFolder(node.folder)
+    (live.path / "agent.json").rename(tmp_path / "elsewhere.json")
+    (live.path / "agent.json").symlink_to(tmp_path / "elsewhere.json")
+    assert live.agent() is None
+
+
+def garbage(peer: socket.socket, request: Request) -> None:
+    peer.sendall(os.urandom(64))
+
+
+def too_long(peer: socket.socket, request: Request) -> None:
+    wire.send_reply(peer, Status.OK, length=1 << 40)
+
+
+def too_short(peer: socket.socket, request: Request) -> None:
+    wire.send_reply(peer, Status.OK, b"x")
+
+
+def wrong_bytes(peer: socket.socket, request: Request) -> None:
+    wire.send_reply(peer, Status.OK, bytes(request.num_bytes))
+
+
+def stalls(peer: socket.socket, request: Request) -> None:
+    closes(peer)
+
+
+def stalls_later(peer: socket.socket, request: Request) -> None:
+    wire.send_reply(peer, Status.OK, length=request.num_bytes)
+    peer.sendall(b"some")
+    closes(peer)
+
+
+def waits_for_ever(peer: socket.socket, request: Request) -> None:
+    with suppress(OSError):
+        while True:
+            wire.send_reply(peer, Status.WAIT)
+            threading.Event().wait(0.05)
+
+
+def leaves(peer: socket.socket, request: Request) -> None:
+    peer.close()
+
+
+def complains(peer: socket.socket, request: Request) -> None:
+    wire.send_error(peer, "no" * 10000)
+
+
+Behaviour = Callable[[socket.socket, Request], None]
+
+
+class HostilePeer:
+    """Node 1 of 2: it knows the token, and does harm."""
+
+    def __init__(self, content_id: str, behave: Behaviour) -> None:
+        self._meeting = Meeting(content_id, 1, 2)
+        self._content, self._behave = content_id, behave
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._meeting.tell(Peer(1, self._listener.getsockname(), Owner.current(), False, 0, 0))
+        self.asked = 0
+        self._threads = [threading.Thread(target=self._listen)]
+        self._threads[0].start()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                thread = threading.Thread(target=self._converse, args=(peer,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _converse(self, peer: socket.socket) -> None:
+        with peer, suppress(OSError):
+            accept(peer, self._meeting.token, self._content)
+            peer.settimeout(30)
+            while True:
+                request = wire.receive_request(peer)
+                self.asked += 1
+                self._behave(peer, request)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+        self._meeting.leave()
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [garbage, too_long, too_short, wrong_bytes, stalls, stalls_later, waits_for_ever, leaves, complains],
+    ids=lambda behave: behave.__name__,
+)
+def test_a_hostile_peer_is_gone_round(
+    behave: Behaviour, small: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_in(tmp_path / "meet", monkeypatch)
+    monkeypatch.setattr(wire, "STALL_SECONDS", 0.3)
+    with (
+        closing(HostilePeer(small.content_id, behave)) as peer,
+        working(task(small.root, tmp_path / "dest", 0, 2)) as node,
+    ):
+        eventually(lambda: is_complete(node))
+        assert peer.asked
+        with closing(client_of(node)) as client:
+            for number, shard in enumerate(small.shards):
+                data = bytearray(shard.num_bytes)
+                client.read(number, [(0, shard.num_bytes)], memoryview(data))
+                assert data == content(small, number)
+    assert damaged_files(node.folder.path, small) == []

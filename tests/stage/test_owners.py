@@ -1,0 +1,117 @@
+"""Who owns a shard, and who keeps it: the same for all nodes, and little changes when nodes come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.schema import Schema
+from dlio.stage.planning.live import Plan
+from dlio.stage.planning.owners import interleaved, kept_shards, order_alone, owner_now, owners
+from dlio.stage.planning.placement import partitioned
+
+SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
+NODES = st.integers(1, 12)
+
+
+def manifest_of(sizes: list[int]) -> Manifest:
+    """Returns a data set of shards with a large and a small file each."""
+    shards = [
+        Shard(f"{number}", 1, (File(f"{number}.idx", 1, "a:b"), File(f"{number}.bin", size + 2, "a:b")))
+        for number, size in enumerate(sizes)
+    ]
+    return Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards))
+
+
+@given(SIZES, NODES)
+def test_owners_are_those_that_a_partition_places(sizes: list[int], num_nodes: int) -> None:
+    placed = partitioned(manifest_of(sizes), num_nodes)
+    assert owners([shard.num_bytes for shard in placed.shards], num_nodes) == [
+        shard.nodes[0] for shard in placed.shards
+    ]
+
+
+@given(SIZES, NODES, st.sets(st.integers(0, 11)), st.integers(0, 11))
+def test_a_lost_node_moves_its_own_shards_only(sizes: list[int], num_nodes: int, lost: set[int], one_more: int) -> None:
+    placed = owners(sizes, num_nodes)
+    before = [owner_now(shard, owner, num_nodes, lost) for shard, owner in enumerate(placed)]
+    after = [owner_now(shard, owner, num_nodes, lost | {one_more}) for shard, owner in enumerate(placed)]
+    if not set(range(num_nodes)) - lost - {one_more}:
+        return
+    assert all(node not in lost for node in before) and all(node not in lost | {one_more} for node in after)
+    assert all(old == new for old, new in zip(before, after, strict=True) if old != one_more)
+
+
+def test_the_shards_of_a_lost_node_go_to_many_others() -> None:
+    placed = owners([1] * 1000, 10)
+    moved = Counter(owner_now(shard, 3, 10, {3}) for shard, owner in enumerate(placed) if owner == 3)
+    assert len(moved) == 9 and max(moved.values()) < 30
+
+
+def test_the_one_node_that_is_left_reads_all() -> None:
+    lost = set(range(2000)) - {1234}
+    assert {owner_now(shard, 7, 2000, lost) for shard in range(20)} == {1234}
+
+
+@given(SIZES, NODES, st.integers(0, 70_000))
+def test_caches_hold_their_own_shards_first_and_never_more_than_fits(
+    sizes: list[int], num_nodes: int, room: int
+) -> None:
+    placed = owners(sizes, num_nodes)
+    for node in range(num_nodes):
+        kept = kept_shards(sizes, placed, node, num_nodes, room)
+        own = [shard for shard, owner in enumerate(placed) if owner == node]
+        assert sum(sizes[shard] for shard in kept) <= room
+        assert set(own) <= set(kept) or any(sizes[shard] > 0 for shard in set(own) - set(kept))
+        if sum(sizes[shard] for shard in own) <= room:
+            assert set(own) <= set(kept)
+
+
+@given(st.integers(1, 8), st.integers(0, 10))
+def test_the_sum_of_the_caches_counts(num_nodes: int, each: int) -> None:
+    """Equal shards, caches of `each` shards: together they hold as many shards as they have room for."""
+    sizes = [1] * 40
+    placed = owners(sizes, num_nodes)
+    held = {shard for node in range(num_nodes) for shard in kept_shards(sizes, placed, node, num_nodes, each)}
+    own = max(Counter(placed).values())
+    assert len(held) == min(num_nodes * each, 40) or each > own - 1
+
+
+@given(SIZES, NODES)
+def test_a_node_alone_begins_with_its_own(sizes: list[int], num_nodes: int) -> None:
+    placed = owners(sizes, num_nodes)
+    for node in range(num_nodes):
+        order = order_alone(placed, node, num_nodes)
+        assert sorted(order) == list(range(len(sizes)))
+        num_own = placed.count(node)
+        assert all(placed[shard] == node for shard in order[:num_own])
+
+
+def test_ranks_take_turns_and_nothing_is_left_out() -> None:
+    assert interleaved([[5, 4], [4, 3, 2]], [0, 1, 2, 3, 4, 5]) == [5, 4, 3, 2, 0, 1]
+
+
+@given(SIZES, NODES, st.lists(st.lists(st.integers(-5, 70))))
+def test_each_kept_file_is_fetched_once_small_ones_first(
+    sizes: list[int], num_nodes: int, told: list[list[int]]
+) -> None:
+    manifest = manifest_of(sizes)
+    for node in (0, num_nodes - 1):
+        plan = Plan(manifest, node, num_nodes)
+        order = plan.order(told)
+        assert sorted(order) == list(range(2 * len(sizes))) == sorted(plan.kept)
+        assert all(plan.listed[number].name.endswith(".idx") for number in order[: len(sizes)])
+
+
+@given(SIZES, NODES)
+def test_a_part_keeps_its_shards_and_the_small_files_of_all(sizes: list[int], num_nodes: int) -> None:
+    for node in range(num_nodes):
+        plan = Plan(replace(partitioned(manifest_of(sizes), num_nodes), node=node), node, num_nodes)
+        names = {plan.listed[number].name for number in plan.kept}
+        assert names == {f"{number}.idx" for number in range(len(sizes))} | {file.name for file in plan.wanted}
+        assert plan.is_whole
+        assert all(plan.owner(number) == node for number in plan.numbers_of(plan.manifest.shards_here))
