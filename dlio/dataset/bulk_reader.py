@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import repeat
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from dlio.dataset import row_checksums
@@ -109,15 +110,20 @@ class BulkValues:
         Raises:
             StorageError: the file cannot be read.
         """
-        offsets = self._found(records)
-        sizes = np.where(offsets < 0, 0, self._sizes[records])
+        whole = self._unsearched(records)
+        starts = np.where(whole, self._spans.starts[records], self._offsets[records])
+        sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
         before = repeat(0) if self._before is None else iter(self._before[records].tolist())
+        searched = iter(zip(records.tolist(), whole.tolist(), strict=True))
         values: list[memoryview] = []
         crcs: list[int] = []
-        for some in self._spans.file.read_many(np.maximum(offsets, 0), sizes, take):
+        for some in self._spans.file.read_many(np.maximum(starts, 0), np.where(starts < 0, 0, sizes), take):
+            if whole.any():
+                rows = zip(some, searched)  # noqa: B905  the first ends first
+                some = [self._search_in(data, record) if of_it else data for data, (record, of_it) in rows]
             values += some
             crcs += map(crc32c, some, before)
-        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (offsets < 0)
+        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
     def _as_array(self, values: list[memoryview]) -> Array:
@@ -130,6 +136,27 @@ class BulkValues:
         array = rows.view(dtype.newbyteorder("<")).reshape(len(values), *self._kind.fixed_shape)
         return array.astype(dtype, copy=False)
 
+    def _unsearched(self, records: Numbers) -> npt.NDArray[np.bool_]:
+        """Returns which records to read as a whole, to search their value there; searches other ones already."""
+        unsearched: npt.NDArray[np.bool_] = self._offsets[records] == _UNSEARCHED
+        if not unsearched.any():
+            return unsearched
+        starts, stops, sizes = self._spans.starts[records], self._spans.stops[records], self._sizes[records]
+        whole = unsearched & (sizes >= 0) & (starts >= 0) & (starts <= stops) & (stops <= self._spans.file.num_bytes)
+        whole &= stops - starts - sizes <= 2 * _SEARCHED_BYTES
+        if (others := records[unsearched & ~whole]).size:
+            self._search(others)
+        return whole
+
+    def _search_in(self, data: memoryview, record: int) -> memoryview:
+        """Finds the offset of a record's value in the bytes of the whole record, and returns the value."""
+        marker, size = self._spans.marker, int(self._sizes[record])
+        found = bytes(data[:_SEARCHED_BYTES]).find(marker)
+        at = found + len(marker) + int(self._spans.gaps[record])
+        is_there = found >= 0 and at + size <= len(data)
+        self._offsets[record] = self._spans.starts[record] + at if is_there else _UNKNOWN
+        return data[at : at + size] if is_there else data[:0]
+
     def forget(self, record: int) -> None:
         """Marks the offset of a record's value as unknown."""
         self._offsets[record] = _UNKNOWN
@@ -137,13 +164,6 @@ class BulkValues:
     def prefetch_hint(self, records: Numbers) -> None:
         """Lets the system read the values of `records`, in increasing order, while the caller works on others."""
         self._spans.file.will_need(self._spans.starts[records], self._spans.stops[records])
-
-    def _found(self, records: Numbers) -> Numbers:
-        """Returns the offsets of the values, negative if unknown."""
-        missing = self._offsets[records] == _UNSEARCHED
-        if missing.any():
-            self._search(records[missing])
-        return self._offsets[records]
 
     def _search(self, records: Numbers) -> None:
         """Finds offsets by the marker."""

@@ -105,7 +105,8 @@ class RecordWriter:
 
 def record_key(number: int, key: str) -> bytes:
     """Returns the record's key: `%08d_` and as many whole characters of `key` as fit 511 bytes."""
-    return (b"%08d_" % number + key.encode())[:MAX_KEY_BYTES].decode(errors="ignore").encode()
+    whole = b"%08d_%b" % (number, key.encode())
+    return whole if len(whole) <= MAX_KEY_BYTES else whole[:MAX_KEY_BYTES].decode(errors="ignore").encode()
 
 
 class Reader:

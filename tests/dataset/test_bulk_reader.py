@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import RandomAccessFile
+from dlio.io.random_access import Numbers, RandomAccessFile, Take
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -226,3 +227,23 @@ def test_offsets_that_do_not_rise_can_be_hinted(tmp_path: Path, monkeypatch: pyt
     file.will_need(np.array([90_000, 91_000, 100, 50_000]), np.array([90_500, 92_000, 200, 50_100]))
     assert asked == [(90_000, 2_000), (100, 100), (50_000, 100)]
     file.close()
+
+
+def test_a_record_is_read_once_though_its_value_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Schema.of(SCHEMAS["one label"])
+    packed = pack_samples(tmp_path, schema, samples_of(schema), num_shards=1, name="tfrecord")
+    sizes: list[list[int]] = []
+    read_many = RandomAccessFile.read_many
+
+    def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, take: Take) -> Iterator[list[memoryview]]:
+        sizes.append(lengths.tolist())
+        return read_many(file, offsets, lengths, take)
+
+    monkeypatch.setattr(RandomAccessFile, "read_many", counted)
+    shard, chosen = ShardReader(packed, packed.shards[0]), np.arange(0, COUNT, 3)
+    first, again = shard.read_columns(chosen)["image"], shard.read_columns(chosen)["image"]
+    assert first == again
+    assert len(sizes) == 2
+    assert sizes[1] == [len(value) for value in again]
+    assert all(one > two for one, two in zip(*sizes, strict=True))  # the whole record, then the value alone
+    shard.close()

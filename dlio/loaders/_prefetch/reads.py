@@ -35,7 +35,7 @@ Rows = npt.NDArray[np.int64]
 _SLOW_SECONDS = 1e-3  # waited for a piece; a local NVMe takes less, a busy file server more
 _NUM_WAITS = 15  # the latest waits decide
 _FIRST_AHEAD, _MOST_AHEAD = 8, 64  # pieces, and threads; 3,000 images a second at 20 ms a read need 60
-_AHEAD_BYTES = 16 << 20  # 180 photographs
+_AHEAD_BYTES = 12 << 20  # 130 photographs, of which 60 are being read at 20 ms and 3,000 images a second
 _REQUESTS = 4  # in a piece; a request costs 20 us besides reading, a piece 60
 _REQUEST_BYTES = 256 << 10  # neighbouring records, which `dlio.io.random_access` reads together
 
