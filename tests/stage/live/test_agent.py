@@ -186,16 +186,19 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         answers.set()
 
 
-def test_a_full_disk_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_cannot_take_is_passed_through(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pwrite(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as full, working(task(source.root, tmp_path / "dest")) as node:
-        full.setattr(os, "pwrite", pwrite)
-        with closing(client_of(node)) as client, pytest.raises(StorageError, match="No space left"):
-            client.need(1, [(0, MiB * 3)])
-            client.need(5, [(0, MiB * 3)])
-            client.need(9)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        assert client.need(1, [(0, 5)]) is None
+        data = bytearray(3 * MiB + 7)
+        assert client.read(1, [(0, len(data))], memoryview(data)) == Origin.SOURCE
+        assert data == content(source, 1)
+        assert "No space left" in client.stat()["nodes"][0]["waiting_for"]
 
 
 def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

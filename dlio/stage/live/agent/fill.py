@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dlio.errors import DigestError, StorageError
-from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, Failures, LaterError
+from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
@@ -24,10 +24,6 @@ _RESERVED = 2  # threads that only fetch what somebody waits for
 _QUIET_SECONDS = (
     0.2  # so long after something was waited for the background leaves the source to it, but for one thread
 )
-
-
-class FailedError(StorageError):
-    """A file that cannot be brought to this node."""
 
 
 class Fill:
@@ -108,7 +104,8 @@ class Fill:
             by_loader: leave the source to this, but for one thread; else other nodes ask, most likely ahead.
 
         Raises:
-            FailedError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
+            StorageError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
+            FullError: there is no room for it here.
         """
         whole = not spans
         spans = spans or [(0, self._store.listed[number].num_bytes)]
@@ -151,14 +148,16 @@ class Fill:
                 self._changed.notify_all()
 
     def _check(self, number: int, asked: float) -> None:
-        """Raises FailedError if it makes no sense to wait any longer."""
+        """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.get(number)
+        if failure and failure.errno in FULL:
+            raise FullError(failure.problem)
         if failure and failure.explains(asked):
-            raise FailedError(failure.problem)
+            raise StorageError(failure.problem)
         idle = time.monotonic() - max(asked, self._progress.get(number, 0.0))
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
-            raise FailedError(f"{why}: see whether the source answers, then stage again")
+            raise StorageError(f"{why}: see whether the source answers, then stage again")
 
     def _work(self) -> None:
         buffer = memoryview(bytearray(MOST_BYTES))
