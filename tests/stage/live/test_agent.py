@@ -27,6 +27,7 @@ from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
+from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
@@ -223,6 +224,18 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
             assert late.stat()["source_bytes"] == 0
+
+
+def test_plain_stage_goes_on_with_what_an_agent_left(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: node.store.present_bytes > 10 * MiB)
+        node.fill.stop()
+        present = node.store.present_bytes
+    staged, summary = run(source.root, tmp_path / "dest")
+    assert_staged(staged, source)
+    assert summary.source_bytes < source.num_bytes - present / 2
 
 
 @pytest.fixture

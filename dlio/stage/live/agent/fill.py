@@ -57,7 +57,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._pace = Pace()
-        self._waited_for = 0.0
+        self._waited_for = self._latest_progress = 0.0
         self._in_background = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -109,9 +109,8 @@ class Fill:
         """
         whole = not spans
         spans = spans or [(0, self._store.listed[number].num_bytes)]
-        if self._has(number, spans, whole):
-            return Origin.DISK
         asked = beaten = time.monotonic()
+        had = self._has(number, spans, whole)
         while not self._has(number, spans, whole):
             self._ask(number, spans, by_loader=by_loader)
             with self._changed:
@@ -122,7 +121,7 @@ class Fill:
                 beat()
             if whole and self._store.is_whole(number):
                 self._finish(number)
-        return self._origins.get(number, Origin.DISK)
+        return Origin.DISK if had else self._origins.get(number, Origin.DISK)
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
@@ -154,7 +153,8 @@ class Fill:
             raise FullError(failure.problem)
         if failure and failure.explains(asked):
             raise StorageError(failure.problem)
-        idle = time.monotonic() - max(asked, self._progress.get(number, 0.0))
+        latest = self._progress.get(number, 0.0) if self._under_way.get(number) else self._latest_progress
+        idle = time.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
             raise StorageError(f"{why}: see whether the source answers, then stage again")
@@ -167,12 +167,9 @@ class Fill:
                 self._bring(piece, buffer[: piece.end - piece.begin])
             with self._changed:
                 self._in_background -= in_background
-            if not self._is_being_fetched(piece.number) and self._store.is_whole(piece.number):
+                is_last = not self._under_way.get(piece.number)
+            if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
-
-    def _is_being_fetched(self, number: int) -> bool:
-        with self._changed:
-            return bool(self._under_way.get(number))
 
     def _bring(self, piece: Piece, target: memoryview) -> None:
         """Fetches and writes a piece that this thread has taken."""
@@ -189,7 +186,8 @@ class Fill:
         else:
             with self._changed:
                 self._failures.mend(piece.number)
-                self._progress[piece.number], self._origins[piece.number] = time.monotonic(), origin
+                self._progress[piece.number] = self._latest_progress = time.monotonic()
+                self._origins[piece.number] = origin
                 self._pace.note(len(target), time.monotonic() - began)
         finally:
             with self._changed:
@@ -300,4 +298,5 @@ class Fill:
     def _taken(self, piece: Piece) -> Piece:
         if piece.begin < piece.end:
             self._under_way.setdefault(piece.number, []).append(piece)
+            self._progress[piece.number] = time.monotonic()
         return piece
