@@ -1,7 +1,7 @@
 """Which span of which file is fetched next: what somebody waits for, then the rest in the background.
 
-Few threads fetch. Each block is fetched once: a span that another thread fetches is left to it. What fails is tried
-again after growing pauses; whoever waits for it gets the error in words.
+Each block is fetched once: a span that another thread fetches is left to it. What fails is tried again after growing
+pauses; whoever waits for it gets the error in words.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ class Fill:
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
         self._under_way: dict[int, list[Piece]] = {}
-        self._finishing: set[int] = set()
-        self._from_source: set[int] = set()
-        self._damaged: set[int] = set()
+        self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._failures = Failures()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
@@ -98,8 +96,7 @@ class Fill:
         Returns where the file's last span came from.
 
         Args:
-            number: the file.
-            spans: of it.
+            number, spans: the file and its ranges.
             beat: called every two seconds while this takes longer.
             by_loader: leave the source to this, but for one thread; else other nodes ask, most likely ahead.
 
