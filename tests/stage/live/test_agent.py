@@ -27,6 +27,7 @@ from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
+from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
@@ -186,16 +187,19 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         answers.set()
 
 
-def test_a_full_disk_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_cannot_take_is_passed_through(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pwrite(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as full, working(task(source.root, tmp_path / "dest")) as node:
-        full.setattr(os, "pwrite", pwrite)
-        with closing(client_of(node)) as client, pytest.raises(StorageError, match="No space left"):
-            client.need(1, [(0, MiB * 3)])
-            client.need(5, [(0, MiB * 3)])
-            client.need(9)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        assert client.need(1, [(0, 5)]) is None
+        data = bytearray(3 * MiB + 7)
+        assert client.read(1, [(0, len(data))], memoryview(data)) == Origin.SOURCE
+        assert data == content(source, 1)
+        assert "No space left" in client.stat()["nodes"][0]["waiting_for"]
 
 
 def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +224,18 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
             assert late.stat()["source_bytes"] == 0
+
+
+def test_plain_stage_goes_on_with_what_an_agent_left(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: node.store.present_bytes > 10 * MiB)
+        node.fill.stop()
+        present = node.store.present_bytes
+    staged, summary = run(source.root, tmp_path / "dest")
+    assert_staged(staged, source)
+    assert summary.source_bytes < source.num_bytes - present / 2
 
 
 @pytest.fixture
