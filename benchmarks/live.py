@@ -17,6 +17,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -69,7 +70,9 @@ def throttled(folder: Path, work: Path, bandwidth: float, latency: float) -> Ite
     mount, counts = work / "source", work / "counts"
     mount.mkdir(parents=True)
     options = ["--bandwidth", str(bandwidth), "--latency-ms", str(latency), "--counts", str(counts)]
-    server = subprocess.Popen([sys.executable, SCRIPT.with_name("slow_source.py"), folder, mount, *options])
+    server = subprocess.Popen(
+        [sys.executable, SCRIPT.with_name("slow_source.py"), folder, mount, *options], stderr=subprocess.DEVNULL
+    )
     while not mount.is_mount():
         if server.poll() is not None:
             raise SystemExit("cannot mount the source: FUSE and the package mfusepy are needed")
@@ -77,9 +80,9 @@ def throttled(folder: Path, work: Path, bandwidth: float, latency: float) -> Ite
     try:
         yield mount, counts
     finally:
-        subprocess.run(["umount", "-l", mount], check=False)
         server.terminate()
         server.wait()
+        subprocess.run(["umount", "-l", mount], check=False, stderr=subprocess.DEVNULL)  # if it did not by itself
 
 
 def epochs(
@@ -154,6 +157,7 @@ def run_job(source: Path, counts: Path, work: Path, num_nodes: int, options: arg
     told = [json.loads(rank.stdout.readline()) for rank in ranks]
     for rank in ranks:
         rank.communicate("end\n")
+    shutil.rmtree(work, ignore_errors=True)
     return Job(told, int(counts.read_text()) - before)
 
 

@@ -40,6 +40,6 @@ class FileObject(io.RawIOBase):
         """Fills the buffer as far as the file goes."""
         target = memoryview(buffer).cast("B")
         count = max(0, min(len(target), self._file.num_bytes - self._position))
-        target[:count] = self._file.read(self._position, count)
+        target[:count] = self._file.read(self._position, count) if count else b""
         self._position += count
         return count
