@@ -70,7 +70,9 @@ def throttled(folder: Path, work: Path, bandwidth: float, latency: float) -> Ite
     mount, counts = work / "source", work / "counts"
     mount.mkdir(parents=True)
     options = ["--bandwidth", str(bandwidth), "--latency-ms", str(latency), "--counts", str(counts)]
-    server = subprocess.Popen([sys.executable, SCRIPT.with_name("slow_source.py"), folder, mount, *options])
+    server = subprocess.Popen(
+        [sys.executable, SCRIPT.with_name("slow_source.py"), folder, mount, *options], stderr=subprocess.DEVNULL
+    )
     while not mount.is_mount():
         if server.poll() is not None:
             raise SystemExit("cannot mount the source: FUSE and the package mfusepy are needed")
@@ -78,9 +80,9 @@ def throttled(folder: Path, work: Path, bandwidth: float, latency: float) -> Ite
     try:
         yield mount, counts
     finally:
-        subprocess.run(["umount", "-l", mount], check=False)
         server.terminate()
         server.wait()
+        subprocess.run(["umount", "-l", mount], check=False, stderr=subprocess.DEVNULL)  # if it did not by itself
 
 
 def epochs(

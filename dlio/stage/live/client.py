@@ -24,7 +24,7 @@ from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status
 
 Answer = TypeVar("Answer")
 
-_KEPT = 4  # connections that wait for the next request
+_KEPT = 32  # connections that wait for the next request
 
 
 def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -> Client | None:

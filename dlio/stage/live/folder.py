@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import time
@@ -124,6 +125,17 @@ class LiveFolder:
         """Takes the announcement back."""
         with suppress(OSError), self._open() as opened:
             opened.unlink(AGENT)
+
+    def hand_over(self, aside: Path, listed: Sequence[File]) -> None:
+        """Moves the beginnings of unfinished files to where a copier goes on by appending; the rest is removed."""
+        for file in listed:
+            with suppress(OSError):  # not begun, or without a beginning
+                blocks = Blocks.open(self.blocks(file), file.num_bytes)
+                missing = blocks.missing(0, file.num_bytes)
+                os.truncate(self.unfinished(file), missing[0][0] if missing else file.num_bytes)
+                (aside / file.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.unfinished(file).rename(aside / file.name)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def end_agent(self) -> None:
         """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""

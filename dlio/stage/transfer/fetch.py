@@ -16,10 +16,11 @@ from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import open_up
-from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder, check_names
+from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome
+from dlio.stage.live.folder import LiveFolder
 from dlio.stage.transfer.copy import Copying, Create, Tally, copy_files
 
 _HEAD_START_SECONDS = 2.0
@@ -93,7 +94,9 @@ def fill(
     """
     with residue_removed(folder, claim[0]):
         aside = folder.begin(str(job.source), *claim)
-        shutil.rmtree(folder.path / CONTROL / LIVE, ignore_errors=True)  # an agent's, which has ended
+        live, previous = LiveFolder(folder), claim[1]
+        if live.path.exists():  # an agent's; one that only seems dead may go on writing
+            live.hand_over(aside, wanted if previous and previous.is_over else ())
         missing = folder.missing(wanted)
         with files.storage_errors("look at", folder.path):
             begun = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())

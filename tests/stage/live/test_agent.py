@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import dlio
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
@@ -27,6 +27,7 @@ from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
+from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
@@ -111,33 +112,59 @@ def test_a_small_cache_keeps_as_much_as_it_may_and_reads_the_rest_each_time(
             assert hits == 16 * percent // 100
 
 
-def test_what_is_asked_for_comes_before_the_rest(source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]) -> None:
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[str]]]:
+    """An event that reads of the source wait for, but for the last shards; and the names of the files read."""
+    opened, names = threading.Event(), []
+    plain = MountedFolder.read_range
+
+    def read_range(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:
+        names.append(file.name)
+        if file.name != "shard-00014.bin":
+            assert opened.wait(60)
+        plain(self, file, offset, target)
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    yield opened, names
+    opened.set()
+
+
+def test_what_is_asked_for_is_not_held_up_by_the_rest(
+    source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
+) -> None:
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
-        assert client.need(15, [(MiB, MiB + 9)]) == Origin.SOURCE
-        assert source_bytes([node]) < source.num_bytes / 2
-        assert client.need(15) in Origin
-        assert (node.folder.path / "shard-00015.bin").exists()
+        eventually(lambda: len(gate[1]) >= 6)  # all threads of the background wait
+        assert client.need(14, [(MiB, MiB + 9)]) == Origin.SOURCE
+        gate[0].set()
+        eventually(lambda: is_complete(node))
 
 
 def test_the_background_follows_the_order_that_loaders_tell(
-    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+    source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
 ) -> None:
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        eventually(lambda: len(gate[1]) >= 6)
         client.order(list(range(15, -1, -1)))
-        eventually(lambda: node.store.is_finished(15))
-        assert not node.store.is_finished(8)
+        gate[0].set()
+        eventually(lambda: is_complete(node))
+        assert gate[1].index("shard-00015.bin") < gate[1].index("shard-00008.bin")
 
 
-def test_damaged_bytes_are_fetched_again(source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]) -> None:
+def test_damaged_bytes_are_fetched_again(
+    source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
+) -> None:
     """A loader found a checksum wrong: the agent reads the blocks from the source once more."""
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
-        client.need(3, [(0, 100)])
-        if not node.store.is_finished(3):
-            with LiveFolder(node.folder).unfinished(node.plan.listed[3]).open("r+b") as file:
-                file.write(b"damaged")
-            client.bad(3, [(0, 100)])
-        client.need(3)
-        assert (node.folder.path / "shard-00003.bin").read_bytes() == content(source, 3)
+        eventually(lambda: len(gate[1]) >= 6)
+        client.need(14, [(0, 100)])
+        unfinished = LiveFolder(node.folder).unfinished(node.plan.listed[14])
+        with unfinished.open("r+b") as file:
+            file.write(b"damaged")
+        client.bad(14, [(0, 100)])
+        assert unfinished.read_bytes()[:100] == content(source, 14)[:100]
+        gate[0].set()
+        client.need(14)
+        assert (node.folder.path / "shard-00014.bin").read_bytes() == content(source, 14)
 
 
 def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
@@ -186,16 +213,19 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         answers.set()
 
 
-def test_a_full_disk_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_cannot_take_is_passed_through(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pwrite(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as full, working(task(source.root, tmp_path / "dest")) as node:
-        full.setattr(os, "pwrite", pwrite)
-        with closing(client_of(node)) as client, pytest.raises(StorageError, match="No space left"):
-            client.need(1, [(0, MiB * 3)])
-            client.need(5, [(0, MiB * 3)])
-            client.need(9)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        assert client.need(1, [(0, 5)]) is None
+        data = bytearray(3 * MiB + 7)
+        assert client.read(1, [(0, len(data))], memoryview(data)) == Origin.SOURCE
+        assert data == content(source, 1)
+        assert "No space left" in client.stat()["nodes"][0]["waiting_for"]
 
 
 def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +250,18 @@ def test_a_node_that_comes_again_gets_its_part_from_the_others(
         with working(task(source.root, again, 1, 2)) as late:
             eventually(lambda: is_complete(late))
             assert late.stat()["source_bytes"] == 0
+
+
+def test_plain_stage_goes_on_with_what_an_agent_left(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: node.store.present_bytes > 10 * MiB)
+        node.fill.stop()
+        present = node.store.present_bytes
+    staged, summary = run(source.root, tmp_path / "dest")
+    assert_staged(staged, source)
+    assert summary.source_bytes < source.num_bytes - present / 2
 
 
 @pytest.fixture

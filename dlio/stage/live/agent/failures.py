@@ -13,7 +13,12 @@ GIVE_UP_SECONDS = 15.0  # without a block: then whoever waits gets an error
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
 _DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _FINAL = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR)
+
+
+class FullError(StorageError):
+    """This node's storage is full: the file has to be read from elsewhere."""
 
 
 class LaterError(StorageError):
@@ -25,6 +30,7 @@ class Failure:
     """What has failed of one file since its last success.
 
     Attributes:
+        errno: the system's number of the last error; 0 if it has none.
         problem: the last error, in words.
         is_final: waiting does not mend it.
         pause: seconds until it is tried again.
@@ -33,6 +39,7 @@ class Failure:
         tries: how many failed.
     """
 
+    errno: int
     problem: str
     is_final: bool
     pause: float
@@ -72,7 +79,9 @@ class Failures:
             since, tries = (before.since, before.tries) if before else (now, 0)
             pause = min(_PAUSES[0] * float(2 ** min(tries, 8)), _PAUSES[1])
             pause = _DAMAGED_PAUSE if isinstance(error, DigestError) else pause
-            self._of[number] = Failure(problem, is_final, pause, since, now, tries + 1)
+            self._of[number] = Failure(
+                getattr(error, "errno", None) or 0, problem, is_final, pause, since, now, tries + 1
+            )
 
     def mend(self, number: int) -> None:
         """Notes a success."""

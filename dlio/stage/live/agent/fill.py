@@ -1,7 +1,7 @@
 """Which span of which file is fetched next: what somebody waits for, then the rest in the background.
 
-Few threads fetch. Each block is fetched once: a span that another thread fetches is left to it. What fails is tried
-again after growing pauses; whoever waits for it gets the error in words.
+Each block is fetched once: a span that another thread fetches is left to it. What fails is tried again after growing
+pauses; whoever waits for it gets the error in words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dlio.errors import DigestError, StorageError
-from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, Failures, LaterError
+from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
@@ -24,10 +24,6 @@ _RESERVED = 2  # threads that only fetch what somebody waits for
 _QUIET_SECONDS = (
     0.2  # so long after something was waited for the background leaves the source to it, but for one thread
 )
-
-
-class FailedError(StorageError):
-    """A file that cannot be brought to this node."""
 
 
 class Fill:
@@ -54,14 +50,12 @@ class Fill:
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
         self._under_way: dict[int, list[Piece]] = {}
-        self._finishing: set[int] = set()
-        self._from_source: set[int] = set()
-        self._damaged: set[int] = set()
+        self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._failures = Failures()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._pace = Pace()
-        self._waited_for = 0.0
+        self._waited_for = self._latest_progress = 0.0
         self._in_background = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -102,19 +96,18 @@ class Fill:
         Returns where the file's last span came from.
 
         Args:
-            number: the file.
-            spans: of it.
+            number, spans: the file and its ranges.
             beat: called every two seconds while this takes longer.
             by_loader: leave the source to this, but for one thread; else other nodes ask, most likely ahead.
 
         Raises:
-            FailedError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
+            StorageError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
+            FullError: there is no room for it here.
         """
         whole = not spans
         spans = spans or [(0, self._store.listed[number].num_bytes)]
-        if self._has(number, spans, whole):
-            return Origin.DISK
         asked = beaten = time.monotonic()
+        had = self._has(number, spans, whole)
         while not self._has(number, spans, whole):
             self._ask(number, spans, by_loader=by_loader)
             with self._changed:
@@ -125,7 +118,7 @@ class Fill:
                 beat()
             if whole and self._store.is_whole(number):
                 self._finish(number)
-        return self._origins.get(number, Origin.DISK)
+        return Origin.DISK if had else self._origins.get(number, Origin.DISK)
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
@@ -151,14 +144,17 @@ class Fill:
                 self._changed.notify_all()
 
     def _check(self, number: int, asked: float) -> None:
-        """Raises FailedError if it makes no sense to wait any longer."""
+        """Raises StorageError if it makes no sense to wait any longer."""
         failure = self._failures.get(number)
+        if failure and failure.errno in FULL:
+            raise FullError(failure.problem)
         if failure and failure.explains(asked):
-            raise FailedError(failure.problem)
-        idle = time.monotonic() - max(asked, self._progress.get(number, 0.0))
+            raise StorageError(failure.problem)
+        latest = self._progress.get(number, 0.0) if self._under_way.get(number) else self._latest_progress
+        idle = time.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
-            raise FailedError(f"{why}: see whether the source answers, then stage again")
+            raise StorageError(f"{why}: see whether the source answers, then stage again")
 
     def _work(self) -> None:
         buffer = memoryview(bytearray(MOST_BYTES))
@@ -168,12 +164,9 @@ class Fill:
                 self._bring(piece, buffer[: piece.end - piece.begin])
             with self._changed:
                 self._in_background -= in_background
-            if not self._is_being_fetched(piece.number) and self._store.is_whole(piece.number):
+                is_last = not self._under_way.get(piece.number)
+            if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
-
-    def _is_being_fetched(self, number: int) -> bool:
-        with self._changed:
-            return bool(self._under_way.get(number))
 
     def _bring(self, piece: Piece, target: memoryview) -> None:
         """Fetches and writes a piece that this thread has taken."""
@@ -190,7 +183,8 @@ class Fill:
         else:
             with self._changed:
                 self._failures.mend(piece.number)
-                self._progress[piece.number], self._origins[piece.number] = time.monotonic(), origin
+                self._progress[piece.number] = self._latest_progress = time.monotonic()
+                self._origins[piece.number] = origin
                 self._pace.note(len(target), time.monotonic() - began)
         finally:
             with self._changed:
@@ -301,4 +295,5 @@ class Fill:
     def _taken(self, piece: Piece) -> Piece:
         if piece.begin < piece.end:
             self._under_way.setdefault(piece.number, []).append(piece)
+            self._progress[piece.number] = time.monotonic()
         return piece

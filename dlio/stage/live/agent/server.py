@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from dlio.errors import DlioError
 from dlio.stage.live import wire
-from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
+from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, FullError, LaterError
 from dlio.stage.live.agent.fill import LATER_SECONDS
 from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.store import Store
@@ -180,18 +180,22 @@ class Server:
         if request.file not in self._store:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         bring = self._fill.need if request.op == Op.NEED else self._fill.again
-        origin = bring(request.file, request.spans, beat)
+        try:
+            origin = bring(request.file, request.spans, beat)
+        except FullError:
+            return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         return lambda: wire.send_reply(peer, Status.OK, origin=origin)
 
     def _send(self, peer: socket.socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         number, spans = request.file, request.spans
-        if number in self._store:
-            origin = Origin.DISK
-            if request.op == Op.READ or (request.op == Op.SERVE and self._agent.owns(number)):
-                origin = self._fill.need(number, spans or [(0, 0)], beat, by_loader=request.op == Op.READ)
-            elif self._store.missing(number, spans):
-                return lambda: wire.send_reply(peer, Status.ELSEWHERE)
-            return lambda: self._send_file(peer, request, origin)
+        with suppress(FullError):
+            if number in self._store:
+                origin = Origin.DISK
+                if request.op == Op.READ or (request.op == Op.SERVE and self._agent.owns(number)):
+                    origin = self._fill.need(number, spans or [(0, 0)], beat, by_loader=request.op == Op.READ)
+                elif self._store.missing(number, spans):
+                    return lambda: wire.send_reply(peer, Status.ELSEWHERE)
+                return lambda: self._send_file(peer, request, origin)
         if request.op != Op.READ:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         with _beating(beat):

@@ -19,6 +19,8 @@ from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.wire import Span
 from dlio.stage.transfer.copy import Copying, give_name
 
+_BLOCK_BYTES = 1 << 20  # read from the page cache, by several threads at once
+
 
 class Store:
     """The kept files, by their numbers; for any number of threads.
@@ -112,7 +114,7 @@ class Store:
             StorageError: the file system refused.
         """
         file, path = self.listed[number], self._path(number)
-        found = files.digest_file(path, file.digest.partition(":")[0])
+        found = files.digest_file(path, file.digest.partition(":")[0], _BLOCK_BYTES)
         if found != file.digest:
             raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
         files.sync_file(path)
