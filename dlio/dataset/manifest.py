@@ -36,6 +36,7 @@ __all__ = [
     "Manifest",
     "Shard",
     "dump_line",
+    "folder_of",
     "from_bytes",
     "header",
     "parse",
@@ -125,14 +126,14 @@ class Manifest:
 
     @classmethod
     def load(cls, root: str | Path) -> Manifest:
-        """Returns the manifest of the data set in the folder `root`.
+        """Returns the manifest of the data set in the folder `root`, which may be named by its manifest or a shard.
 
         Raises:
             ManifestError: it is missing, damaged or of another version.
             StorageError: it cannot be read.
         """
-        root = Path(root)
-        path = root / NAME
+        path = folder_of(Path(root)) / NAME
+        root = path.parent
         lines = _read_lines(path)
         if lines is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
@@ -150,6 +151,13 @@ class Manifest:
         path = Path(root) / NAME
         files.publish_bytes(path, "".join(dump_line(line) for line in lines).encode())
         return path
+
+
+def folder_of(path: Path) -> Path:
+    """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
+    if (path / NAME).exists() or not (path.is_file() or path.name.startswith("shard-")):
+        return path
+    return path.parent if (path.parent / NAME).is_file() else path
 
 
 def header(manifest: Manifest) -> dict[str, Any]:
