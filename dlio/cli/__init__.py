@@ -42,6 +42,18 @@ VERBS = {
 class _Parser(argparse.ArgumentParser):
     """Says in two lines what is wrong with the arguments, without passwords, and what may be meant."""
 
+    _mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
+        if self._subparsers is not None or self._mixing:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
     def error(self, message: str) -> NoReturn:
         first = without_credentials(message) + self._meant(message)
         self.exit(UsageError.exit_code, f"{self.prog}: {first}\n{self.prog} --help shows what it takes\n")

@@ -10,7 +10,8 @@ from dlio.cli.options import add_verb, local_path, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
-from dlio.dataset.manifest import NAME, Manifest, folder_of
+from dlio.dataset.location import folder_of
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import format_size
 from dlio.pack.inside import watching

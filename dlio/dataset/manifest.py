@@ -22,8 +22,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import MAX_COUNT, CropReady, File, Shard, count
+from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files, limits
 
@@ -36,7 +38,6 @@ __all__ = [
     "Manifest",
     "Shard",
     "dump_line",
-    "folder_of",
     "from_bytes",
     "header",
     "parse",
@@ -44,12 +45,11 @@ __all__ = [
     "read_partial",
 ]
 
-NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Manifest:
     """A packed data set: its format, schema and shards.
 
@@ -70,6 +70,11 @@ class Manifest:
     origin: Mapping[str, Any] = field(default_factory=dict)
     root: Path = field(default=Path(), compare=False)
     node: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Manifest of {in_a_line(self)}>"
+
+    _repr_html_ = in_html
 
     @property
     def num_samples(self) -> int:
@@ -151,13 +156,6 @@ class Manifest:
         path = Path(root) / NAME
         files.publish_bytes(path, "".join(dump_line(line) for line in lines).encode())
         return path
-
-
-def folder_of(path: Path) -> Path:
-    """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
-    if (path / NAME).exists() or not (path.is_file() or path.name.startswith("shard-")):
-        return path
-    return path.parent if (path.parent / NAME).is_file() else path
 
 
 def header(manifest: Manifest) -> dict[str, Any]:

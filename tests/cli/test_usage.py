@@ -78,3 +78,9 @@ def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words)
     code, _, err = run(*words.format(url="s3://user:secret@host/x", packed=packed).split())
     assert code == 2
     assert "s3://host/x is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage" in err
+
+
+def test_options_may_stand_between_the_arguments(run, packed, tmp_path):
+    code, out, _ = run("stage", packed, "--dry-run", tmp_path / "local", "--json")
+    assert code == 0 and json.loads(out)["path"].startswith(str(tmp_path / "local"))
+    assert run("stage", packed, tmp_path, "more")[0] == run("stage")[0] == 2

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import NAME, Manifest, Shard, folder_of
+from dlio.dataset.location import folder_of
+from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import SampleTable
