@@ -7,16 +7,28 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from difflib import get_close_matches
+from itertools import takewhile
+from typing import Any, NoReturn
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
 
 from dlio import __version__
+from dlio.cli.options import OF_ALL_VERBS
 from dlio.cli.output import complain, log_handler
-from dlio.errors import EXIT_DONE, EXIT_INTERRUPTED, DlioError, MissingPackageError, StorageError
+from dlio.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    DlioError,
+    MissingPackageError,
+    StorageError,
+    UsageError,
+    missing_package,
+)
 from dlio.executors import ReportedElsewhereError
 from dlio.urls import without_credentials
 
@@ -31,16 +43,58 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints no password in messages about wrong arguments."""
+    """Says in two lines what is wrong with the arguments, without passwords, and what may be meant."""
+
+    _mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
+        if self._subparsers is not None or self._mixing:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
 
     def error(self, message: str) -> NoReturn:
-        super().error(without_credentials(message))
+        first = without_credentials(message) + self._meant(message)
+        self.exit(UsageError.exit_code, f"{self.prog}: {first}\n{self.prog} --help shows what it takes\n")
+
+    def _meant(self, message: str) -> str:
+        """Returns the option or verb that is most like a wrong one."""
+        verbs = {name: verb for action in self._actions for name, verb in _choices(action).items()}
+        known = [option for parser in (self, *verbs.values()) for option in parser._option_string_actions]
+        wrong = (
+            re.findall(r"--[\w-]+", message) if "unrecognized" in message else re.findall(r"choice: '(.*?)'", message)
+        )
+        found = [close for word in wrong for close in get_close_matches(word, [*known, *verbs], 1)]
+        return f": did you mean {found[0]}?" if found else ""
+
+
+def _choices(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
+    return dict(action.choices or {}) if isinstance(action, argparse._SubParsersAction) else {}
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the script that completes verbs and options in a shell."""
+
+    def __call__(self, top: argparse.ArgumentParser, args: object, shell: Any, option: object = None) -> None:
+        try:
+            import shtab
+        except ImportError as error:
+            raise missing_package("shtab", "completion", "shell completion") from error
+        print(shtab.complete(top, shell))
+        top.exit()
 
 
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """Returns the parser of the whole command line; for a known `verb` or --version, of no more than that."""
     top = _Parser(prog="dlio", description="Pack, stage and feed small-image data sets.")
     top.add_argument("--version", action="version", version=f"dlio {__version__}")
+    shells = ("bash", "zsh", "tcsh")
+    completion = 'print the completion script: eval "$(dlio --print-completion bash)"'
+    top.add_argument("--print-completion", action=_PrintCompletion, choices=shells, help=completion)
     verbs = top.add_subparsers(metavar="VERB", required=True)
     needed = [name for name, own in VERBS.items() if verb in own]
     for name in needed or (VERBS if verb != "--version" else ()):
@@ -50,14 +104,14 @@ def parser(verb: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors are one line on stderr."""
-    words = sys.argv[1:] if argv is None else argv
+    words = _verb_first(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `dlio.__main__`
         parser(words[0] if words else None).parse_args(words, args)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
-        logging.basicConfig(handlers=[log_handler()], level=logging.ERROR if args.quiet else logging.WARNING)
+        logging.basicConfig(handlers=[log_handler()], level=_level(args))
         code: int = args.function(args)
         sys.stdout.flush()
     except DlioError as error:
@@ -80,6 +134,16 @@ def main(argv: list[str] | None = None) -> int:
         _complain(error, f"interrupted{advice}")
         return EXIT_INTERRUPTED
     return code
+
+
+def _verb_first(words: list[str]) -> list[str]:
+    """Returns the words with the options of all verbs behind the verb: `dlio --json info` is `dlio info --json`."""
+    leading = list(takewhile(OF_ALL_VERBS.__contains__, words))
+    return [*words[len(leading) : len(leading) + 1], *leading, *words[len(leading) + 1 :]]
+
+
+def _level(args: argparse.Namespace) -> int:
+    return logging.ERROR if args.quiet else logging.INFO if args.verbose else logging.WARNING
 
 
 def _discard_output() -> None:

@@ -29,10 +29,19 @@ def info(args: argparse.Namespace) -> int:
     report = dlio.info(args.dataset, **chosen(args, "shuffle_window", "batch_size"))
     if not args.json:
         for name in ("sample_bytes", "shard_bytes"):
-            report[name.replace("bytes", "sizes")] = {share: format_size(n) for share, n in report.pop(name).items()}
+            report[name.replace("bytes", "sizes")] = _spread(report.pop(name))
+        if not any(report["crop_ready"].values()):
+            del report["crop_ready"]
         counts = report.pop("class_counts")
-        shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names")]
+        shown = [(unmistakable(name), counts.get(name)) for name in report.pop("class_names") or counts]
         words = [name if number is None else f"{name}: {number}" for name, number in shown]
         hidden = [f"and {len(words) - SHOWN_CLASSES} more"] if len(words) > SHOWN_CLASSES else []
         report |= {"samples_a_class": ", ".join(words[:SHOWN_CLASSES] + hidden)} if words else {}
     return print_report(args, report)
+
+
+def _spread(sizes: dict[str, int]) -> dict[str, str] | str:
+    """Returns percentiles of sizes in words; one size if all are equal."""
+    if len(set(sizes.values())) == 1:
+        return f"{format_size(sizes['100%'])} each"
+    return {share: format_size(number) for share, number in sizes.items()}

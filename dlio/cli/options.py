@@ -14,6 +14,12 @@ from dlio.executors import Pool
 from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
 
+OF_ALL_VERBS = {
+    "--json": "print the report as one JSON object",
+    "--quiet": "print errors only",
+    "--verbose": "print what is done, in log lines",
+}
+
 
 def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """Returns a new parser for a verb, with the name and the docstring of `function`."""
@@ -21,8 +27,8 @@ def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argpa
     first, _, rest = text.partition("\n")
     verb: argparse.ArgumentParser = verbs.add_parser(function.__name__, help=first, description=f"{first} {rest}")
     verb.set_defaults(function=function)
-    verb.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    verb.add_argument("--quiet", action="store_true", help="print errors only")
+    for option, purpose in OF_ALL_VERBS.items():
+        verb.add_argument(option, action="store_true", help=purpose)
     return verb
 
 
@@ -30,7 +36,7 @@ def local_path(text: str) -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is a URL, expected a path: dlio stage copies a data set from a URL to one"
+            f"{shown(text)} is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage"
         )
     return Path(text)
 

@@ -21,7 +21,7 @@ from dlio.cli.options import (
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE, EXIT_SKIPPED
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
@@ -71,7 +71,13 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _recode(args: argparse.Namespace) -> Recode:
-    return Recode(args.resize, args.center_crop, args.color, args.encoding, args.quality, args.crop_ready)
+    quality = KEEP.quality if args.quality is None else args.quality
+    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready)
+    if args.quality is not None and not asked.changes_pixels:
+        raise UsageError("--quality is of newly encoded images, and none are: give --encoding jpeg, or leave it out")
+    if args.quality is not None and asked.encoding == "png":
+        raise UsageError("--quality is of JPEGs, and --encoding png makes PNGs: leave out one of the two")
+    return asked
 
 
 def _print_plan(args: argparse.Namespace) -> int:
@@ -136,7 +142,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
     verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
     quality = f"of newly encoded images (default: {KEEP.quality})"
-    verb.add_argument("--quality", type=count, default=KEEP.quality, metavar="Q", help=quality)
+    verb.add_argument("--quality", type=count, metavar="Q", help=quality)
     verb.add_argument(
         "--crop-ready",
         action="store_true",

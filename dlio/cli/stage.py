@@ -168,7 +168,10 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     say_dest = partial(_say_dest, args)
     if args.dry_run:
         seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
-        return print_report(args, seen.to_json())
+        report = seen.to_json()
+        if report["pays_after_epochs"] is None and not args.json:
+            report["pays_after_epochs"] = "never: reading in place is as quick"
+        return print_report(args, report)
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import add_verb, size, workers_option
+from dlio.cli.options import add_verb, local_path, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
+from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import format_size
@@ -27,7 +27,7 @@ def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, verify)
     what = "the folder of manifest.jsonl; with --staged the DEST of dlio stage (default: where dlio clean looks)"
-    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=Path, help=what)
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_path, help=what)
     verb.add_argument("--decode", action="store_true", help="also decode every image")
     verb.add_argument("--repair", action="store_true", help="copy damaged files of a staged copy again from its source")
     origin = "repair from this folder or URL (default: the source of the copy)"
@@ -78,7 +78,7 @@ def _verify(args: argparse.Namespace) -> int:
     manifest = Manifest.load(args.dataset)
     shards = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in shards)
-    damage = _strange_manifest(staged_copy(args.dataset))
+    damage = _strange_manifest(staged_copy(manifest.root))
     with Progress("verify", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         progress.start(num_samples, len(shards))
         damage += find_damage(
@@ -121,7 +121,7 @@ def _strange_manifest(folder: StagedFolder | None) -> list[Damage]:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    folder = staged_copy(args.dataset)
+    folder = staged_copy(folder_of(args.dataset))
     if folder is None:
         raise UsageError(
             f"{args.dataset} is not a staged copy (DEST/dlio/<content id>), and --repair repairs nothing else: "

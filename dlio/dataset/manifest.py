@@ -22,8 +22,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import MAX_COUNT, CropReady, File, Shard, count
+from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files, limits
 
@@ -43,12 +45,11 @@ __all__ = [
     "read_partial",
 ]
 
-NAME = "manifest.jsonl"
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Manifest:
     """A packed data set: its format, schema and shards.
 
@@ -69,6 +70,11 @@ class Manifest:
     origin: Mapping[str, Any] = field(default_factory=dict)
     root: Path = field(default=Path(), compare=False)
     node: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Manifest of {in_a_line(self)}>"
+
+    _repr_html_ = in_html
 
     @property
     def num_samples(self) -> int:
@@ -125,14 +131,14 @@ class Manifest:
 
     @classmethod
     def load(cls, root: str | Path) -> Manifest:
-        """Returns the manifest of the data set in the folder `root`.
+        """Returns the manifest of the data set in the folder `root`, which may be named by its manifest or a shard.
 
         Raises:
             ManifestError: it is missing, damaged or of another version.
             StorageError: it cannot be read.
         """
-        root = Path(root)
-        path = root / NAME
+        path = folder_of(Path(root)) / NAME
+        root = path.parent
         lines = _read_lines(path)
         if lines is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""

@@ -74,8 +74,10 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: a transform is given, but samples have no field `image`.
+            UsageError: `transform` is no transform, or samples have no field `image`.
         """
+        if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
+            raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
         self.pace = Pace()
@@ -112,6 +114,10 @@ class PackedSamples:
             raise IndexError(f"sample {index} of {len(self)} in {self.manifest.root}")
         return number
 
+    def locate(self, index: int) -> tuple[int, int]:
+        """Returns the shard of sample `index`, and its record there; raises as `number`."""
+        return self.manifest.locate(self.number(index))
+
     def key(self, index: int) -> str:
         """Returns the key of sample `index`.
 
@@ -119,7 +125,7 @@ class PackedSamples:
             IndexError: an index is out of range.
             CorruptRecordError, StorageError: as `read`.
         """
-        number, record = self.manifest.locate(self.number(index))
+        number, record = self.locate(index)
         with self._pool.shard(number) as shard:
             return shard.key(record)
 
@@ -205,25 +211,26 @@ class PackedSamples:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
-            self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self._sample_bytes)
+            self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
             values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
             for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
                 values.append((at if rows is None else rows[at], read(shard, records)))
             return values
 
-        return Reads(read_rows, join, partial(self._pieces, indices), len(indices) * self._sample_bytes, self.pace)
+        return Reads(read_rows, join, partial(self._pieces, indices), len(indices) * self.sample_bytes, self.pace)
 
     def _pieces(self, indices: Sequence[int] | Indices) -> list[Rows]:
         """Returns the rows of samples in the order of reading, cut into pieces of a few requests."""
-        return pieces(self._numbers(indices), self._sample_bytes)
+        return pieces(self.numbers(indices), self.sample_bytes)
 
     @cached_property
-    def _sample_bytes(self) -> int:
+    def sample_bytes(self) -> int:
+        """The mean size of a sample, in bytes."""
         return self.manifest.num_bytes // max(1, len(self))
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
-        batch_bytes = batch_size * self._sample_bytes
+        batch_bytes = batch_size * self.sample_bytes
         self.memory.limit = num_batches
         self.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 
@@ -238,7 +245,7 @@ class PackedSamples:
 
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
-        numbers = self._numbers(indices)
+        numbers = self.numbers(indices)
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
         shards = np.searchsorted(self._offsets, numbers, side="right") - 1
@@ -248,7 +255,7 @@ class PackedSamples:
             with self._pool.shard(int(shards[begin])) as shard:
                 yield shard, order[begin:end], records[begin:end]
 
-    def _numbers(self, indices: Sequence[int] | Indices) -> Indices:
+    def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
         if _are_numbers(indices, len(self)):
             return np.asarray(indices)
@@ -273,7 +280,7 @@ class PackedSamples:
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""
-        number, record = self.manifest.locate(self.number(index))
+        number, record = self.locate(index)
         with self._pool.shard(number) as shard:
             path, offset = shard.locate(record)
             return CorruptRecordError(path, f"sample {shard.key(record)!r}: {problem}", record=record, offset=offset)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.reader import open_table
 from dlio.errors import ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
+from dlio.pack.listing.keys import Keys
+from dlio.pack.recode import KEEP
 from dlio.pack.resume import INDEXED, NEXT, Held
 from dlio.pack.write import ASIDE
 
+_MOST_SHOWN = 100  # characters of an option's value
+_MOST_COMPARED = 2_000_000  # samples, whose keys are held in memory
 
-def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], overwrite: bool) -> Path:
+
+def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys, overwrite: bool) -> Path:
     """Returns `held.out`, or a folder below it if a published data set there is to be replaced.
 
     If an unfinished pack is to be replaced, its shards are removed here, since nobody can read them.
@@ -31,7 +38,8 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], o
             held.check_foreign()
         return held.out
     if not overwrite:
-        raise UsageError(f"{held.out} holds {_other(held, plan)}: give another folder, or --overwrite to replace it")
+        advice = "give another folder, or --overwrite to replace it"
+        raise UsageError(f"{held.out} holds {_other(held)}; {_differences(held, plan, inputs, keys)}: {advice}")
     held.check_foreign()
     if held.published is None:
         _remove(held.out, held.names)
@@ -42,11 +50,50 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], o
     return _next(held.out, plan, inputs)
 
 
-def _other(held: Held, plan: Manifest) -> str:
-    found = held.published or held.partial or plan
+def _other(held: Held) -> str:
+    found = held.published or held.partial
+    if found is None:
+        return "shards without a manifest"
     state = "another data set" if held.published else "an unfinished pack of another data set or with other options"
-    then = " before that was changed" if manifest.header(found) == manifest.header(plan) else ""
-    return f"{state} ({found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')}{then})"
+    return f"{state} ({found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')})"
+
+
+def _differences(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:
+    """Returns in words how the data set to pack differs from the one that is held."""
+    found = held.published or held.partial or plan
+    old, new = (_flat(manifest.header(each)) for each in (found, plan))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in ("plan", "refused")]
+    words = [f"{name} is {_shown(new.get(name))}, there {_shown(old.get(name))}" for name in names]
+    if old.get("plan") != new.get("plan"):
+        words += _other_samples(held.published, keys) or ([] if names else ["sizes, labels or order of samples differ"])
+    if not words:
+        changed = sum(shard.inputs != inputs.get(shard.name, "") for shard in found.shards)
+        words = [f"the files of {changed} of {len(found.shards)} shards were changed since"]
+    return ", ".join(words)
+
+
+def _flat(header: Mapping[str, Any]) -> dict[str, Any]:
+    origin = header["origin"]
+    return {**header, **origin, **asdict(KEEP), **origin.get("recode", {}), "origin": None, "recode": None}
+
+
+def _shown(value: object) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
+    """Returns how many samples were added and removed, with the first of each."""
+    if published is None or max(published.num_samples, len(keys)) > _MOST_COMPARED:
+        return []
+    old: set[str] = set()
+    for shard in published.shards:
+        if (table := open_table(published, shard)) is not None:
+            with closing(table):
+                old.update(table.keys(0, shard.num_samples))
+    new = set(keys)
+    found = {"added": sorted(new - old), "removed": sorted(old - new)}
+    return [f"{len(names):,} samples {word} (such as {names[0]!r})" for word, names in found.items() if names]
 
 
 def _next(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:

@@ -60,6 +60,8 @@ class Recode:
             raise UsageError(f"the quality must be 1 to 100, found {self.quality}")
         if self.color not in COLORS or self.encoding not in ENCODINGS:
             raise UsageError(f"color must be one of {COLORS} and encoding one of {ENCODINGS}")
+        if self.crop_ready and self.encoding == "png":
+            raise UsageError("--crop-ready is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
         if self.crop_ready and not native.available:
             raise native.missing("making JPEGs crop-ready")
 

@@ -228,7 +228,7 @@ def _check_apart(out: Path, source: Source) -> None:
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
-    folder = folder_to_pack_into(held, plan.header, plan.inputs, overwrite)
+    folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
     if folder == held.out:
         whole = _run(plan, held, running)
     else:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dlio
+from dlio import formats
 from dlio.errors import SourceError, UsageError
 from dlio.pack.sources import csv_file, image_folder, images, open_source
 from tests.helpers.images import image, make_image_folder
@@ -148,7 +149,7 @@ class TestLists:
 
 
 class TestUnlabelled:
-    @pytest.mark.parametrize("name", dlio.formats.names())
+    @pytest.mark.parametrize("name", formats.names())
     def test_a_flat_folder_packs_into_every_format(self, tmp_path, name):
         make_image_folder(tmp_path / "in", {"a": 3})
         source = open_source(tmp_path / "in/a")

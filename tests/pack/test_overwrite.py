@@ -17,6 +17,7 @@ from dlio.cli import main
 from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
 from dlio.pack.inspect.verify import verify
+from dlio.pack.recode import Recode
 from dlio.pack.resume import CLAIMS
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
@@ -64,7 +65,7 @@ class TestSameDataSet:
         status = changed.stat()
         changed.write_bytes(bytes(reversed(changed.read_bytes())))
         os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-        with pytest.raises(UsageError, match=r"another data set \(.* before that was changed\): .* --overwrite"):
+        with pytest.raises(UsageError, match=r"another data set .* the files of 1 of 3 shards were changed since"):
             dlio.pack(image_folder(photos), out, **HOW)
 
     def test_of_an_unfinished_pack_only_shards_of_changed_images_are_written_again(self, photos, out, tmp_path):
@@ -228,3 +229,31 @@ def test_where_nothing_is_to_do_nothing_is_written(photos, out):
     before = out.stat()
     assert dlio.pack(image_folder(photos), out, **HOW).num_samples == 36
     assert out.stat().st_ctime_ns == before.st_ctime_ns
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "problem"),
+    [
+        ("new", {}, r"1 samples added \(such as 'cat/new.png'\)"),
+        ("gone", {}, r"1 samples removed \(such as 'dog/0000.png'\)"),
+        ("touched", {}, "the files of 1 of 1 shards were changed since"),
+        ("", {"shuffle": 7}, "shuffle is 7, there not given"),
+        (
+            "",
+            {"format": "webdataset", "num_shards": 2},
+            "format is webdataset, there tfrecord, num_shards is 2, there 1",
+        ),
+        ("", {"recode": Recode(resize=20)}, "resize is 20, there not given: give another folder, or --overwrite"),
+    ],
+)
+def test_what_differs_is_said(photos, tmp_path, change, options, problem):
+    dlio.pack(photos, tmp_path / "out", engine="serial")
+    first = photos / "dog/0000.png"
+    if change == "new":
+        shutil.copy(first, photos / "cat/new.png")
+    elif change == "gone":
+        first.unlink()
+    elif change == "touched":
+        os.utime(first, (1, 1))
+    with pytest.raises(UsageError, match=f"holds another data set .*; {problem}"):
+        dlio.pack(photos, tmp_path / "out", engine="serial", **options)

@@ -34,8 +34,8 @@ def test_several_labels_are_counted_apart(tmp_path):
     assert summarise(manifest).class_counts == {"x": 2, "y": 1}
 
 
-def test_labels_without_names_are_not_counted(tmp_path):
+def test_classes_without_names_are_counted_by_their_numbers(tmp_path):
     make_image_folder(tmp_path / "in", {"a": 2})
     (tmp_path / "in/t.csv").write_text("path,label\na/0000.png,1\na/0001.png,7\n")
     manifest = dlio.pack(csv_file(tmp_path / "in/t.csv"), tmp_path / "out", engine="serial")
-    assert summarise(manifest).class_counts == {}
+    assert summarise(manifest).class_counts == {"1": 1, "7": 1}

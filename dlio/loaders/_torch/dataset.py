@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample
-from dlio.errors import DataError
+from dlio.dataset.words import in_a_line, in_html
+from dlio.errors import DataError, UsageError
 from dlio.images import Transform
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
+from dlio.loaders.chosen import ChosenSamples
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.sampling.order import Indices
 
@@ -94,8 +97,13 @@ class PackedDataset(Dataset[Any]):
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: a transform of `dlio.images` is given, but samples have no field `image`.
+            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
         """
+        if isinstance(transform, type) and isinstance(transform, Transform):
+            raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
+        for name, given in {"transform": transform, "target_transform": target_transform}.items():
+            if given is not None and not (callable(given) or isinstance(given, Transform)):
+                raise UsageError(f"{name}={given!r} cannot be called, and is no transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
         self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest
@@ -107,6 +115,11 @@ class PackedDataset(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.packed)
+
+    def __repr__(self) -> str:
+        return f"<PackedDataset of {in_a_line(self.manifest)}; transform: {self.transform}>"
+
+    _repr_html_ = in_html
 
     @property
     def targets(self) -> npt.NDArray[Any]:
@@ -189,6 +202,24 @@ class PackedDataset(Dataset[Any]):
         if LABEL in fields and self.target_transform is not None:
             fields[LABEL] = self.target_transform(fields[LABEL])
         return (fields[IMAGE], fields[LABEL]) if is_pair(self.packed.schema) else fields
+
+
+def chosen_part(dataset: Any, *, ascending: bool) -> Any:
+    """Returns a PackedDataset for a Subset of one, or of a Subset of one; anything else as it is.
+
+    With `ascending` the samples are in the order of the shards, else as the Subset has them.
+    """
+    rows: npt.NDArray[Any] | None = None
+    given = dataset
+    while isinstance(dataset, Subset):
+        own = np.asarray(dataset.indices, dtype=np.int64)
+        rows, dataset = own if rows is None else own[rows], dataset.dataset
+    if rows is None or not isinstance(dataset, PackedDataset):
+        return given
+    part = copy.copy(dataset)
+    part.packed = ChosenSamples(dataset.packed, np.sort(rows) if ascending else rows)
+    part.manifest = part.packed.manifest
+    return part
 
 
 def tensors(batch: Batch) -> Batch:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import Sampler
+from torch.utils.data import Sampler, Subset
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
+from dlio.dataset.words import in_html
 from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders._torch.accelerate import for_accelerate
-from dlio.loaders._torch.dataset import PackedDataset, tensors
+from dlio.loaders._torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders._torch.items import ItemBatches, Items
 from dlio.loaders._torch.rank import rank_of_process
 from dlio.loaders._torch.sampler import RankBatches, RankSampler
@@ -44,7 +45,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: PackedDataset,
+        dataset: PackedDataset | Subset[Any],
         batch_size: int | None = 1,
         shuffle: Shuffle | None = None,
         sampler: Sampler[int] | Iterable[int] | None = None,
@@ -71,7 +72,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 
         Args:
-            dataset: the samples.
+            dataset: the samples; or some, by torch's Subset or random_split, whose order is that of the shards.
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             sampler, batch_sampler: another order, used unchanged on every rank.
@@ -96,11 +97,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             UsageError: the numbers do not divide evenly, or `dataset` is not a PackedDataset.
         """
         given_rank(rank, world_size)
+        chosen: PackedDataset = chosen_part(dataset, ascending=sampler is None and batch_sampler is None)
         own_order = sampler is None and batch_sampler is None
         if collate_fn is torch.utils.data.default_collate:
             collate_fn = None  # a trainer that recreates the loader passes this attribute back
         _check_makes_batches(
-            dataset, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
+            chosen, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
         )
         if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
             raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
@@ -108,8 +110,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
-        by_item = not dataset.makes_arrays or collate_fn is not None
-        source = ItemBatches(dataset) if by_item else ArrayBatches(dataset.packed, mask=self.end is End.MASK)
+        by_item = not chosen.makes_arrays or collate_fn is not None
+        source = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
         self._loader: Loader[Items | Batch] = Loader(
             source,
             batch_size or 1,
@@ -123,10 +125,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             timeout=timeout or None,
         )
         super().__init__(
-            dataset,
+            chosen,
             batch_size,
             None if own_order else bool(shuffle),
-            RankSampler(dataset, self._loader) if own_order else sampler,
+            RankSampler(chosen, self._loader) if own_order else sampler,
             batch_sampler,
             num_workers,
             collate_fn,
@@ -162,6 +164,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _own_order(self) -> bool:
         return isinstance(self.sampler, RankSampler)
+
+    def __repr__(self) -> str:
+        order = f"shuffle {self.shuffle}, seed {self.seed}" if self._own_order else "an order of your own"
+        return f"<DataLoader of batches of {self.batch_size}, {order}, epoch {self.epoch}: {self.dataset!r}>"
+
+    _repr_html_ = in_html
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch; the same on every rank if the order is dlio's."""

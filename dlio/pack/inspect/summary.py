@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import SampleTable
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+_MOST_NUMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Summary:
     Attributes:
         sample_bytes: percentiles of the samples' sizes in bytes, by percentage; empty if no shard has a table.
         shard_bytes: percentiles of the shards' sizes in bytes.
-        class_counts: the number of samples of each class, or of each of several labels; empty if unknown.
+        class_counts: the number of samples of each class, or of each of several labels; classes without names go by
+            their numbers, if they are at most 10,000; empty if unknown.
         crop_ready: the numbers of crop-ready images, of those rewritten for that, and of the others.
     """
 
@@ -42,12 +45,16 @@ def summarise(manifest: Manifest) -> Summary:
     """
     sizes: list[NDArray[np.int64]] = []
     counts: NDArray[np.int64] | int = 0
+    numbered = Counter[int]()
     for shard in manifest.shards:
         if (table := open_table(manifest, shard)) is not None:
             with closing(table):
                 sizes.append(table.num_bytes)
                 counts = counts + _class_counts(manifest, table)
+                numbered.update(_numbered(manifest, table) if len(numbered) <= _MOST_NUMBERED else {})
     names = manifest.class_names if np.ndim(counts) else ()
+    if len(numbered) <= _MOST_NUMBERED and not manifest.class_names:
+        names, counts = tuple(map(str, sorted(numbered))), np.array([numbered[number] for number in sorted(numbered)])
     return Summary(
         _percentiles(np.concatenate(sizes) if sizes else np.empty(0, np.int64)),
         _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
@@ -88,6 +95,14 @@ def _class_counts(manifest: Manifest, table: SampleTable) -> NDArray[np.int64] |
         return 0
     known = labels[(labels >= manifest.schema.label_offset) & (labels < manifest.schema.label_offset + num_classes)]
     return np.bincount(known - manifest.schema.label_offset, minlength=num_classes)
+
+
+def _numbered(manifest: Manifest, table: SampleTable) -> dict[int, int]:
+    """Returns the number of samples by class index, for classes without names."""
+    if manifest.class_names or str(manifest.schema.get("label")) != "int64":
+        return {}
+    numbers, counts = np.unique(table.field("label") - manifest.schema.label_offset, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def _percentiles(sizes: NDArray[np.int64]) -> dict[str, int]:

@@ -227,4 +227,5 @@ def _decode(sample: Sample) -> None:
                 try:
                     decode_image(image)
                 except SourceError as error:
-                    raise SourceError(f"the field {name!r} cannot be decoded: {error}") from error
+                    problem = str(error).removeprefix("it cannot be decoded: ")
+                    raise SourceError(f"the field {name!r} cannot be decoded: {problem}") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio.dataset import sample_table
+from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import open_table
@@ -27,15 +28,15 @@ from dlio.pack.prefetch import prefetching
 
 def packed(path: str | Path) -> Packed:
     """Returns the samples of the packed data set in the folder `path`."""
-    return Packed(Path(path).absolute())
+    return Packed(folder_of(Path(path).absolute()))
 
 
 open_source = packed
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is a folder with a manifest."""
-    return (path / NAME).is_file()
+    """Returns whether `path` is a folder with a manifest, or its manifest."""
+    return (path / NAME).is_file() or (path.name == NAME and path.is_file())
 
 
 @dataclass(frozen=True, slots=True)

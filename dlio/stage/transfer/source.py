@@ -67,7 +67,7 @@ def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
     if is_url(dataset):
         from dlio.stage.transfer.remote import Remote
 
-        return Remote(os.fspath(dataset))
+        return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))
     return MountedFolder(Manifest.load(Path(dataset)))
 
 

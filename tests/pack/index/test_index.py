@@ -155,7 +155,7 @@ class TestDataSets:
     def test_what_a_killed_one_has_left_is_removed_by_the_next_even_one_that_is_refused(self, tmp_path, moment):
         write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
         code = "import os, sys; from dlio.pack.index import index; "
-        code += "index(sys.argv[1], format='tfrecord', workers=1, **{sys.argv[2]: lambda _: os.kill(os.getpid(), 9)})"
+        code += "index(sys.argv[1], format='tfrecord', workers=1, **{sys.argv[2]: lambda *_: os.kill(os.getpid(), 9)})"
         assert subprocess.run([sys.executable, "-c", code, tmp_path, moment], check=False).returncode == -9
         assert (tmp_path / CLAIMS).is_dir()
         with pytest.raises(SourceError, match="holds no shards"):

@@ -1,0 +1,24 @@
+"""A data set in words, for people: the `repr` of manifests and loaders."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from dlio.io.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.dataset.manifest import Manifest
+
+
+def in_a_line(manifest: Manifest) -> str:
+    """Returns what a data set holds and where."""
+    fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
+    classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
+    size = f"{manifest.num_samples:,} samples ({fields}{classes}) in {len(manifest.shards):,} shards"
+    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {manifest.root}"
+
+
+def in_html(shown: object) -> str:
+    """Returns the `repr` of an object, for notebooks."""
+    return f"<code>{html.escape(repr(shown))}</code>"

@@ -1,0 +1,86 @@
+"""What is typed wrongly, or in another order, or in the place of a data set's folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import dlio
+from dlio import formats
+
+
+def test_the_options_of_all_verbs_may_stand_before_the_verb(run, packed):
+    before, after = run("--json", "info", packed), run("info", "--json", packed)
+    assert before == after and json.loads(after[1])["samples"] == 12
+    assert run("--quiet", "verify", packed, "--workers", 1) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("pck a b", "pack"),
+        ("pack a b --shard-sise 1M", "--shard-size"),
+        ("stage a --strateggy auto", "--strategy"),
+        ("pack a b --on-error skp", ""),
+        ("pack a", ""),
+    ],
+)
+def test_a_wrong_word_is_two_lines_and_says_what_may_be_meant(run, words, meant):
+    code, out, err = run(*words.split())
+    assert (code, out, err.count("\n")) == (2, "", 2)
+    assert f"did you mean {meant}?" in err if meant else "did you mean" not in err
+    assert "--help" in err.splitlines()[1]
+
+
+def test_verbose_prints_the_log(packed, tmp_path):
+    command = [sys.executable, "-m", "dlio", "stage", packed, tmp_path / "local", "--verbose"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "dlio: staging by replicate: there is one node" in done.stderr
+    assert logging.getLogger("dlio").level == logging.NOTSET
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_shell_completes_verbs_and_options(run, shell):
+    pytest.importorskip("shtab")
+    code, out, _ = run("--print-completion", shell)
+    assert code == 0
+    assert "--shard-size" in out and "verify" in out
+
+
+def test_completion_without_its_package_is_one_line(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    code, _, err = run("--print-completion", "bash")
+    assert code == 5 and "shell completion needs the package 'shtab': pip install" in err
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_a_manifest_or_a_shard_stands_for_its_data_set(run, photos, tmp_path, name):
+    manifest = dlio.pack(photos, tmp_path / "packed", format=name, num_shards=2, engine="serial")
+    shard = manifest.shards[1].files[0].name.partition("/")[0]
+    for given in ("manifest.jsonl", shard):
+        path = manifest.root / given
+        assert dlio.info(path)["path"] == str(manifest.root)
+        assert run("verify", path, "--workers", 1, "--quiet") == (0, "", "")
+        assert dlio.stage(path, tmp_path / "local").content_id == manifest.content_id
+        assert dlio.convert(path, tmp_path / given / "out", format="webdataset", engine="serial").num_samples == 12
+    assert dlio.resolve(manifest.root / shard) == dlio.resolve(manifest.root)
+
+
+@pytest.mark.parametrize(
+    "words", ["info {url}", "verify {url}", "pack {url} out", "convert {url} out", "index {url} --format tfrecord",
+              "stage {packed} {url}", "clean {url}", "pack {packed} {url}"],
+)  # fmt: skip
+def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words):
+    code, _, err = run(*words.format(url="s3://user:secret@host/x", packed=packed).split())
+    assert code == 2
+    assert "s3://host/x is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage" in err
+
+
+def test_options_may_stand_between_the_arguments(run, packed, tmp_path):
+    code, out, _ = run("stage", packed, "--dry-run", tmp_path / "local", "--json")
+    assert code == 0 and json.loads(out)["path"].startswith(str(tmp_path / "local"))
+    assert run("stage", packed, tmp_path, "more")[0] == run("stage")[0] == 2

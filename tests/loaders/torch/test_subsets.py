@@ -1,0 +1,87 @@
+"""Torch's Subset, random_split and WeightedRandomSampler over a PackedDataset: each sample once, resumed anywhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import Subset, WeightedRandomSampler, random_split
+
+import dlio
+from dlio.errors import UsageError
+from dlio.images import CenterCrop
+from dlio.loaders.torch import DataLoader, PackedDataset, Window
+from tests.helpers.images import make_image_folder
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    make_image_folder(tmp_path / "photos", {"dog": 11, "cat": 16, "owl": 9})
+    dlio.pack(tmp_path / "photos", tmp_path / "packed", num_shards=3, engine="serial")
+    dataset = PackedDataset(tmp_path / "packed", CenterCrop(8))
+    yield dataset
+    dataset.packed.close()
+
+
+def read(loader):
+    return [tuple(image.flatten().tolist()) for images, _ in loader for image in images]
+
+
+@pytest.mark.parametrize("shuffle", [False, True, Window(2)])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_part_is_read_once_and_resumed(dataset, shuffle, threads):
+    part, rest = random_split(dataset, [20, 16], torch.Generator().manual_seed(1))
+    options = {"batch_size": 3, "shuffle": shuffle, "num_workers": threads, "seed": 5}
+    loader = DataLoader(part, **options)
+    whole = read(loader)
+    assert sorted(whole) == sorted(tuple(part[i][0].flatten().tolist()) for i in range(20))
+    assert not set(whole) & set(read(DataLoader(rest, **options)))
+    again, batches = DataLoader(part, **options), []
+    for batch in again:
+        batches.append(batch)
+        if len(batches) == 3:
+            state = again.state_dict()
+            break
+    again.close()
+    resumed = DataLoader(part, **options)
+    resumed.load_state_dict(state)
+    assert read(batches) + read(resumed) == whole
+    with pytest.raises(UsageError, match="belongs to another data set"):
+        DataLoader(rest, **options).load_state_dict(state)
+
+
+def test_ranks_share_a_part(dataset):
+    part = Subset(dataset, range(3, 31, 2))
+    ranks = [read(DataLoader(part, batch_size=2, shuffle=True, rank=rank, world_size=2, seed=1)) for rank in range(2)]
+    assert len(ranks[0]) == len(ranks[1])
+    assert {*ranks[0], *ranks[1]} == {tuple(part[i][0].flatten().tolist()) for i in range(len(part))}
+
+
+def test_a_part_of_a_part_under_a_sampler_of_its_own(dataset):
+    part = Subset(Subset(dataset, [30, 2, 17, 5]), [3, 0, 1])
+    read_in_order = read(DataLoader(part, batch_size=2, sampler=[2, 0, 1]))
+    assert read_in_order == [tuple(dataset[row][0].flatten().tolist()) for row in (2, 5, 30)]
+    assert DataLoader(part, batch_size=2).dataset.targets.tolist() == dataset.targets[[2, 5, 30]].tolist()
+
+
+def test_a_weighted_sampler_draws(dataset):
+    weights = (torch.tensor(dataset.targets.tolist()) == 1).double()
+    loader = DataLoader(dataset, batch_size=8, sampler=WeightedRandomSampler(weights, 32))
+    assert {label for _, labels in loader for label in labels.tolist()} == {1}
+
+
+def test_a_row_that_is_not_there_is_an_error(dataset):
+    with pytest.raises(IndexError, match="sample 36 of 36"):
+        DataLoader(Subset(dataset, [36]), batch_size=1)
+
+
+@pytest.mark.parametrize("transform", [CenterCrop, 224, "crop"])
+def test_a_transform_that_is_none_is_refused(dataset, transform):
+    with pytest.raises(UsageError, match="transform"):
+        PackedDataset(dataset.manifest, transform)
+
+
+def test_what_it_is_shows_in_a_line(dataset):
+    assert repr(dataset).startswith("<PackedDataset of 36 samples (image: bytes, label: int64, 3 classes) in 3 shards")
+    assert "shuffle True, seed 7, epoch 0" in repr(DataLoader(dataset, shuffle=True, seed=7))
+    for each in (dataset, dataset.manifest, DataLoader(dataset)):
+        assert "&lt;" in each._repr_html_()
