@@ -26,6 +26,12 @@ from tests.helpers.staging import MiB, damaged_files, write_dataset
 fsspec = pytest.importorskip("fsspec")
 
 
+@pytest.fixture
+def dataset(large_dataset: Manifest) -> Manifest:
+    """Twenty MiB, of several blocks."""
+    return large_dataset
+
+
 class WebServer(http.server.ThreadingHTTPServer):
     """Serves a folder in ranges.
 
