@@ -32,7 +32,7 @@ rm "$root.log"
 rm -rf "$root/etc/apt"
 for path in /etc/apt /etc/pip.conf /root/.config/pip /root/.pip /etc/resolv.conf /etc/hosts /etc/ssl/certs \
   /usr/share/keyrings /usr/local/share/ca-certificates; do
-  [ ! -e $path ] || { mkdir -p "$root$(dirname $path)" && cp -rLT $path "$root$path"; }
+  [ ! -e $path ] || { mkdir -p "$root$(dirname $path)" && cp -rLT --remove-destination $path "$root$path"; }
 done
 for path in $({ python3 -m pip config list 2>/dev/null || true; } | grep -oE "/[^' \"]+" | sort -u); do
   [ ! -d "$path" ] || { mkdir -p "$root$path" && mount --bind "$path" "$root$path"; }  # wheels of this machine
