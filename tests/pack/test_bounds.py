@@ -173,7 +173,7 @@ class TestCifar10:
         os.mkfifo(tmp_path / "test_batch")
         ended = pack(tmp_path, "--source", "cifar10", "--option", "split=test")
         assert ended.code == StorageError.exit_code
-        assert "test_batch: it is no regular file" in ended.err
+        assert "test_batch: it is not a regular file" in ended.err
 
 
 class TestManifests:
@@ -187,9 +187,9 @@ class TestManifests:
 
     def test_what_is_no_file_is_not_waited_for(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / NAME)
-        with pytest.raises(StorageError, match=f"cannot read {tmp_path / NAME}: it is no regular file"):
+        with pytest.raises(StorageError, match=f"cannot read {tmp_path / NAME}: it is not a regular file"):
             Manifest.load(tmp_path)
         (tmp_path / NAME).unlink()
         (tmp_path / NAME).symlink_to("/dev/zero")
-        with pytest.raises(StorageError, match="it is no regular file"):
+        with pytest.raises(StorageError, match="it is not a regular file"):
             Manifest.load(tmp_path)

@@ -66,7 +66,7 @@ class Remote:
         return PRIVATE
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; see `Source`."""
+        """Yields a file's bytes; see `StagingSource`."""
         step = len(buffer)
         under_way: deque[Future[bytes]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
@@ -78,7 +78,7 @@ class Remote:
                 yield memoryview(under_way.popleft().result())
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; see `Source`."""
+        """Fills `target`; see `StagingSource`."""
         target[:] = self._range(file, offset, offset + len(target))
 
     def _range(self, file: File, start: int, end: int) -> bytes:
@@ -150,7 +150,7 @@ def _check(url: str) -> None:
     """Raises UsageError for a URL that is not a folder's, or whose password is ambiguous."""
     quoting = "write / ? # @ in a password as %2F %3F %23 %40"
     if "?" in url or "#" in url:
-        raise UsageError(f"{shown(url)} is no folder's URL: give one without ? and #, and {quoting}")
+        raise UsageError(f"{shown(url)} is not the URL of a folder: give one without ? and #, and {quoting}")
     if is_unclear(url):
         raise UsageError(f"{shown(url)} has a second @, or a / in a password: {quoting}, and @ in a path as %40")
     if url.lower().startswith("s3") and parted(url)[2]:
