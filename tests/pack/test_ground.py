@@ -45,7 +45,7 @@ def test_pack_follows_no_link_in_place_of_its_folder(tmp_path: Path, photos: Sou
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 
 
-def test_pack_follows_no_link_that_is_planted_while_the_source_is_listed(
+def test_a_link_planted_while_listing_is_not_followed(
     tmp_path: Path, photos: Source, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir(mode=0o777)
