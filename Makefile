@@ -2,7 +2,12 @@
 # `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
-.PHONY: venv demo test quick lint clean
+# `make soak` runs the suite for hours, with 20 times as many kills and random inputs. `make bare` runs `make demo quick`
+# on a minimal Debian of its own, as root.
+
+.PHONY: venv demo test quick soak bare lint clean
+
+unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
 venv: .venv/.complete
 
@@ -15,6 +20,13 @@ demo: .venv/.complete
 
 test: .venv/.complete
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+soak: .venv/.complete
+	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600
+	.venv/bin/python -m tools.chaos --seconds 3600
+
+bare:
+	tools/bare_root.sh
 
 QUICK = tests/cluster tests/io tests/dataset tests/cli tests/pack/test_plan.py tests/pack/test_sources.py \
   tests/conformance/test_sources.py tests/test_errors.py tests/test_images.py tests/test_import.py tests/test_urls.py \

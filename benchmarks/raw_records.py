@@ -115,7 +115,7 @@ def open_loader(root: Path, subset: str, name: str, shuffled: bool) -> Loader:
     if not (out / "manifest.jsonl").exists():
         dlio.pack(dlio.sources.image_folder(root / subset), out, format=name)
     source = ArrayBatches(PackedSamples(out))
-    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, place=lambda: (0, 1), num_threads=0)
+    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=0)
 
 
 def cpu_seconds(call: Callable[[], None]) -> float:

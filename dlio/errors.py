@@ -154,7 +154,7 @@ class MissingPackageError(MissingError, ImportError):
 
 
 class LauncherError(MissingError):
-    """The launcher's rank variables are incomplete or contradict each other, or there is no launcher, or no cluster."""
+    """The launcher's rank variables are incomplete or contradictory, or a launcher or cluster is missing."""
 
 
 def missing_package(package: str, extra: str, purpose: str) -> MissingPackageError:

@@ -23,7 +23,7 @@ def is_url(dataset: str | PathLike[str]) -> bool:
 
 
 def shown(url: str) -> str:
-    """Returns a URL without user, password, query and fragment; what is no URL stays as it is."""
+    """Returns a URL without user, password, query and fragment; other text stays as it is."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
@@ -40,7 +40,7 @@ def shown(url: str) -> str:
 
 
 def without_credentials(text: str, url: str = "") -> str:
-    """Returns a text in which every URL is as `shown`, and nothing else tells what `url` hides.
+    """Returns a text in which every URL is as `shown`, and nothing else shows what `url` hides.
 
     In a text a URL ends at white space or a quote, so one whose password holds such is to be `shown` before it becomes
     part of a text.
@@ -64,7 +64,7 @@ def _in_text(found: re.Match[str]) -> str:
 
 
 def parted(url: str) -> tuple[str, str, str]:
-    """Returns a URL without user and password, and these two as they are written there, '' where there is none."""
+    """Returns a URL without user and password, and these two as they are written there, '' if missing."""
     scheme, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     userinfo, _, host = authority.rpartition("@")
@@ -73,7 +73,7 @@ def parted(url: str) -> tuple[str, str, str]:
 
 
 def is_unclear(url: str) -> bool:
-    """Tells whether a part of a password may be taken for the host or the path: a `/` or `@` in it is not quoted."""
+    """Returns whether a part of a password may be taken for the host or the path: a `/` or `@` in it is not quoted."""
     authority, _, path = url.partition("://")[2].partition("/")
     userinfo, _, host = authority.rpartition("@")
     is_host = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?", host)

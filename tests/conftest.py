@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import threading
@@ -64,7 +65,10 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def slow_source(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Mounts a view of a folder through benchmarks/slow_source.py, with its options."""
-    pytest.importorskip("mfusepy")
+    try:
+        importlib.import_module("mfusepy")
+    except (ImportError, OSError) as error:  # OSError where it finds no libfuse
+        pytest.skip(f"needs mfusepy and libfuse, pip install mfusepy and apt-get install fuse3: {error}")
     with slow_mounts(tmp_path) as mount:
         yield mount
 

@@ -79,7 +79,7 @@ def another_package(tmp_path, monkeypatch) -> Path:
         del sys.modules[name]
 
 
-def test_a_source_an_engine_and_a_format_pack_verify_and_load(another_package, tmp_path):
+def test_source_engine_and_format_pack_verify_and_load(another_package, tmp_path):
     (tmp_path / "x.png").write_bytes(image(1))
     words = ["--source", "outside.one_image", "--option", "label=3", "--engine", "outside.threads", "--workers", "2"]
     out = str(tmp_path / "out")

@@ -62,7 +62,7 @@ def test_a_text_tells_no_password_of_the_urls_in_it(scheme: str, password: str, 
 
 
 @given(WITHOUT_SPACES)
-def test_a_lone_password_is_left_out_if_its_url_is_known(password: str) -> None:
+def test_a_lone_password_of_a_known_url_is_left_out(password: str) -> None:
     quoted = password.translate({ord(mark): f"%{ord(mark):02X}" for mark in "@:/?#%"})
     url = f"ftp://user:{quoted}@host/packed"
     text = f"login of user:{quoted} refused, tried {quoted} and {password}"

@@ -19,7 +19,9 @@ from typing import NamedTuple
 from dlio.errors import CorruptRecordError
 from dlio.io.random_access import RandomAccessFile
 
-_LOCAL = struct.Struct("<4s22x2H")
+#: A local header: signature, flags, CRC-32, lengths of name and extra (4.3.7).
+LOCAL_HEADER = struct.Struct("<4s2xH6xL8x2H")
+LOCAL_MARK = b"PK\3\4"
 _ENTRY = struct.Struct("<4s6xH4x3L3H8xL")
 _END = struct.Struct("<4s6xH2LH")
 _END_64 = struct.Struct("<4s28x3Q")
@@ -119,9 +121,9 @@ def read_member(file: RandomAccessFile, name: str, member: Member) -> bytes:
         StorageError: it cannot be read.
     """
     own = name.encode()
-    head = file.read(member.header, _LOCAL.size + len(own))
-    mark, name_bytes, extra_bytes = _LOCAL.unpack_from(head)
-    if mark != b"PK\3\4" or name_bytes != len(own) or head[_LOCAL.size :] != own:
+    head = file.read(member.header, LOCAL_HEADER.size + len(own))
+    mark, *_, name_bytes, extra_bytes = LOCAL_HEADER.unpack_from(head)
+    if mark != LOCAL_MARK or name_bytes != len(own) or head[LOCAL_HEADER.size :] != own:
         raise _damaged(file, name, member, "another header stands where its own should be")
     data = file.read(member.header + len(head) + extra_bytes, member.num_bytes)
     if zlib.crc32(data) != member.crc:

@@ -21,12 +21,12 @@ from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateErr
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
+from dlio.cluster import liveness
 from dlio.errors import DlioError, LauncherError, StorageError, missing_package
 from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
 from dlio.executors._heartbeat import Heartbeat
 
 _DEATH = "a rank of the MPI job has died: run the same command again, finished shards are kept"
-_ABORT_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
@@ -143,7 +143,7 @@ class _RankExecutor(Executor):
         """Lets the tasks that are out raise BrokenExecutor; ends the job where nobody waits for them."""
         self.broken = True
         self._break()
-        time.sleep(_ABORT_SECONDS)
+        time.sleep(liveness.ABORT_SECONDS)
         _abort(world, _DEATH)
 
     def _break(self) -> None:

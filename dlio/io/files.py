@@ -90,7 +90,7 @@ def read_regular(path: Path, limit: int) -> bytes:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"cannot read {path}: it is no regular file")
+                raise StorageError(f"cannot read {path}: it is not a regular file")
             data = os.read(descriptor, min(status.st_size, limit) + 1)
             while len(data) <= limit and (more := os.read(descriptor, min(BLOCK_BYTES, limit + 1 - len(data)))):
                 data += more

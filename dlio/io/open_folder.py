@@ -102,7 +102,7 @@ def check_ground(folder: Path, *names: str) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = path.lstat()
                 if not stat.S_ISDIR(found.st_mode):
-                    raise StorageError(f"{path} is no folder, though dlio makes one of that name: remove it")
+                    raise StorageError(f"{path} is not a folder, though dlio makes one of that name: remove it")
                 if found.st_uid not in (os.geteuid(), status.st_uid):
                     raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
 
@@ -171,7 +171,7 @@ class OpenFolder:
         return sorted(os.listdir(self.descriptor))  # noqa: PTH208  of a descriptor
 
     def look(self, name: str) -> os.stat_result | None:
-        """Returns what the system says of an entry itself, be it a link; None where there is none."""
+        """Returns what the system says of an entry itself, be it a link; None if it is missing."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class OpenFolder:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file", str(self.path / name))
+                raise OSError(errno.EINVAL, "it is not a regular file", str(self.path / name))
             if status.st_size > MAX_BYTES:
                 raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes", str(self.path / name))
             return os.read(descriptor, MAX_BYTES), status

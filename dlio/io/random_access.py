@@ -29,7 +29,7 @@ def take_fresh(num_bytes: int) -> memoryview:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset; thread-safe, since there is no file position.
+    """A file open for reading at any offset; thread-safe, since it has no file position.
 
     Reads copy rather than map: a file that shrinks, or a disk that fails, then gives an error instead of a signal.
 

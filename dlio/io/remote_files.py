@@ -33,7 +33,7 @@ class RemoteFiles:
         is_alone: whether its connections are its own, so that `close` ends them; else they are kept for this process.
 
     Raises:
-        StorageError, UsageError, MissingPackageError: it cannot be opened, or is no folder's URL.
+        StorageError, UsageError, MissingPackageError: it cannot be opened, or is not the URL of a folder.
     """
 
     def __init__(self, url: str, *, is_alone: bool = False) -> None:
@@ -122,7 +122,7 @@ def _check(url: str) -> None:
     """Raises UsageError for a URL that is not a folder's, or whose password is ambiguous."""
     quoting = "write / ? # @ in a password as %2F %3F %23 %40"
     if "?" in url or "#" in url:
-        raise UsageError(f"{shown(url)} is no folder's URL: give one without ? and #, and {quoting}")
+        raise UsageError(f"{shown(url)} is not the URL of a folder: give one without ? and #, and {quoting}")
     if is_unclear(url):
         raise UsageError(f"{shown(url)} has a second @, or a / in a password: {quoting}, and @ in a path as %40")
     if url.lower().startswith("s3") and parted(url)[2]:

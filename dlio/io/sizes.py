@@ -15,11 +15,11 @@ def parse_size(text: str) -> int:
     """Returns the bytes that `text` means, such as 268435456, 256MiB, 256M or 0.5g; units are powers of 1024.
 
     Raises:
-        UsageError: `text` is no size.
+        UsageError: `text` is not a size.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no size: expected a number with an optional unit, such as 256MiB")
+        raise UsageError(f"{text!r} is not a size: expected a number with an optional unit, such as 256MiB")
     return int(Fraction(match[1]) * (1 << _UNITS[match[2].lower()]))
 
 

@@ -113,7 +113,7 @@ class DataLoader:
             seed=seed,
             lanes=1,
             end=End(end),
-            place=lambda: (first // num_rows, batch_size // num_rows),
+            rank_and_size=lambda: (first // num_rows, batch_size // num_rows),
             num_threads=num_threads,
         )
         samples.keep_memory(self._loader.prefetch + prefetch + _HELD, num_rows)

@@ -59,7 +59,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         shuffle: Shuffle = False,
         seed: int = 0,
         end: End | str = End.PAD,
-        place: Callable[[], tuple[int, int]] = rank_from_env,
+        rank_and_size: Callable[[], tuple[int, int]] = rank_from_env,
         max_skipped: int = 0,
         workers: int | None = None,
         max_queue_size: int = 2,
@@ -74,7 +74,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
             end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
-            place: returns rank and world size; asked at the start of each epoch.
+            rank_and_size: returns both; called at the start of each epoch.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             workers: threads that make a batch together; by default one for each core of this rank. Keras itself starts
                 none.
@@ -94,7 +94,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             shuffle=shuffle,
             seed=seed,
             end=End(end),
-            place=place,
+            rank_and_size=rank_and_size,
             num_threads=workers,
             prefetch=max_queue_size,
         )

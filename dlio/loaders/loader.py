@@ -52,7 +52,7 @@ class Loader(Generic[B]):
         seed: int = 0,
         lanes: int | None = None,
         end: End = End.DROP,
-        place: Callable[[], tuple[int, int]] = rank_from_env,
+        rank_and_size: Callable[[], tuple[int, int]] = rank_from_env,
         num_threads: int | None = None,
         prefetch: int = 2,
         timeout: float | None = None,
@@ -66,7 +66,7 @@ class Loader(Generic[B]):
             seed: of order and transform, the same on every rank.
             lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
             end: see `dlio.loaders.sampling.rank_share`.
-            place: returns rank and world size; called at the start of each epoch.
+            rank_and_size: returns both; called at the start of each epoch.
             num_threads: threads that read and decode; 0 for none. By default one for each core of this rank (see
                 `num_cores_of_rank`). If storage is slow, up to 64 more threads read ahead.
             prefetch: batches made ahead of the one in use.
@@ -90,7 +90,7 @@ class Loader(Generic[B]):
         self.prefetch = prefetch
         source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, and one more while the next is asked for
         self.timeout = timeout
-        self._rank_and_size = place
+        self._rank_and_size = rank_and_size
         self._next = Position()  # where the next iteration starts
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started

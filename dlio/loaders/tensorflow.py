@@ -139,7 +139,9 @@ def dataset(
     ends = chosen_end(end, drops=drop_remainder)
     samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
-    loader = Loader(source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, place=lambda: assigned)
+    loader = Loader(
+        source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned
+    )
     samples.keep_memory(loader.prefetch + _HELD, batch_size)
     loader.set_epoch(epoch)
     loader.load_state_dict(state or {})

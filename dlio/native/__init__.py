@@ -1,4 +1,4 @@
-"""The compiled JPEG core: lossless crop-ready rewriting, cropped decode and antialiased resize on libjpeg-turbo.
+"""The compiled core: crop-ready rewriting, cropped decode and resize of JPEGs, and reading of many small files.
 
     make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each

@@ -73,7 +73,7 @@ def _fitting(volume: Volume, machine: Machine) -> Cost:
 
 
 def _in_parts(volume: Volume, machine: Machine, copies: int) -> Cost | None:
-    """Returns the cheapest way to at most so many copies in parts; None if parts do not fit."""
+    """Returns the cheapest way to at most `copies` copies in parts; None if parts do not fit."""
     if copies < 1:
         return None
     ways = _costs(volume, machine, min(copies, machine.num_nodes - 1), lambda needs: needs.parts and not needs.shared)

@@ -38,7 +38,7 @@ def check_job(job: Job, strategy: str) -> None:
 
 
 def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) -> Cost:
-    """Returns the strategy that `auto` stands for, if so many epochs are planned (0: unknown); the same on all nodes.
+    """Returns the strategy that `auto` stands for, if `epochs` are planned (0: unknown); the same on all nodes.
 
     Raises:
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.

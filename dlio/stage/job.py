@@ -10,7 +10,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import File, Manifest
 from dlio.io.filesystems import FileSystem
 from dlio.stage.cache.access import Access
-from dlio.stage.transfer.source import Source
+from dlio.stage.transfer.source import StagingSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Job:
         listeners: functions to call on the way.
     """
 
-    source: Source
+    source: StagingSource
     dest: Path
     topology: Topology
     options: Options = NO_OPTIONS

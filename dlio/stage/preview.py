@@ -20,7 +20,7 @@ from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, all_files
 from dlio.stage.planning.cost import Cost, Machine, Volume, pays_after_epochs
 from dlio.stage.strategies import AUTO, LayingOut, cost_of, load
-from dlio.stage.transfer.source import Source, source_of
+from dlio.stage.transfer.source import StagingSource, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Preview:
 
 
 def preview(
-    dataset: str | PathLike[str] | Manifest | Source,
+    dataset: str | PathLike[str] | Manifest | StagingSource,
     dest: str | PathLike[str] | None,
     *,
     strategy: str = AUTO,

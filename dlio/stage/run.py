@@ -26,7 +26,7 @@ from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
-from dlio.stage.transfer.source import Source, source_of
+from dlio.stage.transfer.source import StagingSource, source_of
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Summary:
 
 
 def run(
-    dataset: str | PathLike[str] | Manifest | Source,
+    dataset: str | PathLike[str] | Manifest | StagingSource,
     dest: str | PathLike[str] | None,
     *,
     strategy: str = AUTO,

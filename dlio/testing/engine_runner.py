@@ -26,7 +26,7 @@ class EngineRunner:
     Attributes:
         name: the engine, as `--engine` takes it.
         address: a cluster that runs already.
-        launcher: a command that starts a number of processes, such as ("mpiexec", "-n"); one of them is no worker.
+        launcher: a command that starts a number of processes, such as ("mpiexec", "-n"); one of them is not a worker.
         in_caller: tasks run in the calling process.
         one_at_a_time: it has one worker, however many are asked for.
         ends_late: the engine's own processes may end a minute after the run.
@@ -112,7 +112,7 @@ def identities(out: Path) -> dict[str, tuple[int, int]]:
 
 
 def wait_for_shards(out: Path, number: int, run: subprocess.Popen[bytes]) -> None:
-    """Returns once a running pack has finished so many shards."""
+    """Returns once a running pack has finished `number` shards."""
     deadline = time.monotonic() + SECONDS
     while len(finished(out)) < number:
         assert run.poll() is None, "the run ended before it could be stopped"

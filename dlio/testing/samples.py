@@ -67,7 +67,7 @@ def _text(kind: Field, generator: np.random.Generator, number: int) -> bytes | s
 
 
 def same(found: Sample, expected: Sample) -> bool:
-    """Tells whether two samples have equal values of equal types, bit by bit; keys aside."""
+    """Returns whether two samples have equal values of equal types, bit by bit; keys aside."""
     if found.fields.keys() != expected.fields.keys():
         return False
     for name, value in expected.fields.items():

@@ -69,7 +69,7 @@ def test_a_truncated_jpeg_has_the_same_message_everywhere(tmp_path, transform, u
     assert [WORDS in item.problem for item in verify(manifest, decode=True, workers=1)] == [True]
     named = pytest.raises(CorruptRecordError, match=f"shard-00000.* record 0.*'k': .*{WORDS}")
     with closing(PackedSamples(manifest, transform, upright=upright)) as samples, named:
-        next(iter(Loader(ArrayBatches(samples), 1, place=lambda: (0, 1))))
+        next(iter(Loader(ArrayBatches(samples), 1, rank_and_size=lambda: (0, 1))))
     with pytest.raises(DataError, match=WORDS):
         decoders.decode_rgb(cut, upright=upright)
 

@@ -75,7 +75,7 @@ def digests(
 ) -> list[str]:
     """Returns a digest of each epoch's batches, and of the state after the first."""
     place = lambda: (rank, world_size)  # noqa: E731
-    loader = Loader(ArrayBatches(samples), BATCH, shuffle=True, seed=5, num_threads=2, place=place, lanes=lanes)
+    loader = Loader(ArrayBatches(samples), BATCH, shuffle=True, seed=5, num_threads=2, rank_and_size=place, lanes=lanes)
     found = []
     for _ in range(epochs):
         running = hashlib.blake2b(digest_size=8)

@@ -52,7 +52,7 @@ def samples_of(schema: Schema) -> list[Sample]:
 
 
 def equal(value: object, expected: object) -> bool:
-    """Tells whether a column's value is the record's: bytes come as views that cannot be written to."""
+    """Returns whether a column's value is the record's: bytes come as views that cannot be written to."""
     if isinstance(expected, bytes):
         return isinstance(value, memoryview) and value.readonly and value == expected
     return np.array_equal(value, expected)  # type: ignore[arg-type]

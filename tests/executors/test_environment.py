@@ -121,7 +121,7 @@ def dask_cluster(tmp_path) -> Iterator[DaskCluster]:
         cluster.stop()
 
 
-def test_a_dask_cluster_that_is_there_is_used_and_left_alone(photos, tmp_path, dask_cluster):
+def test_a_running_dask_cluster_is_used_and_left_alone(photos, tmp_path, dask_cluster):
     engine = EngineRunner("dask", dask_cluster.address)
     none = engine.run(engine.pack_command(photos, tmp_path / "out", "--format", "tfrecord"))
     assert none.returncode == 5

@@ -175,7 +175,7 @@ def test_an_unknown_engine_is_refused():
         executors.open_engine("steam", 1)
 
 
-def test_the_default_number_of_workers_is_what_this_process_may_use():
+def test_by_default_workers_are_as_many_as_usable_cores():
     assert executors.num_workers(None) == num_usable_cores()
     assert executors.num_workers(3) == 3
 

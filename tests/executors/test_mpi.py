@@ -114,7 +114,7 @@ class TestWhoSpeaks:
         assert "start the command by mpiexec -n 4 ..., or by srun --mpi=pmi2 -n 4" in done.stderr
 
 
-def test_every_rank_of_a_script_gets_the_manifest_or_the_error(mpi, photos, tmp_path):
+def test_every_rank_of_a_script_gets_manifest_or_error(mpi, photos, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, dlio\n"

@@ -31,7 +31,7 @@ def test_any_bytes_are_an_input(data):
 
 
 @given(st.integers(0, 2**32))
-def test_mutations_are_the_same_for_equal_seeds_and_spare_what_is_fixed(seed):
+def test_equal_seeds_mutate_equally_and_spare_what_is_fixed(seed):
     files = {CASE: b"{}", **fixed({"a.tar": b"a" * 1024, "b.csv": b"path,label\nx,1\n", "c": b""}, "a.tar")}
     one, two = (mutate(files, random.Random(seed), [files]) for _ in range(2))
     assert one == two

@@ -31,7 +31,7 @@ def test_parses(text, expected):
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1", "1 PiB", "1e3", "1,5M", "0x10", "1 2", "١"])
 def test_refuses_what_is_no_size(text):
-    with pytest.raises(UsageError, match="is no size"):
+    with pytest.raises(UsageError, match="is not a size"):
         parse_size(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,14 @@ def numbers(batches: Iterable[Any]) -> list[int]:
     return [int(number) for each in images for number in np.asarray(each)[:, 0, 0, 0]]
 
 
+def dlio_threads() -> list[str]:
+    """Returns the names of dlio's own threads, where a framework keeps others."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dlio")]
+
+
 def loader_of(
     packed: Manifest, batch_size: int = 4, rank: int = 0, world_size: int = 1, num_threads: int = 2, **options: Any
 ) -> Loader:
     """Returns a loader of the photos, 16 pixels high and wide."""
     source = ArrayBatches(PackedSamples(packed, Resize(16)), mask=options.get("end") is End.MASK)
-    return Loader(source, batch_size, place=lambda: (rank, world_size), num_threads=num_threads, **options)
+    return Loader(source, batch_size, rank_and_size=lambda: (rank, world_size), num_threads=num_threads, **options)

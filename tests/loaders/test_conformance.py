@@ -34,7 +34,7 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 def by_loader(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[[], Iterator[Batch]]:
     source = ArrayBatches(PackedSamples(packed, TRANSFORM), channels_last=True, mask=True)
-    loader = Loader(source, BATCH, shuffle=shuffle, place=lambda: ranks, **OPTIONS)
+    loader = Loader(source, BATCH, shuffle=shuffle, rank_and_size=lambda: ranks, **OPTIONS)
     return lambda: ((batch["image"], batch["label"], batch["valid"]) for batch in loader)
 
 
@@ -53,7 +53,9 @@ def by_tensorflow(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[
 
 def by_keras(packed: Manifest, shuffle: Shuffle, ranks: Ranks) -> Callable[[], Iterator[Batch]]:
     assert keras.config.image_data_format() == "channels_last"
-    batches = PackedPyDataset(packed, BATCH, transform=TRANSFORM, shuffle=shuffle, place=lambda: ranks, **OPTIONS)
+    batches = PackedPyDataset(
+        packed, BATCH, transform=TRANSFORM, shuffle=shuffle, rank_and_size=lambda: ranks, **OPTIONS
+    )
 
     def epoch() -> Iterator[Batch]:
         yield from (batches[number] for number in range(len(batches)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.images import Resize
 from dlio.loaders.keras import PackedPyDataset
-from tests.loaders.photos import numbers
+from tests.loaders.photos import dlio_threads, numbers
 from tests.loaders.ranks import run_job
 
 ALL = list(range(41))
@@ -25,10 +24,6 @@ def leaves_nothing_behind() -> Iterator[None]:
     """TensorFlow keeps threads of its own, so only those of dlio are looked for."""
     yield
     assert not dlio_threads()
-
-
-def dlio_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dlio")]
 
 
 @pytest.fixture(scope="module", params=["torch", "tensorflow"])

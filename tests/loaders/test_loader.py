@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_a_field_named_valid_is_not_hidden_by_the_mask(tmp_path: Path) -> None:
     packed = PackedSamples(pack_samples(tmp_path, Schema.of({"valid": "int64"}), samples, num_shards=1))
     with pytest.raises(UsageError, match="has a field 'valid'"):
         ArrayBatches(packed, mask=True)
-    loader = Loader(ArrayBatches(packed), 4, end=End.PAD, place=lambda: (0, 1), num_threads=0)
+    loader = Loader(ArrayBatches(packed), 4, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=0)
     assert [batch["valid"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
     loader.close()
 
@@ -75,7 +76,7 @@ def test_batches_hold_images_labels_and_whatever_else(packed: Manifest) -> None:
 
 
 def test_without_a_transform_images_stay_encoded(packed: Manifest, photos: Path) -> None:
-    loader = Loader(ArrayBatches(PackedSamples(packed)), 41, place=lambda: (0, 1))
+    loader = Loader(ArrayBatches(PackedSamples(packed)), 41, rank_and_size=lambda: (0, 1))
     assert next(iter(loader))["image"] == [path.read_bytes() for path in sorted(photos.glob("*/*.png"))]
     loader.close()
 
@@ -83,7 +84,7 @@ def test_without_a_transform_images_stay_encoded(packed: Manifest, photos: Path)
 def test_each_epoch_has_a_reproducible_order_and_boxes(packed: Manifest) -> None:
     def run() -> list[list[np.ndarray]]:
         samples = PackedSamples(packed, RandomResizedCrop(16, flip=True))
-        loader = Loader(ArrayBatches(samples), 41, shuffle=True, seed=5, place=lambda: (0, 1), num_threads=2)
+        loader = Loader(ArrayBatches(samples), 41, shuffle=True, seed=5, rank_and_size=lambda: (0, 1), num_threads=2)
         epochs = [[next(iter(loader))["image"]] for _ in range(3)]
         loader.close()
         return epochs
@@ -99,8 +100,9 @@ def test_boxes_do_not_depend_on_ranks_or_threads(packed: Manifest) -> None:
         for rank in range(world_size):
             samples = PackedSamples(packed, RandomResizedCrop(16, flip=True))
             source = ArrayBatches(samples)
-            place = (rank, world_size)
-            loader = Loader(source, 40 // world_size, place=lambda place=place: place, num_threads=num_threads)  # type: ignore[misc]
+            loader = Loader(
+                source, 40 // world_size, rank_and_size=partial(tuple, (rank, world_size)), num_threads=num_threads
+            )
             made.append(next(iter(loader))["image"])
             loader.close()
         return np.concatenate(made)

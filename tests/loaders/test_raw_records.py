@@ -44,11 +44,11 @@ def pack(folder: Path, name: str = "tfrecord") -> Manifest:
 def loader_of(manifest: Manifest, **options: Any) -> Loader:
     """Returns a loader of encoded bytes, shuffled."""
     source = ArrayBatches(PackedSamples(manifest))
-    return Loader(source, BATCH, **({"shuffle": True, "num_threads": 2, "place": lambda: (0, 1)} | options))
+    return Loader(source, BATCH, **({"shuffle": True, "num_threads": 2, "rank_and_size": lambda: (0, 1)} | options))
 
 
 def is_true(batch: Any) -> bool:
-    """Tells whether each value is that of its label."""
+    """Returns whether each value is that of its label."""
     return all(data == VALUES[label] for data, label in zip(batch["picture"], batch["label"].tolist(), strict=True))
 
 

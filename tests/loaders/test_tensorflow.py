@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.tensorflow import dataset
 from tests.helpers.images import image
 from tests.loaders.packing import pack_samples
-from tests.loaders.photos import NUM_PHOTOS, numbers
+from tests.loaders.photos import NUM_PHOTOS, dlio_threads, numbers
 
 PLACE = {"rank": 0, "world_size": 1}
 
@@ -36,10 +35,6 @@ def leaves_nothing_behind() -> Iterator[None]:
     """TensorFlow's threads call Python, so only those of dlio are looked for."""
     yield
     assert not dlio_threads()
-
-
-def dlio_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dlio")]
 
 
 @pytest.mark.parametrize("end", End)

@@ -54,7 +54,7 @@ class TestImageFiles:
         sparse(photos / "cat" / "huge.jpg", two_gigabytes)
         return photos
 
-    def test_a_large_file_that_is_no_image_is_refused_by_its_head(self, photos: Path) -> None:
+    def test_a_large_file_of_another_kind_is_refused_by_head(self, photos: Path) -> None:
         ended = pack(photos)
         assert ended.code == SourceError.exit_code
         assert f"cannot pack {photos}/cat/huge.jpg: it is not an image: its 2,147,483,648 bytes" in ended.err
@@ -66,7 +66,7 @@ class TestImageFiles:
         assert ended.peak_bytes < MOST
         assert [key for key, _ in Manifest.load(photos.parent / "out").skipped] == ["cat/huge.jpg"]
 
-    def test_a_large_one_that_begins_as_an_image_is_not_read_beyond_the_limit(self, photos: Path) -> None:
+    def test_a_large_one_like_an_image_is_bounded(self, photos: Path) -> None:
         with (photos / "cat" / "huge.jpg").open("r+b") as file:
             file.write(encoded("JPEG"))
         ended = pack(photos)
@@ -107,7 +107,7 @@ class TestArchives:
         assert "set DLIO_MAX_SAMPLE to its size" in ended.err
         assert ended.peak_bytes < MOST
 
-    def test_a_large_member_that_is_no_image_is_refused_by_its_head(self, tmp_path: Path) -> None:
+    def test_a_large_member_of_another_kind_is_refused_by_head(self, tmp_path: Path) -> None:
         ended = pack(self.zipped(tmp_path, b"", 500 * MiB), "--on-error", "skip")
         assert ended.code == EXIT_SKIPPED
         [(key, reason)] = Manifest.load(tmp_path / "out").skipped
@@ -115,7 +115,7 @@ class TestArchives:
         assert "it is not an image: its 524,288,000 bytes begin as no known format does" in reason
         assert ended.peak_bytes < MOST
 
-    def test_a_large_member_of_a_tar_is_refused_by_its_head(self, tmp_path: Path, two_gigabytes: int) -> None:
+    def test_a_large_member_of_a_tar_is_refused_by_head(self, tmp_path: Path, two_gigabytes: int) -> None:
         header = tarfile.TarInfo("cat/huge.jpg")
         header.size = two_gigabytes
         path = tmp_path / "photos.tar"
@@ -173,7 +173,7 @@ class TestCifar10:
         os.mkfifo(tmp_path / "test_batch")
         ended = pack(tmp_path, "--source", "cifar10", "--option", "split=test")
         assert ended.code == StorageError.exit_code
-        assert "test_batch: it is no regular file" in ended.err
+        assert "test_batch: it is not a regular file" in ended.err
 
 
 class TestManifests:
@@ -187,9 +187,9 @@ class TestManifests:
 
     def test_what_is_no_file_is_not_waited_for(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / NAME)
-        with pytest.raises(StorageError, match=f"cannot read {tmp_path / NAME}: it is no regular file"):
+        with pytest.raises(StorageError, match=f"cannot read {tmp_path / NAME}: it is not a regular file"):
             Manifest.load(tmp_path)
         (tmp_path / NAME).unlink()
         (tmp_path / NAME).symlink_to("/dev/zero")
-        with pytest.raises(StorageError, match="it is no regular file"):
+        with pytest.raises(StorageError, match="it is not a regular file"):
             Manifest.load(tmp_path)

@@ -90,7 +90,7 @@ def test_shards_stay_unless_others_are_asked_for(photos, tmp_path):
     assert samples(tmp_path / "one") == samples(tmp_path / "fewer") == samples(tmp_path / "small")
 
 
-def test_a_shuffle_and_a_label_offset_apply_to_what_is_converted(photos, tmp_path):
+def test_shuffle_and_label_offset_apply_to_what_is_converted(photos, tmp_path):
     dlio.pack(image_folder(photos), tmp_path / "one", num_shards=2, label_offset=1, engine="serial")
     manifest = dlio.pack(packed(tmp_path / "one"), tmp_path / "two", shuffle=5, label_offset=-1, engine="serial")
     assert manifest.schema.label_offset == 0
@@ -179,7 +179,7 @@ class TestDamage:
         assert "does not exist" in capsys.readouterr().err
 
 
-def test_a_packed_data_set_is_recognised_even_where_its_shards_are_folders(photos, tmp_path):
+def test_a_data_set_whose_shards_are_folders_is_recognised(photos, tmp_path):
     dlio.pack(image_folder(photos), tmp_path / "one", format="lmdb", engine="serial")
     assert open_source(tmp_path / "one") == packed(tmp_path / "one")
 

@@ -64,7 +64,7 @@ class TestFullDisk:
 
     @needs_root
     @pytest.mark.parametrize("name", formats.names())
-    def test_a_disk_that_fills_up_on_the_way_leaves_whole_shards(self, tmp_path, name):
+    def test_a_disk_that_fills_up_leaves_whole_shards(self, tmp_path, name):
         make_image_folder(tmp_path / "in", {"a": 30}, width=100, height=100, kind="BMP")
         source = image_folder(tmp_path / "in")
         arguments = {"format": name, "num_shards": 6, "workers": 1}
@@ -129,7 +129,7 @@ class TestPermission:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_worker_ends_the_run_by_name_and_the_next_run_goes_on(photos, tmp_path, workers):
+def test_a_killed_worker_is_named_and_the_next_run_continues(photos, tmp_path, workers):
     source = DeadlyFolder(photos, deadly="dog/0005.png")
     arguments = {"num_shards": 12, "workers": workers}
     with pytest.raises(StorageError, match=r"a worker died .* while at work on .*shard-00000\d.*: run the same"):
@@ -159,7 +159,7 @@ class StuckFolder(ImageFolder):
         yield read
 
 
-def test_a_killed_worker_takes_the_others_of_its_pool_with_it_before_the_error_comes(photos, tmp_path):
+def test_a_killed_workers_pool_ends_before_the_error_comes(photos, tmp_path):
     previous = signal.signal(signal.SIGTERM, lambda *_: None)  # as trainers do, and children inherit it
     try:
         with executors.open_engine("processes", 2) as pool:
@@ -239,7 +239,7 @@ def test_killed_at_any_moment_and_run_again_nothing_differs(tmp_path, name):
         "mkdir:error=ENOSPC:when=2",
     ],
 )
-def test_a_fault_in_a_system_call_leaves_a_run_that_goes_on(photos, tmp_path, fault):
+def test_a_failing_system_call_leaves_a_run_that_continues(photos, tmp_path, fault):
     options = ["--format", "recordio", "--num-shards", "4", "--engine", "serial"]
     assert main(pack_words(photos, tmp_path / "whole", *options)) == 0
     call = fault.partition(":")[0]

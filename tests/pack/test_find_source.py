@@ -80,7 +80,7 @@ def test_a_source_is_added_by_one_file(tmp_path, monkeypatch):
         assert samples(tmp_path / "out") == [("soft", {"image": image(1)})]
 
 
-def test_a_source_in_the_folder_is_a_function_and_hides_none(tmp_path, monkeypatch):
+def test_a_source_in_the_folder_is_a_function_too(tmp_path, monkeypatch):
     (tmp_path / "floppy_disk.py").write_text(FLOPPY)
     package = importlib.import_module("dlio.pack.sources")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])

@@ -40,12 +40,12 @@ def home(tmp_path: Path) -> Path:
 def test_pack_follows_no_link_in_place_of_its_folder(tmp_path: Path, photos: Source, home: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ASIDE).symlink_to(home)
-    with pytest.raises(StorageError, match=f"{ASIDE} is no folder, though dlio makes one of that name"):
+    with pytest.raises(StorageError, match=f"{ASIDE} is not a folder, though dlio makes one of that name"):
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial", overwrite=True)
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 
 
-def test_pack_follows_no_link_that_is_planted_while_the_source_is_listed(
+def test_a_link_planted_while_listing_is_not_followed(
     tmp_path: Path, photos: Source, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir(mode=0o777)

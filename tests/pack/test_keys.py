@@ -46,7 +46,7 @@ def test_a_long_listing_tells_how_far_it_is(caplog, monkeypatch):
     assert caplog.messages == ["listing: 131072 files so far, 2149 files/s"]
 
 
-def test_the_memory_is_that_of_the_text_and_eight_bytes_a_key():
+def test_memory_is_the_text_and_eight_bytes_a_key():
     sizes = {}
     for count in (30_000, 60_000):
         tracemalloc.start()

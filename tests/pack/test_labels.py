@@ -72,13 +72,13 @@ def test_whole_numbers_among_others_keep_their_value_or_are_refused():
     assert "'9007199254740993' would become" in refusals("9007199254740993", "0.1")[0]
 
 
-def test_what_is_refused_does_not_change_the_type_of_the_others():
+def test_what_is_refused_leaves_the_type_of_the_others():
     labels = column("1", "two", "3")
     assert (labels.numbers().tolist(), labels.numbers().dtype) == ([1, 0, 3], "int64")
     assert list(labels.refused) == [1]
 
 
-def test_a_number_among_names_is_refused_and_a_name_among_numbers():
+def test_numbers_among_names_are_refused_and_names_among_numbers():
     labels = column("cat", "dog", "3", "", "cat\udce9")
     values, names = labels.labels()
     assert names == ("cat", "dog")

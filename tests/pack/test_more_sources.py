@@ -153,7 +153,7 @@ class TestFrames:
         assert listing.keys[:] == ["03/image_2/000000"]
         assert [key for key, _ in listing.refused] == ["04", "05/up"]
 
-    def test_a_sequence_with_a_frame_whose_name_is_no_utf8_is_named(self, sequences):
+    def test_a_sequence_with_a_frame_named_without_utf8_is_named(self, sequences):
         (sequences / "00/image_2" / os.fsdecode(b"\xff.png")).write_bytes(image(0))
         listing = frames(sequences, clip=3).listing()
         assert [reason for _, reason in listing.refused] == [

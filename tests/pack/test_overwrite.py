@@ -60,7 +60,7 @@ class TestSameDataSet:
         manifest = dlio.pack(image_folder(photos), tmp_path / "out", format=name, **HOW)
         assert verify(manifest, workers=1) == []
 
-    def test_an_image_changed_at_the_same_size_makes_another_data_set(self, photos, out):
+    def test_an_image_changed_at_equal_size_makes_another_set(self, photos, out):
         changed = photos / "dog/0003.png"
         status = changed.stat()
         changed.write_bytes(bytes(reversed(changed.read_bytes())))
@@ -68,7 +68,7 @@ class TestSameDataSet:
         with pytest.raises(UsageError, match=r"another data set .* the files of 1 of 3 shards were changed since"):
             dlio.pack(image_folder(photos), out, **HOW)
 
-    def test_of_an_unfinished_pack_only_shards_of_changed_images_are_written_again(self, photos, out, tmp_path):
+    def test_only_shards_of_changed_images_are_written_again(self, photos, out, tmp_path):
         (out / NAME).rename(out / PARTIAL_NAME)
         kept = {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
         listing = image_folder(photos).listing()
@@ -82,14 +82,14 @@ class TestSameDataSet:
 
 
 class TestNothingWorthKeeping:
-    def test_a_pack_that_failed_before_its_first_shard_leaves_the_choice_of_options(self, photos, tmp_path):
+    def test_a_pack_without_a_shard_leaves_the_options_open(self, photos, tmp_path):
         (photos / "cat/0000.png").write_bytes(b"no image")
         with pytest.raises(SourceError):
             dlio.pack(image_folder(photos), tmp_path / "out", num_shards=1, engine="serial")
         dlio.pack(image_folder(photos), tmp_path / "out", num_shards=2, on_error="skip", engine="serial")
         assert len(samples(tmp_path / "out")) == 35
 
-    def test_shards_that_a_killed_run_did_not_come_to_list_are_its_own(self, photos, out, others):
+    def test_shards_not_listed_by_a_killed_run_are_its_own(self, photos, out, others):
         header = (out / NAME).read_text().splitlines(keepends=True)[0]
         (out / NAME).unlink()
         (out / PARTIAL_NAME).write_text(header)
@@ -118,7 +118,7 @@ class TestOverwrite:
         assert content(out) == content(tmp_path / "new")
         assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "new").iterdir()}
 
-    def test_the_old_data_set_is_read_until_the_new_one_is_whole(self, out, others):
+    def test_the_old_set_is_read_until_the_new_is_whole(self, out, others):
         before, seen = samples(out), []
         dlio.pack(others, out, overwrite=True, report=lambda shard: seen.append(samples(out)), **HOW)
         assert seen == [before] * 3

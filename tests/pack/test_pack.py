@@ -211,7 +211,7 @@ class TestBadInput:
         assert len(samples(tmp_path / "out")) == 36
 
     @pytest.mark.parametrize("engine", ENGINES, ids=str)
-    def test_one_ends_the_run_by_name_and_no_data_set_appears(self, photos, tmp_path, engine):
+    def test_one_ends_the_run_by_name_without_a_data_set(self, photos, tmp_path, engine):
         (photos / "dog/text.png").write_bytes(b"I am no image at all")
         out = tmp_path / "out"
         with pytest.raises(SourceError, match=r"'dog/text\.png': it is not an image: .*--on-error skip"):
@@ -238,7 +238,7 @@ class TestBadInput:
                 dlio.pack(image_folder(tmp_path / "in"), tmp_path / "out", on_error="skip", engine="serial")
             assert not (tmp_path / "out" / NAME).exists()
 
-    def test_a_label_that_the_format_cannot_hold_names_sample_and_format(self, tmp_path):
+    def test_a_label_beyond_the_format_names_sample_and_format(self, tmp_path):
         make_image_folder(tmp_path, {"a": 2})
         (tmp_path / "t.csv").write_text("path,label\na/0000.png,1\na/0001.png,3000000000\n")
         with pytest.raises(SchemaError, match=r"'a/0001\.png'.*label"):
@@ -252,7 +252,7 @@ class TestBadInput:
         )
 
 
-def test_vectors_of_labels_are_packed_in_every_format_that_holds_them(tmp_path):
+def test_vectors_of_labels_are_packed_in_every_able_format(tmp_path):
     make_image_folder(tmp_path, {"a": 4})
     (tmp_path / "t.csv").write_text("path,x,y\n" + "".join(f"a/000{i}.png,{i},{i / 2}\n" for i in range(4)))
     source = csv_file(tmp_path / "t.csv")

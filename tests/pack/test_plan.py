@@ -15,7 +15,7 @@ SEEDS = st.none() | st.integers(0, 2**63)
 
 
 @given(SIZES, st.integers(1, 1 << 42), SEEDS)
-def test_every_sample_is_in_exactly_one_shard_and_none_is_empty(sizes, shard_bytes, seed):
+def test_every_sample_is_in_one_shard_and_none_is_empty(sizes, shard_bytes, seed):
     shards = plan_shards(sizes, shard_bytes=shard_bytes, seed=seed)
     assert sorted(np.concatenate([shard.indices for shard in shards]).tolist()) == list(range(len(sizes)))
     assert all(len(shard.indices) for shard in shards)

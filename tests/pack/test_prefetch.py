@@ -19,7 +19,7 @@ def deep(reads: int = 16) -> Depth:
 
 
 class TestDepth:
-    def test_one_slow_read_is_a_pause_and_two_are_slow_storage(self):
+    def test_one_slow_read_is_a_pause_two_are_slowness(self):
         depth = Depth()
         depth.was_slow()
         assert depth.reads == 0
@@ -148,7 +148,7 @@ class TestPrefetcher:
                     held.pop(number - 1, None)
         assert max(most) <= max(MOST_BYTES, 2 * size)
 
-    def test_an_error_comes_in_its_turn_and_the_next_is_read(self):
+    def test_an_error_comes_in_turn_and_the_next_follows(self):
         def read(number: int) -> int:
             if number % 7 == 3:
                 raise ValueError(number)
@@ -166,7 +166,7 @@ class TestPrefetcher:
         with prefetching(lambda number: number, [1] * 100, 100, deep()) as result:
             assert [result(number) for number in (0, 1, 50, 51, 7, 99)] == [0, 1, 50, 51, 7, 99]
 
-    def test_a_read_that_hangs_does_not_keep_an_interrupt_from_ending_it(self):
+    def test_an_interrupt_ends_a_read_that_hangs(self):
         go = threading.Event()
 
         def hang(number: int) -> int:
@@ -179,7 +179,7 @@ class TestPrefetcher:
         go.set()
 
 
-def test_slow_calls_are_made_side_by_side_and_give_the_same():
+def test_slow_calls_made_side_by_side_give_the_same():
     names = set()
 
     def name(number: int) -> int:

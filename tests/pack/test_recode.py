@@ -75,7 +75,7 @@ def test_cmyk_becomes_rgb():
     assert recode(image(1, "JPEG", "CMYK"), color="rgb").mode == "RGB"
 
 
-def test_16_bit_is_resized_as_it_is_and_refused_as_jpeg():
+def test_16_bit_is_resized_and_refused_as_jpeg():
     assert recode(image(1, "PNG", "I;16"), resize=8).mode == "I;16"
     for options in ({"encoding": "jpeg"}, {"color": "rgb"}):
         with pytest.raises(SourceError, match="mode I;16"):

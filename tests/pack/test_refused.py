@@ -138,7 +138,7 @@ def test_where_all_is_refused_nothing_is_packed(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_same_samples_have_the_same_content_id_whatever_was_refused(tmp_path):
+def test_same_samples_same_content_id_whatever_was_refused(tmp_path):
     make_image_folder(tmp_path / "in", {"a": 3})
     whole = dlio.pack(open_source(tmp_path / "in"), tmp_path / "whole", engine="serial")
     (tmp_path / "in/a/loop").symlink_to(".")

@@ -92,7 +92,7 @@ def test_listings_are_the_same_with_loops_and_odd_names(tmp_path, seconds):
 
 class TestBadInput:
     @pytest.mark.parametrize("seconds", [SLOW, FAST])
-    def test_what_vanishes_grows_shrinks_or_is_denied_is_skipped_in_order(self, open_tmp, seconds):
+    def test_what_vanishes_changes_or_is_denied_is_skipped_in_order(self, open_tmp, seconds):
         make_image_folder(open_tmp / "in", {"a": 40})
         (open_tmp / "out").mkdir(mode=0o777)
         (open_tmp / "out").chmod(0o1777)

@@ -207,7 +207,7 @@ class TestCsv:
         with pytest.raises(SourceError, match=problem):
             csv_file(path).listing().check_whole()
 
-    def test_a_file_without_a_header_is_not_robbed_of_its_first_image(self, tmp_path):
+    def test_a_file_without_a_header_keeps_its_first_image(self, tmp_path):
         make_image_folder(tmp_path, {"a": 2})
         path = write_csv(tmp_path, "a/0000.png,1\na/0001.png,2\n")
         with pytest.raises(SourceError, match=r"line 1: 'a/0000\.png' is a file: expected the columns' names"):

@@ -32,7 +32,7 @@ def test_a_whole_data_set_has_no_damage(pack, name):
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_a_flipped_bit_in_an_image_names_file_record_and_key(pack, photos, name):
+def test_a_flipped_bit_names_file_record_and_key(pack, photos, name):
     manifest = pack(name)
     file = manifest.root / manifest.shards[1].files[0].name
     key = image_folder(photos).listing().keys[manifest.offsets[1] + 4]
@@ -62,7 +62,7 @@ def test_a_file_that_was_cut_is_named_with_both_sizes(pack, name, cut):
 
 
 @pytest.mark.parametrize("which", [0, -1])
-def test_a_missing_file_is_named_and_the_other_shards_are_checked(pack, which):
+def test_a_missing_file_is_named_and_other_shards_are_checked(pack, which):
     manifest = pack("tfrecord")
     file = manifest.root / manifest.shards[0].files[which].name
     file.unlink()

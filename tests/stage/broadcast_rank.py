@@ -22,7 +22,7 @@ from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError
-from dlio.stage.comm import base, mpi, progress_channel
+from dlio.stage.comm import mpi, progress_channel
 from dlio.stage.comm.connect import start_together
 from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress
@@ -43,7 +43,7 @@ leave(f"{rank}.pid", str(os.getpid()))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Hydra's word that another process ended
 progress_channel.FIRST_SECONDS, progress_channel.SEND_SECONDS = 0.1, 0.05
 liveness.LOST_SECONDS = float(os.environ.get("LOST_SECONDS", "20"))
-base.ARRIVAL_SECONDS = liveness.LOST_SECONDS
+liveness.ARRIVAL_SECONDS = liveness.LOST_SECONDS
 if host == "node1" and fault == ["absent"]:
     sys.exit()
 written, sync = 0, os.fsync

@@ -20,7 +20,13 @@ for name in strategies.names():
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Manifest:
-    """Seven shards, empty and odd-sized ones among them; 20 MiB in all."""
+    """Seven shards, empty and odd-sized ones among them."""
+    return write_dataset(tmp_path / "source", [0, 1, 50_003, 40_000, 90_000, 19_999, 7])
+
+
+@pytest.fixture
+def large_dataset(tmp_path: Path) -> Manifest:
+    """The same in 20 MiB, of several blocks."""
     return write_dataset(tmp_path / "source", [0, 1, 5 * MiB + 3, 4 * MiB, 9 * MiB, 2 * MiB - 1, 7])
 
 

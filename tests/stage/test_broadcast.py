@@ -23,6 +23,12 @@ pytest.importorskip("mpi4py")
 pytestmark = needs_mpiexec
 
 
+@pytest.fixture
+def dataset(large_dataset: Manifest) -> Manifest:
+    """Twenty MiB, of several blocks."""
+    return large_dataset
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_each_byte_is_read_once_and_lands_on_every_node(
     nodes: int, dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path]

@@ -20,6 +20,12 @@ from dlio.stage.run import run
 from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
+@pytest.fixture
+def dataset(large_dataset: Manifest) -> Manifest:
+    """Twenty MiB, of several blocks."""
+    return large_dataset
+
+
 def test_one_node_with_room_takes_the_whole(dataset: Manifest, tmp_path: Path) -> None:
     decision = decide(dataset, tmp_path / "local", node(0, 1))
     assert (decision.strategy, decision.bytes_per_node) == ("replicate", dataset.num_bytes)

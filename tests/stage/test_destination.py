@@ -21,6 +21,12 @@ from tests.helpers.staging import MiB, assert_staged, node, write_dataset
 
 
 @pytest.fixture
+def dataset(large_dataset: Manifest) -> Manifest:
+    """Twenty MiB, of several blocks."""
+    return large_dataset
+
+
+@pytest.fixture
 def disks(small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A small and a larger disk, announced in this order, and no other local folder."""
     small, large = small_disk("size=4m"), small_disk("size=64m")

@@ -212,7 +212,7 @@ class TestSize:
         monkeypatch.setenv("DLIO_MAX_MANIFEST", str(num_bytes))
         assert dlio.stage(server.url, tmp_path / "local") == dataset
         monkeypatch.setenv("DLIO_MAX_MANIFEST", "much")
-        with pytest.raises(UsageError, match="DLIO_MAX_MANIFEST: 'much' is no size"):
+        with pytest.raises(UsageError, match="DLIO_MAX_MANIFEST: 'much' is not a size"):
             limits.manifest_bytes()
 
     def test_no_more_of_a_shard_is_read_than_asked(self, server: Server, tmp_path: Path) -> None:

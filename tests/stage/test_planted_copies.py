@@ -178,7 +178,7 @@ def test_a_cache_of_an_older_version_is_made_sticky(dest: Path, dataset: Manifes
     assert dlio.stage(dataset, dest).root.parents[1] == dest / "dlio-u0", "what lies there may have been changed"
 
 
-def test_a_copy_that_its_user_restores_does_not_stop_a_stage(
+def test_a_copy_that_its_user_restores_stops_no_stage(
     small_disk: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = small_disk("size=25m,mode=1777")

@@ -91,6 +91,7 @@ def test_power_lost_before_a_files_first_byte(disk: Disk, dataset: Manifest) -> 
     """What a file system answers to a mere look at a name is an error like any other."""
 
     def create_and_cut(path: Path, _: File) -> None:
+        path.parent.mkdir()
         path.touch()
         disk.cut_power()
 

@@ -26,6 +26,12 @@ fsspec = pytest.importorskip("fsspec")
 
 
 @pytest.fixture
+def dataset(large_dataset: Manifest) -> Manifest:
+    """Twenty MiB, of several blocks."""
+    return large_dataset
+
+
+@pytest.fixture
 def web(dataset: Manifest) -> Iterator[WebServer]:
     """A web server over the folder of the data set."""
     server = WebServer(dataset.root)

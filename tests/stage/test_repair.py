@@ -150,10 +150,10 @@ def test_a_copy_that_is_busy_or_gone_is_not_repaired(dataset: Manifest, tmp_path
     assert not staged.root.exists()
 
 
-def test_a_full_disk_keeps_the_damaged_file(dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
+def test_a_full_disk_keeps_the_damaged_file(large_dataset: Manifest, small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=24m")
-    staged, name, before = damaged_copy(dataset, disk)
-    done = repair(folder_of(staged), dataset, [name], MountedFolder(dataset))
+    staged, name, before = damaged_copy(large_dataset, disk)
+    done = repair(folder_of(staged), large_dataset, [name], MountedFolder(large_dataset))
     assert "are needed" in done.not_repaired[name]
     assert (staged.root / name).read_bytes() == before
     assert not folder_of(staged).unfinished.exists()

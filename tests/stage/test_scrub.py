@@ -159,9 +159,9 @@ class Clock:
         self.now += seconds
 
 
-def test_reading_stays_below_the_rate(dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_stays_below_the_rate(large_dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """9 MiB in blocks of 4 at 1 MiB a second: the second waits 4 s, the third 4 s less the 3 that reading took."""
-    staged, clock = dlio.stage(dataset, tmp_path / "local"), Clock()
+    staged, clock = dlio.stage(large_dataset, tmp_path / "local"), Clock()
     monkeypatch.setattr(at_rest, "time", clock)
     pace, preadv = Pace(BLOCK_BYTES // 4), os.preadv
 
@@ -172,7 +172,7 @@ def test_reading_stays_below_the_rate(dataset: Manifest, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "preadv", slow)
     with CopyAtRest(staged.root) as copy:
-        assert copy.damage(dataset.shards[4].files[0], pace) is None
+        assert copy.damage(large_dataset.shards[4].files[0], pace) is None
     assert clock.slept == [4.0, 1.0]
 
 
@@ -182,9 +182,9 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
 
 
-def test_the_command_line(dataset: Manifest, tmp_path: Path) -> None:
+def test_the_command_line(large_dataset: Manifest, tmp_path: Path) -> None:
     local = tmp_path / "local"
-    staged = dlio.stage(dataset, local)
+    staged = dlio.stage(large_dataset, local)
     done = command(local)
     assert (done.returncode, done.stdout) == (0, f"{staged.root}: 7 files, 21.0 MB, whole\n")
     flip(staged.root / "shard-00004.bin")

@@ -111,7 +111,7 @@ def test_64_processes_copy_once(dataset: Manifest, tmp_path: Path) -> None:
 
 
 def test_unknown_strategy(dataset: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected .*replicate"):
+    with pytest.raises(UsageError, match=r"not a strategy: expected .*replicate"):
         dlio.stage(dataset, tmp_path / "local", strategy="teleport")
 
 
@@ -161,19 +161,19 @@ def test_a_folder_that_is_not_ours_is_left_alone(dataset: Manifest, tmp_path: Pa
 
 
 def test_no_room_is_known_before_the_first_byte(
-    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]
+    large_dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]
 ) -> None:
     disk = small_disk("size=8m")
     seen: list[int] = []
     with pytest.raises(StorageError, match=r"\(tmpfs at .*\) has [\d,]+ bytes free and 20,971,.* are needed") as caught:
-        dlio.stage(dataset, disk, report=seen.append)
+        dlio.stage(large_dataset, disk, report=seen.append)
     assert caught.value.exit_code == 4
     assert seen == []
     assert not any(path.name.startswith("shard") for path in disk.rglob("*"))
 
 
 def test_a_disk_that_fills_up_meanwhile_is_given_back(
-    dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]
+    large_dataset: Manifest, tmp_path: Path, small_disk: Callable[[str], Path]
 ) -> None:
     disk = small_disk("size=24m")
     hog = disk / "hog"
@@ -183,11 +183,11 @@ def test_a_disk_that_fills_up_meanwhile_is_given_back(
             hog.write_bytes(bytes(10 * MiB))
 
     with pytest.raises(StorageError, match=r"No space left.*free some space") as caught:
-        dlio.stage(dataset, disk, report=fill)
+        dlio.stage(large_dataset, disk, report=fill)
     assert caught.value.exit_code == 4
     assert not list(disk.glob("dlio/[!.]*"))
     hog.unlink()
-    assert_staged(dlio.stage(dataset, disk), dataset)
+    assert_staged(dlio.stage(large_dataset, disk), large_dataset)
 
 
 def test_a_full_inode_table(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:

@@ -193,12 +193,12 @@ def test_other_nodes_copy_the_shares_of_lost_and_absent_nodes(dataset: Manifest,
     assert_staged(dlio.stage(dataset, tmp_path / "shared", strategy="stripe"), dataset)
 
 
-def test_a_failing_node_is_an_error_for_all(dataset: Manifest, tmp_path: Path) -> None:
-    (dataset.root / "shard-00004.bin").write_bytes(bytes(9 * MiB))
+def test_a_failing_node_is_an_error_for_all(large_dataset: Manifest, tmp_path: Path) -> None:
+    (large_dataset.root / "shard-00004.bin").write_bytes(bytes(9 * MiB))
 
     def stage_on(rank: int) -> None:
         with pytest.raises(DlioError, match=r"shard-00004\.bin is damaged"):
-            dlio.stage(dataset, tmp_path / "shared", strategy="stripe", topology=node(rank, 3))
+            dlio.stage(large_dataset, tmp_path / "shared", strategy="stripe", topology=node(rank, 3))
 
     nodes = [Forked(lambda rank=rank: stage_on(rank)) for rank in range(3)]  # type: ignore[misc]
     assert [child.wait() for child in nodes] == [0, 0, 0]

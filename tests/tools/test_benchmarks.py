@@ -61,7 +61,7 @@ def figures() -> dict[str, Figures]:
     }
 
 
-def test_a_table_ranks_by_cpu_time_and_names_what_was_not_run(figures):
+def test_a_table_ranks_by_cpu_time_and_names_failures(figures):
     lines = task_table(TASKS["jpeg"], figures, {"absent": Failure("No module named 'absent'")}).splitlines()
     assert [line.split(" | ")[0] for line in lines[4:] if line] == [
         "| dlio, crop-ready",

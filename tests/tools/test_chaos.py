@@ -22,7 +22,7 @@ CHAOS = [sys.executable, "-m", "tools.chaos"]
 
 @pytest.mark.timeout(900)  # a network act waits for a lost node, and the machine may be loaded
 def test_each_act_of_chaos_once_breaks_nothing() -> None:
-    ran = subprocess.run([*CHAOS, "--seconds", "0", "--seed", "164"], cwd=REPOSITORY, capture_output=True, text=True)
+    ran = subprocess.run([*CHAOS, "--seconds", "0", "--seed", "1371"], cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     played = set(re.findall(r"^held +(\w+)", ran.stdout, re.MULTILINE))
     left_out = set(re.findall(r"^left out: (\w+) needs", ran.stdout, re.MULTILINE))
@@ -30,7 +30,7 @@ def test_each_act_of_chaos_once_breaks_nothing() -> None:
     assert {"kill_pack", "kill_stage", "kill_clean", "kill_readers", "crowd"} <= played
 
 
-def test_an_interrupt_ends_it_with_the_summary_and_nothing_is_left(tmp_path: Path) -> None:
+def test_an_interrupt_ends_it_with_a_summary_and_leaves_nothing(tmp_path: Path) -> None:
     environ = os.environ | {"TMPDIR": str(tmp_path)}
     command = [*CHAOS, "--seconds", "1000", "--only", "kill_stage"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

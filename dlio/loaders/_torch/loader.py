@@ -119,7 +119,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             seed=self.seed,
             lanes=lanes,
             end=self.end,
-            place=self._rank_and_size,
+            rank_and_size=self._rank_and_size,
             num_threads=max(0, num_workers),
             prefetch=prefetch_factor or _PREFETCH,
             timeout=timeout or None,

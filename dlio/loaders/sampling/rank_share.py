@@ -37,7 +37,7 @@ class End(StrEnum):
 
 
 def chosen_end(end: End | str | None, *, drops: bool) -> End:
-    """Returns `end` if it is given, else DROP or PAD as `drops` says; raises UsageError if it is no end."""
+    """Returns `end` if it is given, else DROP or PAD as `drops` says; raises UsageError if it is not one."""
     try:
         return End(end) if end is not None else End.DROP if drops else End.PAD
     except ValueError:

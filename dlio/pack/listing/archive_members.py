@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import tarfile
 import zipfile
 import zlib
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, cast
 
+from dlio.dataset.stored_zip import LOCAL_HEADER, LOCAL_MARK
 from dlio.errors import SourceError, StorageError
 from dlio.io import limits
 from dlio.io.random_access import RandomAccessFile
@@ -23,7 +23,6 @@ STORED = zipfile.ZIP_STORED
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _CRC_BEHIND = 0x8
-_LOCAL = struct.Struct("<4s2xH6xL8x2H")  # signature, flags, CRC-32, lengths of name and extra (APPNOTE, 4.3.7)
 _DEFLATED = 1032  # the most bytes that one deflated byte stands for, see zlib.net/zlib_tech.html
 _TAR_HEADER = 1 << 20  # long names and pax records; file systems' names have at most 4 KiB
 _ADVICE = "make the archive again; for a zip of millions of files, set DLIO_MAX_SAMPLE to the size of its directory"
@@ -141,10 +140,10 @@ def read_local_header(file: RandomAccessFile, offset: int) -> LocalHeader:
         CorruptRecordError: the file ends before.
         SourceError: there is no local header.
     """
-    mark, flags, crc, name_bytes, extra_bytes = _LOCAL.unpack(file.read(offset, _LOCAL.size))
-    if mark != b"PK\3\4":
+    mark, flags, crc, name_bytes, extra_bytes = LOCAL_HEADER.unpack(file.read(offset, LOCAL_HEADER.size))
+    if mark != LOCAL_MARK:
         raise SourceError(f"no member begins at offset {offset}")
-    return LocalHeader(offset + _LOCAL.size + name_bytes + extra_bytes, None if flags & _CRC_BEHIND else crc)
+    return LocalHeader(offset + LOCAL_HEADER.size + name_bytes + extra_bytes, None if flags & _CRC_BEHIND else crc)
 
 
 def check_crc(content: bytes, header: LocalHeader, file: RandomAccessFile, end: int) -> None:

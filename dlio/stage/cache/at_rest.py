@@ -139,7 +139,7 @@ class CopyAtRest:
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != self.owner:
-                    raise StorageError(f"{self.path / name} is no regular file of the user {self.owner}")
+                    raise StorageError(f"{self.path / name} is not a regular file of the user {self.owner}")
                 fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME)
                 yield descriptor
             finally:

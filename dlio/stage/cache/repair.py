@@ -27,7 +27,7 @@ from dlio.stage.cache.ownership import is_safe
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.transfer.copy import Copying, Tally, copy_files
 from dlio.stage.transfer.fetch import residue_removed
-from dlio.stage.transfer.source import Source, source_of
+from dlio.stage.transfer.source import StagingSource, source_of
 from dlio.urls import is_url
 
 _MOST_MARKER_BYTES = 1 << 20
@@ -87,7 +87,7 @@ def _node(name: re.Match[str]) -> int | None:
     return None if name["node"] is None else int(name["node"])
 
 
-def origin_of(folder: StagedFolder, source: str | None = None) -> Source:
+def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
     """Returns the source of a copy's files: `source`, or the one that the copy's marker names.
 
     Raises:
@@ -143,7 +143,7 @@ def _files(manifest: Manifest) -> list[File]:
     return [file for shard in manifest.shards for file in shard.files]
 
 
-def _as_staged(origin: Source, folder: StagedFolder) -> Manifest:
+def _as_staged(origin: StagingSource, folder: StagedFolder) -> Manifest:
     """Returns the manifest that a copy of this source has; that of a part if the folder's name is a part's.
 
     Raises:
@@ -160,7 +160,7 @@ def files_here(manifest: Manifest) -> list[File]:
     return [file for shard in manifest.shards_here for file in shard.files]
 
 
-def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], origin: Source) -> Repair:
+def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], origin: StagingSource) -> Repair:
     """Copies those of the files `suspects` again that are damaged, and publishes the manifest.
 
     Args:
@@ -193,7 +193,7 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
     return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
 
 
-def _access(folder: StagedFolder, origin: Source, file: File) -> Access:
+def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:
     """Returns who may read a repaired file: as before, or as at its source if it was missing."""
     try:
         status = (folder.path / file.name).lstat()
@@ -202,7 +202,7 @@ def _access(folder: StagedFolder, origin: Source, file: File) -> Access:
     return Access(0o600 | status.st_mode & 0o044, status.st_gid)
 
 
-def _copy_again(origin: Source, copy: CopyAtRest, target: Copying, file: File) -> str | None:
+def _copy_again(origin: StagingSource, copy: CopyAtRest, target: Copying, file: File) -> str | None:
     """Copies one file again; returns why it is still damaged, or None."""
     try:
         copy.check_folders(file.name)

@@ -7,10 +7,6 @@ from typing import Any, Protocol
 
 from dlio.errors import StorageError
 
-ROLL_CALL_SECONDS = 3.0
-ARRIVAL_SECONDS = 180.0  # until all processes have come: they may all load Python from one file system
-GATHER_SECONDS = 600.0  # for processes that live; between two gatherings one does seconds of work, such as fsync
-
 
 class Ring(Protocol):
     """Some of the processes of a job, in a circle; only the thread that made a ring may use it.
@@ -27,8 +23,8 @@ class Ring(Protocol):
         """Returns the JSON values of all processes, by rank; every process calls it.
 
         Raises:
-            LostError: as `shift`, or a process did not come within `ARRIVAL_SECONDS` (`GATHER_SECONDS` over MPI, which
-                starts all processes together).
+            LostError: as `shift`, or a process did not come within `liveness.ARRIVAL_SECONDS` (`GATHER_SECONDS` over
+                MPI, which starts all processes together).
         """
 
     def among(self, ranks: Sequence[int]) -> Ring | None:

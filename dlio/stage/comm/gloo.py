@@ -82,11 +82,11 @@ class GlooRing:
             self._live.call("set", verdict, json.dumps(silent))
             raise self._lost(silent, f"no heartbeat for {liveness.LOST_SECONDS:.0f} s")
         absent = [rank for rank in missing if not self._live.beat(self._members[rank])]
-        if absent and seconds > base.ARRIVAL_SECONDS:
-            problem = f"did not come within {base.ARRIVAL_SECONDS:.0f} s; start dlio stage in every process"
+        if absent and seconds > liveness.ARRIVAL_SECONDS:
+            problem = f"did not come within {liveness.ARRIVAL_SECONDS:.0f} s; start dlio stage in every process"
             raise self._lost(absent, problem)
-        if seconds > base.GATHER_SECONDS:
-            raise self._lost(missing, f"no word for {base.GATHER_SECONDS:.0f} s")
+        if seconds > liveness.GATHER_SECONDS:
+            raise self._lost(missing, f"no word for {liveness.GATHER_SECONDS:.0f} s")
 
     def _lost(self, ranks: Sequence[int], problem: str) -> base.LostError:
         self._live.lost.update(self._members[rank] for rank in ranks)
@@ -137,7 +137,7 @@ class GlooRing:
         try:
             self._live.call("set", f"{here}/{self.rank}", "")
             beats = {rank: self._live.beat(self._members[rank]) for rank in missing}
-            while missing and time.monotonic() - started < liveness.LOST_SECONDS + base.ROLL_CALL_SECONDS:
+            while missing and time.monotonic() - started < liveness.LOST_SECONDS + liveness.ROLL_CALL_SECONDS:
                 missing -= {rank for rank in missing if self._live.call("check", [f"{here}/{rank}"])}
                 time.sleep(_LAST_POLL_SECONDS)
             silent = {rank for rank in missing if self._live.beat(self._members[rank]) == beats[rank]}

@@ -41,8 +41,8 @@ class MpiRing:
     def __init__(
         self,
         communicator: Any,
-        gather_seconds: float = base.GATHER_SECONDS,
-        answer_seconds: float = base.ROLL_CALL_SECONDS,
+        gather_seconds: float = liveness.GATHER_SECONDS,
+        answer_seconds: float = liveness.ROLL_CALL_SECONDS,
     ) -> None:
         self._communicator, self._gather_seconds = communicator, gather_seconds
         self.rank = int(communicator.Get_rank())

@@ -75,7 +75,7 @@ class LiveStore:
             raise self._gone
         left = liveness.LOST_SECONDS - (time.monotonic() - self._answered)
         try:
-            answer = answer_of(partial(getattr(self.store, method), *arguments), max(left, base.ROLL_CALL_SECONDS))
+            answer = answer_of(partial(getattr(self.store, method), *arguments), max(left, liveness.ROLL_CALL_SECONDS))
         except TimeoutError as error:
             self._gone = base.LostError([0], f"the store on its node has been silent for {liveness.LOST_SECONDS:.0f} s")
             raise self._gone from error

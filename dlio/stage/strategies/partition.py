@@ -63,7 +63,7 @@ def _numbers(topology: Topology) -> tuple[int, int]:
     """Returns this node's rank and the number of nodes."""
     if topology.node_rank is None or topology.num_nodes is None:
         raise UsageError(
-            f"the strategy partition needs the nodes' numbers, and the launcher {topology.launcher} tells none: "
+            f"the strategy partition needs the nodes' numbers, which the launcher {topology.launcher} does not give: "
             "start one process per node with srun, or give the topology"
         )
     return topology.node_rank, topology.num_nodes

@@ -18,7 +18,7 @@ from dlio.stage.comm.base import Ring
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.new_file import page_buffer
-from dlio.stage.transfer.source import Source
+from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.stream import Block, Lacking, OwnStream, Sink
 
 _READERS = 4  # several requests at once hide the latency of a slow source
@@ -44,7 +44,7 @@ class BroadcastPipeline:
 
     def __init__(
         self,
-        source: Source,
+        source: StagingSource,
         ring: Ring,
         streams: Sequence[Sequence[File]],
         lacking: Lacking,

@@ -21,7 +21,7 @@ from dlio.errors import DigestError
 from dlio.io import files
 from dlio.stage.cache.access import Access
 from dlio.stage.planning.placement import BLOCK_BYTES
-from dlio.stage.transfer.source import Source, rest_of
+from dlio.stage.transfer.source import StagingSource, rest_of
 
 # Eight files at once hide a latency of some ms per read; with 4 MiB blocks that is 32 MiB of buffers.
 THREADS = 8
@@ -82,7 +82,7 @@ class Copying:
     create: Create | None = None
 
 
-def copy_files(source: Source, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
+def copy_files(source: StagingSource, target: Copying, wanted: Sequence[File], tally: Tally) -> None:
     """Copies `wanted` from `source`, several at once.
 
     A file gets its final name as soon as it is verified and on the disk; the folders' entries are not synced.
@@ -120,7 +120,7 @@ def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
         return next(queue, None)
 
 
-def _copy_and_name(source: Source, target: Copying, file: File, buffer: bytearray, tally: Tally) -> None:
+def _copy_and_name(source: StagingSource, target: Copying, file: File, buffer: bytearray, tally: Tally) -> None:
     """Copies one file aside and gives it its final name.
 
     Raises:
@@ -151,7 +151,7 @@ def give_name(aside: Path, final: Path, access: Access) -> None:
             aside.replace(final)
 
 
-def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+def _copy_one(source: StagingSource, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
     """Copies one file; goes on from what a dead process left, and starts again if the digest is wrong then.
 
     Raises:
@@ -165,7 +165,7 @@ def _copy_one(source: Source, aside: Path, file: File, buffer: bytearray, tally:
     return _append(source, aside, file, buffer, tally)
 
 
-def _append(source: Source, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
+def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
     """Appends to `aside` until it is the whole file.
 
     Raises:

@@ -50,7 +50,7 @@ class Remote:
         return PRIVATE
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; see `Source`."""
+        """Yields a file's bytes; see `StagingSource`."""
         step = len(buffer)
         under_way: deque[Future[bytes]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
@@ -62,7 +62,7 @@ class Remote:
                 yield memoryview(under_way.popleft().result())
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; see `Source`."""
+        """Fills `target`; see `StagingSource`."""
         target[:] = self._range(file, offset, offset + len(target))
 
     def _range(self, file: File, start: int, end: int) -> bytes:

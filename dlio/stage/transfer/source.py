@@ -19,7 +19,7 @@ from dlio.urls import is_url
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
 
 
-class Source(Protocol):
+class StagingSource(Protocol):
     """A data set to be staged; the methods may be called from several threads."""
 
     @property
@@ -53,7 +53,7 @@ class Source(Protocol):
         """
 
 
-def source_of(dataset: str | PathLike[str] | Manifest | Source) -> Source:
+def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
     """Returns the source of a data set, with its manifest loaded.
 
     Raises:
@@ -88,7 +88,7 @@ class MountedFolder:
         return str(self.manifest.root / file.name)
 
     def access(self, file: File | None) -> Access:
-        """Returns who may read a file; see `Source`."""
+        """Returns who may read a file; see `StagingSource`."""
         path = self.manifest.root / (file.name if file else NAME)
         with files.storage_errors("look at", path):
             if file:
@@ -96,7 +96,7 @@ class MountedFolder:
             return replace(self._surroundings.access(path), listing=self._surroundings.access(path.parent).mode)
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
-        """Yields a file's bytes; see `Source`."""
+        """Yields a file's bytes; see `StagingSource`."""
         path = self.manifest.root / file.name
         with files.storage_errors("read", path), _opened(path) as origin:
             before = os.fstat(origin.fileno())
@@ -116,7 +116,7 @@ class MountedFolder:
         self._status[file.name] = after
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
-        """Fills `target`; see `Source`."""
+        """Fills `target`; see `StagingSource`."""
         path = self.manifest.root / file.name
         with files.storage_errors("read", path), _opened(path) as opened:
             size = len(target)

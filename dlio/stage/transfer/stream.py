@@ -23,7 +23,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.copy import Tally, give_name
 from dlio.stage.transfer.new_file import NewFile
-from dlio.stage.transfer.source import Source
+from dlio.stage.transfer.source import StagingSource
 
 _HEADER = struct.Struct("=qqq")
 _LEFT_OFFSET = struct.calcsize("=qq")
@@ -96,7 +96,7 @@ class Block:
 class OwnStream:
     """The files that one node reads, as one stream cut into blocks, which several threads may read in any order."""
 
-    def __init__(self, source: Source, files_in_order: Sequence[File]) -> None:
+    def __init__(self, source: StagingSource, files_in_order: Sequence[File]) -> None:
         self._source, self._files = source, [file for file in files_in_order if file.num_bytes]
         self._ends = list(accumulate(file.num_bytes for file in self._files))
 

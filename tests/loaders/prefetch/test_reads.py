@@ -45,7 +45,7 @@ def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 def digests(samples: PackedSamples, shuffle: Any, num_threads: int) -> list[str]:
     """Returns the digest of each batch."""
-    loader = Loader(ArrayBatches(samples), 8, shuffle=shuffle, place=lambda: (0, 1), num_threads=num_threads)
+    loader = Loader(ArrayBatches(samples), 8, shuffle=shuffle, rank_and_size=lambda: (0, 1), num_threads=num_threads)
     with closing(loader):
         return [_digest(batch) for batch in loader]
 

@@ -55,7 +55,7 @@ class TestFinding:
             f".dlio-index/train.tfrecord{SUFFIX}",
         ]
 
-    def test_shards_without_an_index_get_a_hidden_one_that_readers_take(self, tmp_path):
+    def test_shards_without_index_get_a_hidden_one_for_readers(self, tmp_path):
         shard_names = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"]
         for number, name in enumerate(shard_names):
             write_records(tmp_path / name, "tfrecord", photo_records(number, number + 3), PAIR)
@@ -114,7 +114,7 @@ class TestFinding:
             index(tmp_path, format="tfrecord", workers=2)
         assert content(tmp_path) == before
 
-    def test_a_folder_of_links_where_the_shards_may_not_be_touched(self, tmp_path):
+    def test_a_folder_of_links_to_shards_that_are_read_only(self, tmp_path):
         (tmp_path / "theirs").mkdir()
         (tmp_path / "mine").mkdir()
         write_records(tmp_path / "theirs/val.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
@@ -152,7 +152,7 @@ class TestDataSets:
         assert main(["verify", str(tmp_path), "--quiet"]) == 0
 
     @pytest.mark.parametrize("moment", ["started", "report"])
-    def test_what_a_killed_one_has_left_is_removed_by_the_next_even_one_that_is_refused(self, tmp_path, moment):
+    def test_what_a_killed_one_left_is_removed_by_the_next(self, tmp_path, moment):
         write_records(tmp_path / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
         code = "import os, sys; from dlio.pack.index import index; "
         code += "index(sys.argv[1], format='tfrecord', workers=1, **{sys.argv[2]: lambda *_: os.kill(os.getpid(), 9)})"

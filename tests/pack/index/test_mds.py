@@ -93,7 +93,7 @@ class TestMDS:
         with pytest.raises(SchemaError, match=r"dlio reads MDS.*formats that can: .*tfrecord"):
             dlio.pack(packed(tmp_path / "out"), tmp_path / "back", format="mds", engine="serial")
 
-    def test_a_shard_of_the_index_that_is_not_there_is_named(self, tmp_path):
+    def test_a_missing_shard_of_the_index_is_named(self, tmp_path):
         self.write(tmp_path, [2, 3])
         (tmp_path / "shard.00001.mds").rename(tmp_path / "shard.00001.mds.zstd")
         with pytest.raises(SourceError, match=r"index\.json lists 'shard\.00001\.mds', which is not there"):

@@ -14,7 +14,7 @@ from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
 from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
-from dlio.stage.transfer.source import Source
+from dlio.stage.transfer.source import StagingSource
 
 STREAMS = 2  # connections to one node at a time: the training's own messages need the network
 _AVOID_SECONDS = 5.0  # a node that could not be reached
@@ -37,7 +37,7 @@ class Fetching:
         peer_bytes: received from other nodes.
     """
 
-    def __init__(self, source: Source, plan: Plan, meeting: Meeting | None) -> None:
+    def __init__(self, source: StagingSource, plan: Plan, meeting: Meeting | None) -> None:
         self._source, self._plan, self._meeting = source, plan, meeting
         self._lock = threading.Lock()
         self._client = node_client(plan.node)
