@@ -6,7 +6,7 @@ import errno
 import logging
 import socket
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -97,7 +97,8 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
         return chosen.carry_out(job)
     except DlioError:
         if job.topology.world_size == 1:  # else another process may be at work there
-            forsake(job.dest, chosen.copy_name(job))
+            with suppress(DlioError, OSError):  # the first error counts
+                forsake(job.dest, chosen.copy_name(job))
         raise
 
 

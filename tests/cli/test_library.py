@@ -43,7 +43,7 @@ ELSEWHERE = {
     },
     "convert": {"engine_address", "resize", "center_crop", "color", "encoding", "quality", "crop_ready"},
     "verify": {"repair", "source", "staged", "max_rate"},
-    "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank"},
+    "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank", "background", "wait", "status", "cache_size"},
 }
 
 

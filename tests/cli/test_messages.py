@@ -41,8 +41,7 @@ def test_a_newline_in_a_class_name_breaks_no_line(run, tmp_path):
 
 def test_info_has_no_line_for_classes_if_there_are_none(run, tmp_path):
     make_image_folder(tmp_path, {"a": 1})
-    (tmp_path / "x.lst").write_text("0\t7\ta/0000.png\n")
-    dlio.pack(dlio.sources.lst_file(tmp_path / "x.lst"), tmp_path / "out", engine="serial")
+    dlio.pack(dlio.sources.images(tmp_path / "a"), tmp_path / "out", engine="serial")
     assert "samples a class" not in run("info", tmp_path / "out")[1]
 
 

@@ -71,7 +71,7 @@ def test_a_manifest_or_a_shard_stands_for_its_data_set(run, photos, tmp_path, na
 
 
 @pytest.mark.parametrize(
-    "words", ["info {url}", "verify {url}", "pack {url} out", "convert {url} out", "index {url} --format tfrecord",
+    "words", ["info {url}", "verify {url}", "convert {url} out", "index {url} --format tfrecord",
               "stage {packed} {url}", "clean {url}", "pack {packed} {url}"],
 )  # fmt: skip
 def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words):

@@ -56,7 +56,7 @@ def test_a_link_planted_while_listing_is_not_followed(
         return make_plan(*args, **options)
 
     monkeypatch.setattr(run, "make_plan", planting)
-    with pytest.raises(StorageError, match="is no folder"):
+    with pytest.raises(StorageError, match="is not a folder"):
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial")
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 
@@ -68,7 +68,7 @@ def test_index_follows_no_link_in_place_of_its_folders(tmp_path: Path, photos: S
         if path.suffix != ".tar":
             path.unlink()
     (tmp_path / "out" / name).symlink_to(home)
-    with pytest.raises(StorageError, match="is no folder"):
+    with pytest.raises(StorageError, match="is not a folder"):
         index(tmp_path / "out", format="webdataset", overwrite=True)
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]
 

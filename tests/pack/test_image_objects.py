@@ -132,7 +132,7 @@ def test_a_password_is_never_shown(web: tuple[WebServer, str], tmp_path: Path, c
     [
         ("http://127.0.0.1:1/photos", {"name": "lst"}, "reads no URL"),
         ("http://127.0.0.1:1/photos", {"root": "/tmp"}, "given the root"),
-        ("http://127.0.0.1:1/photos?token=1", {}, "no folder's URL"),
+        ("http://127.0.0.1:1/photos?token=1", {}, "not the URL of a folder"),
         ("nonsense://photos", {}, "nonsense"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 import dlio
 from dlio import formats
 from dlio.errors import SourceError, UsageError
-from dlio.pack.sources import csv_file, image_folder, images, open_source
+from dlio.sources import csv_file, image_folder, images, open_source
 from tests.helpers.images import image, make_image_folder
 from tests.helpers.packing import samples
 

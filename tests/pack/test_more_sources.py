@@ -140,7 +140,7 @@ class TestFrames:
         assert first.num_samples == 1
         assert dlio.pack(source, tmp_path / "out", engine="serial") == first
         os.utime(sequences / "00/image_2/000003.png", (0, 0))
-        with pytest.raises(UsageError, match="before that was changed"):
+        with pytest.raises(UsageError, match="were changed since"):
             dlio.pack(source, tmp_path / "out", engine="serial")
 
     def test_sequences_behind_links_are_sequences_and_loops_are_named(self, sequences, tmp_path):
