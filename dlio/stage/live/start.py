@@ -21,6 +21,7 @@ from dlio.errors import StorageError, UsageError
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.locations import remember
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.decide import check_job
 from dlio.stage.destination import with_dest
@@ -138,6 +139,7 @@ def ensure_agent(
     task = Task(name, job.dest, strategy, topology, options.copies, options.mode, cache_bytes)
     _, plan, folder = task.prepared()
     open_up(folder.dest)
+    remember(job.dest)
     lease.take(folder)
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
