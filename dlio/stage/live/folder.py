@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dlio.cluster import liveness
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
@@ -115,7 +116,24 @@ class LiveFolder:
             )
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return None if found.owner.is_alive() is False else found
+        return None if self._is_over(found.owner) else found
+
+    def _is_over(self, owner: Owner) -> bool:
+        """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
+        if (alive := owner.is_alive()) is not None:
+            return not alive
+        (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
+        if host == here and boot != booted:
+            return True
+        try:
+            return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+        except OSError:
+            return True
+
+    def beat(self) -> None:
+        """Shows that the agent lives to those who cannot look at its process."""
+        with suppress(OSError):
+            os.utime(self.path / AGENT, follow_symlinks=False)
 
     def announce(self, record: AgentRecord) -> None:
         """Tells the loaders of the node of the agent; raises StorageError if the file cannot be written."""

@@ -26,6 +26,7 @@ from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.decide import check_job
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.live.client import connect
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import partitioned
@@ -143,9 +144,17 @@ def ensure_agent(
     lease.take(folder)
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
-    if serves(folder, plan) is None:
+    if not _answers(serves(folder, plan), folder):
         _start(task)
     return folder
+
+
+def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:
+    """Returns whether a copy needs no agent, or its agent can be reached from here."""
+    client = connect(folder) if isinstance(found, AgentRecord) else None
+    if client:
+        client.close()
+    return client is not None or isinstance(found, StagedFolder)
 
 
 def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:

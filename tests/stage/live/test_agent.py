@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,14 @@ import pytest
 import dlio
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
+from dlio.locking.owner import Owner
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.agent import fill
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import connect
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
@@ -271,6 +274,38 @@ def ended() -> Iterator[list[StagedFolder]]:
     yield folders
     for folder in folders:
         LiveFolder(folder).end_agent()
+
+
+def _announced(folder: StagedFolder, node: str) -> LiveFolder:
+    """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
+    live = LiveFolder(folder)
+    live.make()
+    live.announce(AgentRecord(replace(Owner.current(), node=node), ("127.0.0.1", 9), 0, 1))
+    return live
+
+
+def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    ended.append(folder)
+    folder.path.mkdir(parents=True, mode=0o700)
+    host = Owner.current().node.partition("/")[0]
+    live = _announced(folder, f"{host}/another-boot")
+    assert live.agent() is None
+    assert ensure_agent(source.root, tmp_path / "dest") == folder
+    eventually(folder.has_manifest)
+    assert damaged_files(folder.path, source) == []
+
+
+def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path, "copy")
+    folder.path.mkdir(parents=True)
+    live = _announced(folder, "elsewhere/boot")
+    assert live.agent() is not None
+    os.utime(live.path / "agent.json", (0, 0))
+    assert live.agent() is None
+    live.beat()
+    assert live.agent() is not None
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])

@@ -142,6 +142,7 @@ class Node:
             time.sleep(_TICK_SECONDS)
             if self.store.is_complete and not may_end:
                 return
+        self._live.beat()
         self._tell()
         if self._is_over() or (may_end and self._is_unused()):
             raise LetGo
