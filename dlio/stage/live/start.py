@@ -7,6 +7,7 @@ its standard input, since arguments are seen by all users, and a URL may hold a 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
+from dlio.locking import claim_file
+from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
@@ -37,6 +40,8 @@ STRATEGIES = ("replicate", "broadcast", "partition")
 _HEADSTART_SECONDS = 2.0
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
 _POLL_SECONDS = 0.02
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,8 @@ def ensure_agent(
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
+        if owner := stager(folder):
+            _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
         _start(task)
     return folder
 
@@ -163,6 +170,18 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
         return agent
     needs_peers = plan.manifest.node is not None and plan.num_nodes > 1
     return folder if not needs_peers and folder.holds(plan.wanted) else None
+
+
+def stager(folder: StagedFolder) -> Owner | None:
+    """Returns the process on this machine that fills a copy by a plain `dlio stage`; None if there is none.
+
+    Raises:
+        StorageError: the claims cannot be read.
+    """
+    filling, agent = claim_file.latest(folder.claims), claim_file.latest(folder.claims / "agent")
+    if filling is None or filling.is_over or (agent and agent.owner == filling.owner):
+        return None
+    return filling.owner if filling.owner.is_alive() else None
 
 
 def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:

@@ -19,21 +19,33 @@ import pytest
 import dlio
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
+from dlio.locking.claim import alone, claimed
 from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.agent import fill
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import connect
 from dlio.stage.live.folder import AgentRecord, LiveFolder
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.start import ensure_agent, stager
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
+
+_HOLD = """
+import sys
+from pathlib import Path
+from dlio.locking.claim import alone
+from dlio.stage.cache.folder import StagedFolder
+with alone(StagedFolder(Path(sys.argv[1]), sys.argv[2]).claims / "agent", "agent"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -306,6 +318,47 @@ def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Pat
     assert live.agent() is None
     live.beat()
     assert live.agent() is not None
+
+
+def test_a_second_starter_becomes_the_agent_when_the_first_ends(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder]
+) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    ended.append(folder)
+    open_up(folder.dest)
+    starter = threading.Thread(target=ensure_agent, args=(source.root, tmp_path / "dest"))
+    with alone(folder.claims / "agent", "agent"):
+        starter.start()
+        time.sleep(1.5)
+        assert starter.is_alive() and LiveFolder(folder).agent() is None
+    starter.join()
+    assert LiveFolder(folder).agent() or folder.has_manifest()
+
+
+def test_a_starter_waits_for_a_plain_stage_for_as_long_as_it_takes(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = task(source.root, tmp_path / "dest")
+    folder = given.prepared()[2]
+    open_up(folder.dest)
+    monkeypatch.setattr(agent_main, "START_SECONDS", 0.3)
+    command = [sys.executable, "-c", _HOLD, str(folder.dest), folder.copy]
+    said: list[str] = []
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+        claimed(folder.claims, lambda: False),
+    ):
+        assert other.stdin and other.stdout and other.stdout.readline()
+        starter = threading.Thread(target=agent_main.work, args=(given, said.append))
+        starter.start()
+        time.sleep(1.0)
+        assert starter.is_alive() and not said
+        folder.path.mkdir(parents=True)
+        _announced(folder, Owner.current().node)
+        starter.join()
+        other.stdin.close()
+    assert said == ["ready"]
+    assert stager(folder) is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
