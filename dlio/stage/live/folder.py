@@ -27,7 +27,7 @@ from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.connection import TOKEN_BYTES, Address
 
-AGENT, TOKEN, LOG, FILES, BLOCKS = "agent.json", "token", "agent.log", "files", ".blocks"
+AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
 _VERSION = 1
 _END_SECONDS = 5.0  # for an agent to end
 
@@ -180,6 +180,15 @@ class LiveFolder:
         """Writes the token; raises StorageError if the file cannot be written."""
         write_token(self.path / TOKEN, token)
 
+    def task(self) -> str | None:
+        """Returns the task that the last agent was given, as text; None if there is none."""
+        data = self._read(TASK)
+        return data.decode(errors="replace") if data else None
+
+    def keep_task(self, task: str) -> None:
+        """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
+        write_token(self.path / TASK, task.encode())
+
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
 
@@ -198,7 +207,7 @@ class LiveFolder:
 
 
 def write_token(path: Path, token: bytes) -> None:
-    """Writes a token that only this user may read, under a name that may exist.
+    """Writes a token, or another small file that only this user may read, under a name that may exist.
 
     Raises:
         StorageError: the file system refused.

@@ -76,6 +76,13 @@ class Task:
         record: dict[str, Any] = json.loads(text)
         return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
 
+    def start_again(self) -> StagedFolder:
+        """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
+        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
+        return ensure_agent(
+            self.dataset, self.dest, strategy=self.strategy, options=options, cache_bytes=self.cache_bytes
+        )
+
     def prepared(self) -> tuple[Job, Plan, StagedFolder]:
         """Returns the job, this node's part if it has room for all, and the folder of the copy.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,13 @@ from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.job import NO_OPTIONS
+from dlio.stage.live import start
 from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.agent import fill
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import connect
+from dlio.stage.live.filling import find_filling
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.live.start import ensure_agent, stager
 from dlio.stage.live.status import status
@@ -359,6 +364,24 @@ def test_a_starter_waits_for_a_plain_stage_for_as_long_as_it_takes(
         other.stdin.close()
     assert said == ["ready"]
     assert stager(folder) is None
+
+
+def test_an_agent_that_is_started_again_does_what_was_asked(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    monkeypatch.setattr(start, "ensure_agent", lambda *given, **more: asked.append((given, more)))
+    dest = tmp_path / "dest"
+    with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
+        live = LiveFolder(node.folder)
+        live.announce(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        filling = find_filling(node.folder, "elsewhere")
+        assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
+        restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
+        restart()
+    options = replace(NO_OPTIONS, copies=2, mode=0o640)
+    more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
+    assert asked == [((str(source.root), dest), more)]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])

@@ -58,6 +58,7 @@ class Node:
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
+        self._live.keep_task(task.to_json())
         self._orders: dict[bytes, list[int]] = {}
         self._began = time.monotonic()
         content = plan.manifest.content_id
