@@ -30,7 +30,8 @@ from dlio.stage.job import NO_OPTIONS
 from dlio.stage.live import start
 from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.agent import fill
-from dlio.stage.live.agent.node import Node
+from dlio.stage.live.agent import node as agent_node
+from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.client import connect
 from dlio.stage.live.filling import find_filling
 from dlio.stage.live.folder import AgentRecord, LiveFolder
@@ -382,6 +383,20 @@ def test_an_agent_that_is_started_again_does_what_was_asked(
     options = replace(NO_OPTIONS, copies=2, mode=0o640)
     more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
     assert asked == [((str(source.root), dest), more)]
+
+
+def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.root / "shard-00001.bin").rename(tmp_path / "away")
+    monkeypatch.setattr(agent_node, "STUCK_SECONDS", 2.0)
+    monkeypatch.setattr(agent_node, "_LOOK_SECONDS", 0.25)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        with closing(client_of(node)) as client:
+            client.need(0)
+        with pytest.raises(LetGo):
+            node.until_complete()
+        assert not node.store.is_complete
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
