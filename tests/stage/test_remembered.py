@@ -49,6 +49,31 @@ def test_an_odd_path_is_remembered(tmp_path):
     assert odd in known_folders()
 
 
+def test_a_folder_that_cannot_be_looked_at_hides_no_other_one(tmp_path, dests, monkeypatch):
+    for name in "abc":
+        (tmp_path / name / "dlio").mkdir(parents=True)
+        remember(tmp_path / name)
+    plain = Path.is_dir
+
+    def is_dir(path: Path) -> bool:
+        if path.is_relative_to(tmp_path / "b"):
+            raise PermissionError
+        return plain(path)
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    assert {tmp_path / "a", tmp_path / "c"} <= set(known_folders())
+    assert len(list(dests.iterdir())) == 3
+
+
+def test_an_entry_that_a_crash_left_empty_is_forgotten(tmp_path, dests, monkeypatch):
+    (tmp_path / "nvme/dlio").mkdir(parents=True)
+    remember(tmp_path / "nvme")
+    (dests / "0").touch()
+    monkeypatch.chdir(tmp_path / "nvme")
+    assert Path() not in known_folders()
+    assert not (dests / "0").exists()
+
+
 def test_a_list_that_others_may_write_is_not_read(tmp_path, dests):
     (tmp_path / "nvme/dlio").mkdir(parents=True)
     remember(tmp_path / "nvme")

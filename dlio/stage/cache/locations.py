@@ -41,8 +41,10 @@ def remember(dest: Path) -> None:
     try:
         with OpenFolder.at(own.parent) as around:
             around.make(own.name).close()
-        with open_dest(own) as opened, opened.make(_DESTS) as dests, suppress(FileExistsError):
-            dests.write_new(files.digest_bytes(path).partition(":")[2], path)
+        with open_dest(own) as opened, opened.make(_DESTS) as dests:
+            aside = f".{os.urandom(8).hex()}"  # a crash leaves no entry without its path
+            dests.write_new(aside, path)
+            dests.rename(aside, files.digest_bytes(path).partition(":")[2])
     except OSError as error:
         _log.info("%s is not remembered: %s", dest, error)
 
@@ -52,12 +54,12 @@ def _remembered(user: int) -> Iterator[Path]:
     with suppress(OSError), open_dest(own_dest(LISTED_AT, user)) as opened, opened.below(_DESTS) as dests:
         if not all(is_closed(folder.status, {user}, shut=True) for folder in (opened, dests)):
             return
-        for name in dests.names()[:_MOST_DESTS]:
-            dest = Path(os.fsdecode(dests.read(name)[0]))
-            if (dest / CACHE).is_dir() or (own_dest(dest, user) / CACHE).is_dir():
-                yield dest
-            elif user == os.geteuid():
-                with suppress(FileNotFoundError):
+        for name in [name for name in dests.names() if name[0] != "."][:_MOST_DESTS]:
+            with suppress(OSError):  # a DEST that cannot be looked at hides no other one
+                dest = Path(os.fsdecode(dests.read(name)[0]))
+                if dest.is_absolute() and any((each / CACHE).is_dir() for each in (dest, own_dest(dest, user))):
+                    yield dest
+                elif user == os.geteuid():
                     dests.unlink(name)
 
 

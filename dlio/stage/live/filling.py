@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import StorageError
+from dlio.errors import LauncherError, StorageError
 from dlio.io.arrivals import Arrival
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.cache.folder import StagedFolder
@@ -19,7 +19,7 @@ from dlio.stage.live.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.live.blocks import Range
 from dlio.stage.live.client import Client
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.start import Task, ensure_agent
 from dlio.stage.live.wire import Origin
 
 _ATTEMPTS = 3  # to open a file that is given its name meanwhile
@@ -40,8 +40,15 @@ def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFill
     manifest = live.manifest() if live.agent() is not None else None
     if manifest is None:
         return None
+    return LiveFilling(folder, manifest, _restart(live, manifest, dataset))
+
+
+def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str]) -> Callable[[], object]:
+    """Returns what starts the agent again, asked for the same as the last one."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
+        return Task.from_json(live.task() or "").start_again
     strategy = "partition" if has_parts(manifest) else "replicate"
-    return LiveFilling(folder, manifest, partial(ensure_agent, dataset, folder.dest, strategy=strategy))
+    return partial(ensure_agent, dataset, live.staged.dest, strategy=strategy)
 
 
 def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> tuple[Manifest, LiveFilling | None]:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dlio.cluster import liveness
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
@@ -26,7 +27,7 @@ from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.connection import TOKEN_BYTES, Address
 
-AGENT, TOKEN, LOG, FILES, BLOCKS = "agent.json", "token", "agent.log", "files", ".blocks"
+AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
 _VERSION = 1
 _END_SECONDS = 5.0  # for an agent to end
 
@@ -115,7 +116,24 @@ class LiveFolder:
             )
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return None if found.owner.is_alive() is False else found
+        return None if self._is_over(found.owner) else found
+
+    def _is_over(self, owner: Owner) -> bool:
+        """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
+        if (alive := owner.is_alive()) is not None:
+            return not alive
+        (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
+        if host == here and boot != booted:
+            return True
+        try:
+            return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+        except OSError:
+            return True
+
+    def beat(self) -> None:
+        """Shows that the agent lives to those who cannot look at its process."""
+        with suppress(OSError):
+            os.utime(self.path / AGENT, follow_symlinks=False)
 
     def announce(self, record: AgentRecord) -> None:
         """Tells the loaders of the node of the agent; raises StorageError if the file cannot be written."""
@@ -162,6 +180,15 @@ class LiveFolder:
         """Writes the token; raises StorageError if the file cannot be written."""
         write_token(self.path / TOKEN, token)
 
+    def task(self) -> str | None:
+        """Returns the task that the last agent was given, as text; None if there is none."""
+        data = self._read(TASK)
+        return data.decode(errors="replace") if data else None
+
+    def keep_task(self, task: str) -> None:
+        """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
+        write_token(self.path / TASK, task.encode())
+
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
 
@@ -180,7 +207,7 @@ class LiveFolder:
 
 
 def write_token(path: Path, token: bytes) -> None:
-    """Writes a token that only this user may read, under a name that may exist.
+    """Writes a token, or another small file that only this user may read, under a name that may exist.
 
     Raises:
         StorageError: the file system refused.

@@ -7,6 +7,7 @@ its standard input, since arguments are seen by all users, and a URL may hold a 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,13 +19,17 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
+from dlio.locking import claim_file
+from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.locations import remember
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.decide import check_job
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.live.client import connect
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import partitioned
@@ -35,6 +40,8 @@ STRATEGIES = ("replicate", "broadcast", "partition")
 _HEADSTART_SECONDS = 2.0
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
 _POLL_SECONDS = 0.02
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,13 @@ class Task:
         """Returns the task that a process of the same dlio wrote."""
         record: dict[str, Any] = json.loads(text)
         return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+
+    def start_again(self) -> StagedFolder:
+        """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
+        options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
+        return ensure_agent(
+            self.dataset, self.dest, strategy=self.strategy, options=options, cache_bytes=self.cache_bytes
+        )
 
     def prepared(self) -> tuple[Job, Plan, StagedFolder]:
         """Returns the job, this node's part if it has room for all, and the folder of the copy.
@@ -138,12 +152,23 @@ def ensure_agent(
     task = Task(name, job.dest, strategy, topology, options.copies, options.mode, cache_bytes)
     _, plan, folder = task.prepared()
     open_up(folder.dest)
+    remember(job.dest)
     lease.take(folder)
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
-    if serves(folder, plan) is None:
+    if not _answers(serves(folder, plan), folder):
+        if owner := stager(folder):
+            _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
         _start(task)
     return folder
+
+
+def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:
+    """Returns whether a copy needs no agent, or its agent can be reached from here."""
+    client = connect(folder) if isinstance(found, AgentRecord) else None
+    if client:
+        client.close()
+    return client is not None or isinstance(found, StagedFolder)
 
 
 def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | None:
@@ -152,6 +177,18 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
         return agent
     needs_peers = plan.manifest.node is not None and plan.num_nodes > 1
     return folder if not needs_peers and folder.holds(plan.wanted) else None
+
+
+def stager(folder: StagedFolder) -> Owner | None:
+    """Returns the process on this machine that fills a copy by a plain `dlio stage`; None if there is none.
+
+    Raises:
+        StorageError: the claims cannot be read.
+    """
+    filling, agent = claim_file.latest(folder.claims), claim_file.latest(folder.claims / "agent")
+    if filling is None or filling.is_over or (agent and agent.owner == filling.owner):
+        return None
+    return filling.owner if filling.owner.is_alive() else None
 
 
 def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,26 +12,46 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dlio
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
+from dlio.locking.claim import alone, claimed
+from dlio.locking.owner import Owner
+from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.job import NO_OPTIONS
+from dlio.stage.live import start
+from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.agent import fill
-from dlio.stage.live.agent.node import Node
+from dlio.stage.live.agent import node as agent_node
+from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.client import connect
-from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.filling import find_filling
+from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.live.start import ensure_agent, stager
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
 from dlio.stage.run import run
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files, flip, write_dataset
+
+_HOLD = """
+import sys
+from pathlib import Path
+from dlio.locking.claim import alone
+from dlio.stage.cache.folder import StagedFolder
+with alone(StagedFolder(Path(sys.argv[1]), sys.argv[2]).claims / "agent", "agent"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -271,6 +292,111 @@ def ended() -> Iterator[list[StagedFolder]]:
     yield folders
     for folder in folders:
         LiveFolder(folder).end_agent()
+
+
+def _announced(folder: StagedFolder, node: str) -> LiveFolder:
+    """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
+    live = LiveFolder(folder)
+    live.make()
+    live.announce(AgentRecord(replace(Owner.current(), node=node), ("127.0.0.1", 9), 0, 1))
+    return live
+
+
+def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    ended.append(folder)
+    folder.path.mkdir(parents=True, mode=0o700)
+    host = Owner.current().node.partition("/")[0]
+    live = _announced(folder, f"{host}/another-boot")
+    assert live.agent() is None
+    assert ensure_agent(source.root, tmp_path / "dest") == folder
+    eventually(folder.has_manifest)
+    assert damaged_files(folder.path, source) == []
+
+
+def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path, "copy")
+    folder.path.mkdir(parents=True)
+    live = _announced(folder, "elsewhere/boot")
+    assert live.agent() is not None
+    os.utime(live.path / "agent.json", (0, 0))
+    assert live.agent() is None
+    live.beat()
+    assert live.agent() is not None
+
+
+def test_a_second_starter_becomes_the_agent_when_the_first_ends(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder]
+) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    ended.append(folder)
+    open_up(folder.dest)
+    starter = threading.Thread(target=ensure_agent, args=(source.root, tmp_path / "dest"))
+    with alone(folder.claims / "agent", "agent"):
+        starter.start()
+        time.sleep(1.5)
+        assert starter.is_alive() and LiveFolder(folder).agent() is None
+    starter.join()
+    assert LiveFolder(folder).agent() or folder.has_manifest()
+
+
+def test_a_starter_waits_for_a_plain_stage_for_as_long_as_it_takes(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = task(source.root, tmp_path / "dest")
+    folder = given.prepared()[2]
+    open_up(folder.dest)
+    monkeypatch.setattr(agent_main, "START_SECONDS", 0.3)
+    command = [sys.executable, "-c", _HOLD, str(folder.dest), folder.copy]
+    said: list[str] = []
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+        claimed(folder.claims, lambda: False),
+    ):
+        assert other.stdin and other.stdout and other.stdout.readline()
+        starter = threading.Thread(target=agent_main.work, args=(given, said.append))
+        starter.start()
+        time.sleep(1.0)
+        assert starter.is_alive() and not said
+        folder.path.mkdir(parents=True)
+        _announced(folder, Owner.current().node)
+        starter.join()
+        other.stdin.close()
+    assert said == ["ready"]
+    assert stager(folder) is None
+
+
+def test_an_agent_that_is_started_again_does_what_was_asked(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    monkeypatch.setattr(start, "ensure_agent", lambda *given, **more: asked.append((given, more)))
+    dest = tmp_path / "dest"
+    with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
+        live = LiveFolder(node.folder)
+        live.announce(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        filling = find_filling(node.folder, "elsewhere")
+        assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
+        restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
+        restart()
+    options = replace(NO_OPTIONS, copies=2, mode=0o640)
+    more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
+    assert asked == [((str(source.root), dest), more)]
+
+
+def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.root / "shard-00001.bin").rename(tmp_path / "away")
+    monkeypatch.setattr(agent_node, "STUCK_SECONDS", 2.0)
+    monkeypatch.setattr(agent_node, "_LOOK_SECONDS", 0.25)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        with closing(client_of(node)) as client:
+            client.need(0)
+        with pytest.raises(LetGo):
+            node.until_complete()
+        assert not node.store.is_complete
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])

@@ -29,7 +29,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import Job
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import START_SECONDS, Task, serves
+from dlio.stage.live.start import START_SECONDS, Task, serves, stager
 from dlio.stage.planning.live import Plan
 
 _POLL_SECONDS = 0.1
@@ -50,22 +50,33 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     job, plan, folder = task.prepared()
     open_up(folder.dest)
     with ExitStack() as stack:
-        try:
-            stack.enter_context(alone(folder.claims / "agent", f"agent for {folder.path}"))
-        except StorageError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            _wait_for_other(folder, plan)
+        if not _is_chosen(stack, folder, plan):
             say("ready")
             return
         with suppress(LetGo):
             _fill_and_serve(partial(_ready_node, task, job, plan, folder, say), job, plan, folder)
 
 
-def _wait_for_other(folder: StagedFolder, plan: Plan) -> None:
-    """Waits until another process's agent is ready; raises StorageError if it is not in time."""
+def _is_chosen(stack: ExitStack, folder: StagedFolder, plan: Plan) -> bool:
+    """Returns whether this process is to be the agent, until the stack is left; else another one is ready.
+
+    Another one that is ending is waited for, and so is one that itself waits for a plain `dlio stage`.
+
+    Raises:
+        StorageError: the other one is not ready in time.
+    """
     deadline = time.monotonic() + START_SECONDS
-    while serves(folder, plan) is None:
+    while True:
+        try:
+            stack.enter_context(alone(folder.claims / "agent", f"agent for {folder.path}"))
+            return True
+        except StorageError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        if serves(folder, plan) is not None:
+            return False
+        if stager(folder) is not None:
+            deadline = time.monotonic() + START_SECONDS
         if time.monotonic() > deadline:
             raise StorageError(f"another agent for {folder.path} is not ready after {START_SECONDS:g} s: see its log")
         time.sleep(_POLL_SECONDS)

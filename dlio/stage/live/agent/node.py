@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from dlio.cluster.liveness import Signs
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
@@ -35,6 +36,7 @@ from dlio.stage.transfer.copy import Copying
 _TICK_SECONDS = 0.25
 _LOOK_SECONDS = 2.0  # between two looks at leases and folders
 UNUSED_SECONDS = 10.0  # without a client
+STUCK_SECONDS = 600.0  # without a block: nobody waits any longer for a node
 _FULL = 0.98  # of the room that is left, if it is not enough
 _SHOWN_NODES, _SHOWN_TEXT = 100, 200  # so that they fit into `wire.MAX_STAT`
 
@@ -58,6 +60,7 @@ class Node:
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
+        self._live.keep_task(task.to_json())
         self._orders: dict[bytes, list[int]] = {}
         self._began = time.monotonic()
         content = plan.manifest.content_id
@@ -74,6 +77,7 @@ class Node:
         )
         self.owns, self.fetch = self._fetching.owns, self._fetching.fetch
         self._lock = threading.Lock()
+        self._signs = Signs()
         host = host_address() if self._meeting else "127.0.0.1"
         self.server = Server((host, 0), self._token, content, self.store, self.fill, self)
         self._inode = self._live.path.stat().st_ino
@@ -142,8 +146,9 @@ class Node:
             time.sleep(_TICK_SECONDS)
             if self.store.is_complete and not may_end:
                 return
+        self._live.beat()
         self._tell()
-        if self._is_over() or (may_end and self._is_unused()):
+        if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
             raise LetGo
 
     def _is_over(self) -> bool:
@@ -155,11 +160,20 @@ class Node:
         except OSError:
             return True
 
+    def _is_given_up(self) -> bool:
+        """Returns whether the copy cannot be completed, and no loader waits: a later one starts an agent anew."""
+        is_stuck = self._is_stuck(self.plan.node, self.store.present_bytes)
+        return is_stuck and not self.store.is_complete and self.server.idle_seconds > STUCK_SECONDS
+
+    def _is_stuck(self, node: int, staged: int) -> bool:
+        return self._signs.note(node, staged) > STUCK_SECONDS
+
     def _is_unused(self) -> bool:
         if self.server.idle_seconds < UNUSED_SECONDS:
             return False
         if self.plan.is_whole and self.plan.manifest.node is None:
-            return self._meeting is None or all(peer.is_complete for peer in self._meeting.all_peers())
+            peers = self._meeting.all_peers() if self._meeting else []
+            return not [peer for peer in peers if not (peer.is_complete or self._is_stuck(peer.node, peer.staged))]
         with suppress(OSError):
             return not lease.leases(self.folder)
         return True
