@@ -77,7 +77,7 @@ class RandomResizedCrop:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = False
-    white: int = WHITE
+    white: int | None = None
 
     def __post_init__(self) -> None:
         _height_width(self.size)
@@ -139,7 +139,7 @@ class CenterCrop:
 
     size: int
     resize: int | None = None
-    white: int = WHITE
+    white: int | None = None
 
     def __post_init__(self) -> None:
         _check_white(self.white)
@@ -180,7 +180,7 @@ class Resize:
     """
 
     size: int | tuple[int, int]
-    white: int = WHITE
+    white: int | None = None
 
     def __post_init__(self) -> None:
         _height_width(self.size)
@@ -203,8 +203,8 @@ def _height_width(size: int | tuple[int, int]) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _check_white(white: int) -> None:
-    if not _is_pixels(white):
+def _check_white(white: int | None) -> None:
+    if white is not None and not _is_pixels(white):
         raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
 
 

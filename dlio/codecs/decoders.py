@@ -21,7 +21,7 @@ from dlio import native
 from dlio.codecs import jpeg, pictures, pillow
 from dlio.codecs.pictures import Picture, Readable
 from dlio.errors import DataError, UsageError
-from dlio.images import WHITE, Sizes, Transform, Windows
+from dlio.images import Sizes, Transform, Windows
 from dlio.locking.fork_lock import ForkLock
 from dlio.random_keys import Keys
 
@@ -85,7 +85,7 @@ def decode_batch(
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
         problems.setdefault(row, pictures.problem(jpeg.problem(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
-    whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", WHITE))
+    whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", None))
     problems |= _decode_by_pillow(readable, left, windows, rows, whole)
     for row in problems:
         out[row] = 0

@@ -104,21 +104,30 @@ def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:
     return picture if isinstance(picture, np.ndarray) else png.decode(picture)
 
 
-def whole(picture: Readable, *, upright: bool, white: int = WHITE) -> Image.Image:
+def whole(picture: Readable, *, upright: bool, white: int | None = None) -> Image.Image:
     """Returns a decoded image of 8 bits a channel, turned if `upright`; raises one of `pillow.ERRORS`.
 
-    The values of grey images of more bits are scaled linearly from 0 to `white`.
+    The values of grey images of more bits are scaled linearly from 0 to `white`, by default WHITE for those of 16 bits.
     """
     pixels = jpeg.decode(picture)
     if pixels is None:
         image = open_image(picture)
         image.load()
-        image = _scaled(image, white) if image.mode.startswith(("I", "F")) else image
+        image = (
+            _scaled(image, _white(image) if white is None else white) if image.mode.startswith(("I", "F")) else image
+        )
     else:
         image = Image.fromarray(pixels)
         if upright:
             image.info.update(open_image(picture).info)  # where exif_transpose looks
     return ImageOps.exif_transpose(image) if upright else image
+
+
+def _white(image: Image.Image) -> int:
+    """Returns the white of grey values of 16 bits; raises ValueError for others, whose formats define none."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return WHITE
+    raise ValueError("grey values of 32 bits or floats: give white= to the transform, the value that becomes 255")
 
 
 def _scaled(image: Image.Image, white: int) -> Image.Image:

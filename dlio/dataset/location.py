@@ -10,7 +10,7 @@ NAME = "manifest.jsonl"
 
 def folder_of(path: Path) -> Path:
     """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
-    with suppress(PermissionError):  # whoever reads the manifest says so
+    with suppress(OSError):  # whoever reads the manifest says so
         is_one = path.is_file() or path.name.startswith("shard-")
         if is_one and not (path / NAME).exists() and (path.parent / NAME).is_file():
             return path.parent

@@ -56,6 +56,8 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
     ):
         if answer.status == 404:
             raise FileNotFoundError("404, it is not there")
+        if answer.status in (401, 403):
+            raise PermissionError(f"{answer.status}, it is denied")
         answer.raise_for_status()
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":

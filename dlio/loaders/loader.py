@@ -237,7 +237,7 @@ class Loader(Generic[B]):
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
         if epoch != self._next.epoch:
-            self._next = Position(epoch)
+            self._next = self._loaded = Position(epoch)
 
     def _run(self) -> Run:
         return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes)

@@ -8,6 +8,7 @@ by its path; those on other machines do without. A row is written by one worker,
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]  # of shape (2,): samples, bytes
+_ROW_BYTES = 16
 EVERY = 16  # samples between two looks at the table
 _MEMORY = Path("/dev/shm")
 
@@ -33,10 +35,19 @@ class Row:
 
     def counts(self) -> Counts:
         """Returns the row to write to, or a row that nobody sees if this machine does not have the table."""
-        with suppress(OSError, ValueError):
-            table: NDArray[np.int64] = np.asarray(np.memmap(self.path, np.int64, "r+", shape=(self.num_rows, 2)))
-            return table[self.number, :]
+        with suppress(OSError, ValueError), open(self.path, "r+b", opener=_opener) as file:
+            found = os.fstat(file.fileno())
+            if (found.st_uid, found.st_size) == (os.geteuid(), _ROW_BYTES * self.num_rows) and stat.S_ISREG(
+                found.st_mode
+            ):
+                table: NDArray[np.int64] = np.asarray(np.memmap(file, np.int64, "r+", shape=(self.num_rows, 2)))
+                return table[self.number, :]
         return unseen()
+
+
+def _opener(path: str, flags: int) -> int:
+    """Opens a file by its name in a folder that all may write to: a link or a pipe there is a stranger's."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def unseen() -> Counts:
@@ -56,11 +67,13 @@ class Watch:
         """Returns the row of each shard, in a new table."""
         self.close()
         folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-        with suppress(OSError):
-            descriptor, self._path = tempfile.mkstemp(prefix="dlio-", dir=folder)
-            os.truncate(descriptor, 16 * len(shards))
-            os.close(descriptor)
-            self._table = np.asarray(np.memmap(self._path, np.int64, "r+", shape=(len(shards), 2)))
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix="dlio-", dir=folder, delete=False) as file:
+            self._path = file.name
+            try:
+                os.posix_fallocate(file.fileno(), 0, _ROW_BYTES * len(shards))  # a page that lacks later is a SIGBUS
+                self._table = np.asarray(np.memmap(file, np.int64, "r+", shape=(len(shards), 2)))
+            except OSError:
+                self.close()
         self._numbers = {name: number for number, name in enumerate(shards)}
         return {name: Row(self._path, number, len(shards)) for name, number in self._numbers.items()}
 

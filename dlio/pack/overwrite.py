@@ -12,7 +12,7 @@ from typing import Any
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import open_table
-from dlio.errors import ManifestError, UsageError
+from dlio.errors import DlioError, ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.pack.listing.keys import Keys
@@ -87,10 +87,13 @@ def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
     if published is None or max(published.num_samples, len(keys)) > _MOST_COMPARED:
         return []
     old: set[str] = set()
-    for shard in published.shards:
-        if (table := open_table(published, shard)) is not None:
-            with closing(table):
-                old.update(table.keys(0, shard.num_samples))
+    try:
+        for shard in published.shards:
+            if (table := open_table(published, shard)) is not None:
+                with closing(table):
+                    old.update(table.keys(0, shard.num_samples))
+    except DlioError:  # a damaged table must not hide the refusal that this explains
+        return []
     new = set(keys)
     found = {"added": sorted(new - old), "removed": sorted(old - new)}
     return [f"{len(names):,} samples {word} (such as {names[0]!r})" for word, names in found.items() if names]

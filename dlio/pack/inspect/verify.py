@@ -78,7 +78,9 @@ def verify(
     found: dict[str, list[Damage]] = {}
     header, count = replace(manifest, shards=()), min(num_workers(workers), max(1, len(manifest.shards_here)))
     rows = inside.rows([shard.name for shard in manifest.shards_here])
-    checks = [ShardCheck(header, some, decode, rows) for some in _groups(manifest.shards_here, count)]
+    groups = list(_groups(manifest.shards_here, count))
+    own = [{shard.name: rows[shard.name] for shard in some if shard.name in rows} for some in groups]
+    checks = [ShardCheck(header, some, decode, seen) for some, seen in zip(groups, own, strict=True)]
     with processes.open(count, None) as pool:
         for checked in map_bounded(pool, check_shards, checks):
             for shard, damage in checked:

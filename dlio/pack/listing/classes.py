@@ -42,7 +42,7 @@ def read_classes(given: str | Path | Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def check_no_splits(path: Path, folders: Sequence[str], advice: str) -> None:
+def check_no_splits(path: Path | str, folders: Sequence[str], advice: str) -> None:
     """Checks that the folders in the place of classes are not the parts of a data set, such as train and val.
 
     Raises:
@@ -65,6 +65,8 @@ def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
     index = {name: number for number, name in enumerate(names)}
     numbers = np.array([index.get(name, -1) for name in own], dtype="int64")
     if kind.shape:
+        if len(own) > labels.shape[1]:
+            raise UsageError(f"--classes names {len(own)} classes, but the labels have {labels.shape[1]} columns")
         pinned_labels, unknown = _columns(labels, numbers, len(names))
         schema = Schema(tuple((n, Field(k.dtype, (len(names),)) if n == "label" else k) for n, k in _fields(listing)))
     else:
@@ -112,5 +114,7 @@ def without(listing: Listing, reasons: Mapping[int, str]) -> Listing:
         return listing
     kept = np.setdiff1d(np.arange(len(listing)), np.fromiter(reasons, dtype="int64"))
     refused = [(listing.keys[row], f"{listing.keys[row]!r}: {reason}") for row, reason in sorted(reasons.items())]
+    bounds = None if listing.bounds is None else np.unique(np.searchsorted(kept, listing.bounds))
     versions = None if listing.versions is None else take(listing.versions, kept)
-    return replace(listing.take(kept), versions=versions, refused=[*listing.refused, *refused])
+    refused = [*listing.refused, *refused]
+    return replace(listing.take(kept), versions=versions, refused=refused, left_out=listing.left_out, bounds=bounds)

@@ -18,6 +18,7 @@ from dlio.errors import SourceError, StorageError
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
@@ -26,6 +27,7 @@ from dlio.urls import shown
 
 _ENTRY_BYTES = 1000  # about what fsspec keeps of an object
 _CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems tell of a change
+_NOMINAL_BYTES = 100_000  # of an object whose server tells no size: about a photo of a data set
 _INT64 = (1 << 63) - 1
 _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
@@ -36,10 +38,12 @@ class ImageObjects:
 
     Attributes:
         url: may hold a password.
+        checked: whether to refuse folders that are splits, not classes.
         name: of the source, as on the command line.
     """
 
     url: str = field(repr=False)
+    checked: bool = True
     name: str = "imagefolder"
 
     @property
@@ -72,6 +76,8 @@ class ImageObjects:
         folders = files.folders()
         if not folders:
             raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
+        if self.checked:
+            check_no_splits(self.path, folders, "give the URL of one, or --option split=no if these are classes")
         listed = side_by_side(partial(_images, files), folders, Depth(idle_clock), lambda of: _ENTRY_BYTES * len(of))
         return folders, list(listed)
 
@@ -93,8 +99,13 @@ def _images(files: RemoteFiles, folder: str) -> list[_Object]:
     """Returns the images of a class, in order: folder by folder."""
     pace.take(1)
     found = [entry for entry in files.files_below(folder) if entry[0].lower().endswith(EXTENSIONS)]
-    images = [(name, int(entry.get("size") or 0), _version(entry)) for name, entry in found]
+    images = [(name, _num_bytes(entry), _version(entry)) for name, entry in found]
     return sorted(images, key=lambda image: image[0].rpartition("/")[::2])
+
+
+def _num_bytes(entry: dict[str, Any]) -> int:
+    size = entry.get("size")
+    return _NOMINAL_BYTES if size is None else int(size)
 
 
 def _version(entry: dict[str, Any]) -> int:

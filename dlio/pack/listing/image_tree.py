@@ -18,6 +18,8 @@ from dlio.pack.prefetch import Depth, idle_clock, side_by_side
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 _NAME_BYTES = 100
+_KINDS = 10  # of files that are left out, shown
+_SUFFIX = 8  # characters, at most
 _NAMED = 3  # files of a kind that are left out
 _Content = tuple[list[str], list[str], list[str]]  # the sorted names of folders, images, other files
 _Identity = tuple[int, int]  # device and inode of a folder, the same whatever links lead to it
@@ -48,7 +50,7 @@ class LeftOut:
     def add(self, folder: str, names: Iterable[str], kind: str = "") -> None:
         """Adds the files in a folder; hidden ones do not count. The kind is by default a name's suffix."""
         for name in names:
-            own = kind or (f".{name.rpartition('.')[2].lower()}" if "." in name else "without a suffix")
+            own = kind or _kind(name)
             if not name.startswith("."):
                 self.counts[own] += 1
                 if self.counts[own] <= _NAMED:
@@ -57,7 +59,15 @@ class LeftOut:
     def __str__(self) -> str:
         """Returns all in a line, such as `2 .gif (cat/g.gif, cat/h.gif)`; '' for nothing."""
         words = {kind: ", ".join(named) + ", ..." * (self.counts[kind] > _NAMED) for kind, named in self.kinds.items()}
-        return "; ".join(f"{self.counts[kind]:,} {kind} ({named})" for kind, named in words.items())
+        shown = [kind for kind, _ in self.counts.most_common(_KINDS)]
+        more = [f"and {len(words) - _KINDS:,} more kinds"] if len(words) > _KINDS else []
+        return "; ".join([*(f"{self.counts[kind]:,} {kind} ({words[kind]})" for kind in words if kind in shown), *more])
+
+
+def _kind(name: str) -> str:
+    """Returns the suffix of a file's name; numbers and long ones are none, so that there are few kinds."""
+    suffix = name.rpartition(".")[2].lower() if "." in name else ""
+    return f".{suffix}" if suffix and len(suffix) <= _SUFFIX and not suffix.isdecimal() else "without a suffix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +171,13 @@ def look(folder: Path) -> _Content:
     pace.take(pace.FILE_OPERATIONS)
     with storage_errors("list", folder), os.scandir(folder) as found:
         entries = list(found)
-    folders = {entry.name for entry in entries if _is_folder(entry)}
+    folders = {entry.name for entry in entries if is_folder(entry)}
     images = [entry.name for entry in entries if entry.name.lower().endswith(EXTENSIONS)]
     rest = set() if len(images) == len(entries) else {entry.name for entry in entries} - folders - set(images)
     return sorted(folders), sorted(images if folders.isdisjoint(images) else set(images) - folders), sorted(rest)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
     """Returns whether an entry is a folder, or a link to one; false for a link that leads to itself."""
     try:
         return entry.is_dir()

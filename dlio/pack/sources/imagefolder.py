@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
-from dlio.errors import SourceError, UsageError
+from dlio.errors import SourceError, StorageError, UsageError
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import file_states, image_file_reader
 from dlio.pack.listing.image_objects import ImageObjects
-from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, folders_in, look, walk_each
+from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, folders_in, is_folder, look, walk_each
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.urls import is_url
 
@@ -27,20 +28,32 @@ def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObject
     Args:
         path: the folder of the class folders, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
         split: the folder of `path` that holds the class folders, if `path` holds one for each split, such as `train`
-            and `val`; the classes are then those of all splits together. `no` says that these folders are classes.
+            and `val`; the classes are then those of all splits together: of the folders that share a class with this
+            one. `no` says that these folders are classes.
             At a URL, give the URL of the split instead.
     """
     if is_url(path):
-        if split:
+        if split not in ("", NO_SPLIT):
             raise UsageError(f"the option split is for folders: give the URL of the split {split!r}")
-        return ImageObjects(str(path))
+        return ImageObjects(str(path), checked=not split)
     path = Path(path).absolute()
     if split in ("", NO_SPLIT):
         return ImageFolder(path, checked=not split)
     splits = folders_in(path)
     if split not in splits:
         raise UsageError(f"{path} has no split {split!r}, only {', '.join(splits) or 'no folders'}")
-    return ImageFolder(path / split, tuple(sorted({name for each in splits for name in folders_in(path / each)})))
+    return ImageFolder(path / split, _classes_of_all(path, split, splits))
+
+
+def _classes_of_all(path: Path, split: str, folders: list[str]) -> tuple[str, ...]:
+    """Returns the classes of a split, and of the folders beside it that share one: others are no splits."""
+    own = set(folders_in(path / split))
+    found = own.copy()
+    for folder in folders:
+        with suppress(StorageError):  # such as lost+found, which only root may list
+            others = folders_in(path / folder)
+            found.update(() if own.isdisjoint(others) else others)
+    return tuple(sorted(found))
 
 
 open_source = image_folder
@@ -51,7 +64,10 @@ NO_SPLIT = "no"
 def recognises(path: Path) -> bool:
     """Returns whether `path` is a folder of folders."""
     with storage_errors("list", path):
-        return path.is_dir() and any(entry.is_dir() for entry in path.iterdir())
+        if not path.is_dir():
+            return False
+        with os.scandir(path) as entries:
+            return any(is_folder(entry) for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)

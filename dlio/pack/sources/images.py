@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from dlio.errors import SourceError
 from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.image_files import image_file_listing, image_file_reader
-from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, walk_each
+from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, is_folder, walk_each
 from dlio.pack.listing.lists import Listed
 
 
@@ -28,9 +29,15 @@ IS_GENERAL = True
 def recognises(path: Path) -> bool:
     """Returns whether `path` is a folder of images without folders."""
     with storage_errors("list", path):
-        entries = list(path.iterdir()) if path.is_dir() else []
-        names = [entry.name for entry in entries if entry.suffix.lower() in EXTENSIONS]
-        return bool(names) and not any(entry.is_dir() for entry in entries)
+        if not path.is_dir():
+            return False
+        with os.scandir(path) as found:
+            has_images = False
+            for entry in found:
+                if is_folder(entry):
+                    return False
+                has_images |= entry.name.lower().endswith(EXTENSIONS)
+        return has_images
 
 
 @dataclass(frozen=True, slots=True)
