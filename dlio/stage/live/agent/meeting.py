@@ -126,7 +126,7 @@ class Meeting:
     def leave(self) -> None:
         """Removes this node's file, and the folder if it was the last."""
         with suppress(OSError):
-            (self.path / _name(self.node)).unlink()
+            (self.path / _name(self.node)).unlink(missing_ok=True)
             if not any(path.name.startswith("node-") for path in self.path.iterdir()):
                 _remove(self.path)
 
