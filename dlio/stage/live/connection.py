@@ -41,8 +41,9 @@ class RefusedError(WireError):
     """The other end did not prove that it knows the token."""
 
 
-def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str) -> bytes:
-    return hmac.digest(token, role + theirs + own + content.encode(), "sha256")
+def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, server: Address) -> bytes:
+    """Returns a proof that holds for a connection to one address only, so that nobody can relay it to another."""
+    return hmac.digest(token, role + theirs + own + f"{content} {server[0]}:{server[1]}".encode(), "sha256")
 
 
 def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
@@ -52,14 +53,14 @@ def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
         RefusedError: the client has another token or data set.
         OSError: the connection failed, or was too slow.
     """
-    own = os.urandom(NONCE_BYTES)
+    own, server = os.urandom(NONCE_BYTES), peer.getsockname()[:2]
     deadline = time.monotonic() + wire.CONNECT_SECONDS
     _send(peer, own, deadline)
     answer = _receive(peer, NONCE_BYTES + _PROOF_BYTES, deadline)
     theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
-    if not hmac.compare_digest(proof, _proof(token, b"dlio client", own, theirs, content)):
+    if not hmac.compare_digest(proof, _proof(token, b"dlio client", own, theirs, content, server)):
         raise RefusedError("a client without the job's token was refused")
-    _send(peer, _proof(token, b"dlio server", theirs, own, content), deadline)
+    _send(peer, _proof(token, b"dlio server", theirs, own, content, server), deadline)
     _settle(peer)
     return theirs[:CLIENT_BYTES]
 
@@ -67,10 +68,11 @@ def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
 def _prove(peer: socket.socket, token: bytes, content: str, client: bytes, deadline: float) -> None:
     """Proves the token to a server, and has it prove its own; raises as `accept`."""
     theirs = _receive(peer, NONCE_BYTES, deadline)
+    server = peer.getpeername()[:2]
     own = client + os.urandom(NONCE_BYTES - CLIENT_BYTES)
-    _send(peer, own + _proof(token, b"dlio client", theirs, own, content), deadline)
+    _send(peer, own + _proof(token, b"dlio client", theirs, own, content, server), deadline)
     proof = _receive(peer, _PROOF_BYTES, deadline)
-    if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content)):
+    if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content, server)):
         raise RefusedError("a server without the job's token was refused")
     _settle(peer)
 

@@ -145,14 +145,17 @@ class LiveFolder:
             opened.unlink(AGENT)
 
     def hand_over(self, aside: Path, listed: Sequence[File]) -> None:
-        """Moves the beginnings of unfinished files to where a copier goes on by appending; the rest is removed."""
+        """Copies the beginnings of unfinished files to where a copier goes on by appending; the rest is removed.
+
+        The files themselves are not touched: loaders may have them open, and an agent may still write to them.
+        """
         for file in listed:
             with suppress(OSError):  # not begun, or without a beginning
                 blocks = Blocks.open(self.blocks(file), file.num_bytes)
                 missing = blocks.missing(0, file.num_bytes)
-                os.truncate(self.unfinished(file), missing[0][0] if missing else file.num_bytes)
                 (aside / file.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.unfinished(file).rename(aside / file.name)
+                _copy_beginning(self.unfinished(file), aside / file.name, missing[0][0] if missing else file.num_bytes)
+                self.unfinished(file).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
     def end_agent(self) -> None:
@@ -204,6 +207,13 @@ class LiveFolder:
         """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
         if not (self.path / NAME).exists():
             manifest.save(self.path)
+
+
+def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:
+    """Copies the first bytes of a file, by reference where the file system can; raises OSError, with a part copied."""
+    with source.open("rb", buffering=0) as old, target.open("wb", buffering=0) as new:
+        while num_bytes and (count := os.copy_file_range(old.fileno(), new.fileno(), num_bytes)):
+            num_bytes -= count
 
 
 def write_token(path: Path, token: bytes) -> None:

@@ -182,8 +182,9 @@ def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, t
             append_block(target, block)
             tally.count(read=len(block), written=len(block))
         os.fsync(target.fileno())
+        size = os.fstat(target.fileno()).st_size  # another process may have written to it
     found = f"{algorithm}:{digest.hexdigest()}"
-    if found != file.digest:
+    if found != file.digest or size != file.num_bytes:
         with files.storage_errors("write", aside):
             os.truncate(aside, 0)  # not unlinked, to keep its layout
         name = source.name_of(file)

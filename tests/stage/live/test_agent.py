@@ -32,6 +32,7 @@ from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.agent import fill
 from dlio.stage.live.agent import node as agent_node
 from dlio.stage.live.agent.node import LetGo, Node
+from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.client import connect
 from dlio.stage.live.filling import find_filling
 from dlio.stage.live.folder import AgentRecord, LiveFolder
@@ -283,6 +284,21 @@ def test_plain_stage_goes_on_with_what_an_agent_left(
     staged, summary = run(source.root, tmp_path / "dest")
     assert_staged(staged, source)
     assert summary.source_bytes < source.num_bytes - present / 2
+
+
+def test_handing_over_leaves_the_files_that_loaders_have_open(tmp_path: Path) -> None:
+    file = File("a.bin", 100_000, "sha256:" + "0" * 64)
+    live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
+    (live.path / "files").mkdir(parents=True)
+    live.unfinished(file).write_bytes(bytes(range(250)) * 400)
+    Blocks.create(live.blocks(file), file.num_bytes).set(0, 65536)
+    with live.unfinished(file).open("r+b") as opened:
+        live.hand_over(tmp_path / "aside", [file])
+        handed = tmp_path / "aside" / "a.bin"
+        assert handed.read_bytes() == (bytes(range(250)) * 400)[:65536]
+        assert len(opened.read()) == file.num_bytes
+        opened.write(b"late")
+        assert handed.stat().st_size == 65536
 
 
 @pytest.fixture

@@ -105,9 +105,14 @@ def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: Sta
             if claim:
                 take_over(folder, str(job.source), *claim)
                 node = ready()
-                node.until_complete()
-                folder.finish(node.plan.manifest, node.kept_names, job.access(None))
-                node.publish()
+                try:
+                    node.until_complete()
+                    folder.finish(node.plan.manifest, node.kept_names, job.access(None))
+                    node.publish()
+                except BaseException:
+                    ended, node = node, None
+                    ended.close()  # before the claim is given up: the next who has it may write
+                    raise
         node = node or ready()
         node.until_unused()
     finally:

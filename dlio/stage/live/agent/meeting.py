@@ -1,6 +1,6 @@
 """Where the agents of a job find each other: a small folder that all nodes see and only this user can write.
 
-    $DLIO_MEET/<job>-<content id>/     by default below ~/.local/state/dlio
+    $DLIO_MEET/dlio-meet/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
         node-<rank>.json               where a node's agent listens; its modification time is its sign of life
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
+import re
 import socket
 import struct
 import threading
@@ -36,6 +36,7 @@ JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, un
 _FRESH_SECONDS = 1.0  # a file is read again after so long
 _FORGOTTEN_SECONDS = 7 * 86400
 _SIOCGIFADDR = 0x8915
+_MEETINGS = "dlio-meet"  # below a folder that may hold others' files
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def folder_of(content: str) -> Path:
     """Returns the meeting folder of this job and a data set."""
     base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    return Path(base).absolute() / f"{(lease.job_name() or run).replace('/', '_')}-{content}"
+    return Path(base).absolute() / _MEETINGS / f"{(lease.job_name() or run).replace('/', '_')}-{content}"
 
 
 class Meeting:
@@ -125,9 +126,9 @@ class Meeting:
     def leave(self) -> None:
         """Removes this node's file, and the folder if it was the last."""
         with suppress(OSError):
-            (self.path / _name(self.node)).unlink()
+            (self.path / _name(self.node)).unlink(missing_ok=True)
             if not any(path.name.startswith("node-") for path in self.path.iterdir()):
-                shutil.rmtree(self.path)
+                _remove(self.path)
 
     def peer(self, node: int) -> Peer | None:
         """Returns a node's agent; None if it has not come, has left, or is silent."""
@@ -183,14 +184,24 @@ def _name(node: int) -> str:
     return f"node-{node}.json"
 
 
+def _remove(meeting: Path) -> None:
+    """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
+    for pattern in (TOKEN, f".{TOKEN}.*", "node-*.json"):
+        for path in meeting.glob(pattern):
+            path.unlink(missing_ok=True)
+    meeting.rmdir()
+
+
 def _forget_old(around: Path) -> None:
     """Removes the meeting folders of this user's jobs that ended long ago without removing them."""
     with suppress(OSError), os.scandir(around) as entries:
         for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            is_ours = entry.is_dir(follow_symlinks=False) and status.st_uid == os.geteuid()
-            if is_ours and time.time() - status.st_mtime > _FORGOTTEN_SECONDS and (Path(entry.path) / TOKEN).exists():
-                shutil.rmtree(entry.path, ignore_errors=True)
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                is_ours = entry.is_dir(follow_symlinks=False) and status.st_uid == os.geteuid()
+                is_meeting = is_ours and re.search(r"-[0-9a-f]{32}\Z", entry.name)
+                if is_meeting and time.time() - status.st_mtime > _FORGOTTEN_SECONDS:
+                    _remove(Path(entry.path))
 
 
 def host_address() -> str:

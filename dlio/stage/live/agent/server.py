@@ -21,6 +21,7 @@ from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import Address, RefusedError, accept, is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 
+_MAX_UNPROVEN = 64  # connections in their first two seconds
 MAX_CONNECTIONS = 1024
 _PASSED_THROUGH = 4  # requests at a time, of up to `wire.MAX_READ` each
 
@@ -77,7 +78,7 @@ class Server:
     def idle_seconds(self) -> float:
         """For how long no loader has been connected; other nodes do not count."""
         with self._lock:
-            is_used = any(not is_node(client) for client in self._connections.values())
+            is_used = any(client and not is_node(client) for client in self._connections.values())
             return 0.0 if is_used else time.monotonic() - self._last_used
 
     def close(self) -> None:
@@ -101,13 +102,22 @@ class Server:
                 time.sleep(0.1)  # out of descriptors
                 continue
             with self._lock:
-                is_full = len(self._connections) >= MAX_CONNECTIONS
+                unproven = sum(not client for client in self._connections.values())
+                is_full = len(self._connections) >= MAX_CONNECTIONS or unproven >= _MAX_UNPROVEN
                 if not is_full:
                     self._connections[peer] = b""
-            if is_full:
+            if is_full or not self._begin(peer, address[0]):
                 peer.close()
-            else:
-                threading.Thread(target=self._converse, args=(peer, address[0]), name="dlio-serve", daemon=True).start()
+
+    def _begin(self, peer: socket.socket, host: str) -> bool:
+        """Lets a thread answer a client; returns whether one could start."""
+        try:
+            threading.Thread(target=self._converse, args=(peer, host), name="dlio-serve", daemon=True).start()
+        except RuntimeError:  # a limit of threads
+            with self._lock:
+                del self._connections[peer]
+            return False
+        return True
 
     def _converse(self, peer: socket.socket, host: str) -> None:
         """Answers one client until it leaves."""
@@ -125,7 +135,7 @@ class Server:
         finally:
             with self._lock:
                 del self._connections[peer]
-                self._last_used = self._last_used if is_node(client) else time.monotonic()
+                self._last_used = time.monotonic() if client and not is_node(client) else self._last_used
                 is_gone = client not in self._connections.values()
             peer.close()
             if client and is_gone:
