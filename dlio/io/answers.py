@@ -55,9 +55,9 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
         session.get(file_system.encode_url(url), headers=headers, **options) as answer,
     ):
         if answer.status == 404:
-            raise FileNotFoundError("404, it is not there")
+            raise FileNotFoundError(f"404, it is not there{_sent_on(answer)}")
         if answer.status in (401, 403):
-            raise PermissionError(f"{answer.status}, it is denied")
+            raise PermissionError(f"{answer.status}, it is denied{_sent_on(answer)}")
         answer.raise_for_status()
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
@@ -65,6 +65,11 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
                 f"its server sends it as {encoding}, though asked not to: let it serve files as they are"
             )
         return await _read(answer.content.read, limit + 1, idle)
+
+
+def _sent_on(answer: Any) -> str:
+    """Returns where redirections led to, without what may be a secret of it."""
+    return f" ({answer.url.with_user(None).with_query(None)}, to which it was redirected)" if answer.history else ""
 
 
 async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
