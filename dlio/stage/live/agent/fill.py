@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from dlio.errors import DigestError, StorageError
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
@@ -21,9 +21,8 @@ from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 ALONE_THREADS = 8  # of a node whose files all come from the source
 LATER_SECONDS = 0.1
 _RESERVED = 2  # threads that only fetch what somebody waits for
-_QUIET_SECONDS = (
-    0.2  # so long after something was waited for the background leaves the source to it, but for one thread
-)
+_SMALL_BYTES = 512 << 10
+_QUIET_SECONDS = 0.2  # so long after something was waited for the background fetches small pieces
 
 
 class Fill:
@@ -44,7 +43,8 @@ class Fill:
         judge: Callable[[int, bool], None] = lambda number, is_right: None,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # notified of work
+        self._waiting: dict[int, list[threading.Event]] = {}  # for files; one condition would wake all for each piece
         self._asked: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
         self._rest: Iterator[int] = iter(())
@@ -72,6 +72,8 @@ class Fill:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+            for number in self._waiting:
+                self._wake(number)
         deadline = time.monotonic() + 1.0
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -106,19 +108,40 @@ class Fill:
         """
         whole = not spans
         spans = spans or [(0, self._store.listed[number].num_bytes)]
+        if self._has(number, spans, whole):
+            return Origin.DISK
         asked = beaten = time.monotonic()
-        had = self._has(number, spans, whole)
-        while not self._has(number, spans, whole):
-            self._ask(number, spans, by_loader=by_loader)
+        with self._news(number) as news:
+            while not self._has(number, spans, whole):
+                self._ask(number, spans, by_loader=by_loader)
+                with self._changed:
+                    self._check(number, asked)
+                news.wait(0.1)
+                news.clear()
+                if beat and time.monotonic() - beaten > BEAT_SECONDS:
+                    beaten = time.monotonic()
+                    beat()
+                if whole and self._store.is_whole(number):
+                    self._finish(number)
+        return self._origins.get(number, Origin.DISK)
+
+    @contextmanager
+    def _news(self, number: int) -> Iterator[threading.Event]:
+        """Yields an event that is set whenever something of a file was fetched, or failed."""
+        event = threading.Event()
+        with self._changed:
+            self._waiting.setdefault(number, []).append(event)
+        try:
+            yield event
+        finally:
             with self._changed:
-                self._check(number, asked)
-                self._changed.wait(0.1)
-            if beat and time.monotonic() - beaten > BEAT_SECONDS:
-                beaten = time.monotonic()
-                beat()
-            if whole and self._store.is_whole(number):
-                self._finish(number)
-        return Origin.DISK if had else self._origins.get(number, Origin.DISK)
+                self._waiting[number].remove(event)
+                if not self._waiting[number]:
+                    del self._waiting[number]
+
+    def _wake(self, number: int) -> None:
+        for event in self._waiting.get(number, ()):
+            event.set()
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
@@ -141,7 +164,7 @@ class Fill:
             pieces = [piece for piece in self._pace.pieces(number, free) if (number, piece.begin) not in asked]
             if pieces:
                 self._asked.extend(pieces)
-                self._changed.notify_all()
+                self._changed.notify(len(pieces))
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
@@ -189,7 +212,7 @@ class Fill:
         finally:
             with self._changed:
                 self._under_way[piece.number].remove(piece)
-                self._changed.notify_all()
+                self._wake(piece.number)
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
@@ -214,7 +237,7 @@ class Fill:
                 if self._store.is_finished(number):
                     self._failures.mend(number)
                     self._progress.pop(number, None)
-                self._changed.notify_all()
+                self._wake(number)
 
     def _is_first_damage(self, number: int) -> bool:
         """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
@@ -238,8 +261,12 @@ class Fill:
                 self._changed.wait(0.5)
 
     def _may_go_ahead(self) -> bool:
-        is_quiet = time.monotonic() - self._waited_for > _QUIET_SECONDS
-        return self._in_background < (max(1, len(self._threads) - _RESERVED) if is_quiet else 1)
+        return self._in_background < max(1, len(self._threads) - _RESERVED)
+
+    @property
+    def _most_ahead(self) -> int:
+        """The bytes of a piece that nobody waits for: small while somebody waits for others, which come after it."""
+        return MOST_BYTES if time.monotonic() - self._waited_for > _QUIET_SECONDS else _SMALL_BYTES
 
     def _next_asked(self) -> Piece | None:
         for _ in range(len(self._asked)):
@@ -267,7 +294,8 @@ class Fill:
                 continue
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 whole = (0, self._store.listed[number].num_bytes)
-                self._ahead.extend(self._pace.pieces(number, self._store.missing(number, [whole])))
+                missing = self._store.missing(number, [whole])
+                self._ahead.extend(self._pace.pieces(number, missing, self._most_ahead))
                 if not self._ahead and not self._under_way.get(number):
                     return self._taken(Piece(number, 0, 0))  # it lacks its name only
         return None
