@@ -16,7 +16,7 @@ from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
 
-STREAMS = 2  # connections to one node at a time: the training's own messages need the network
+STREAMS = 6  # connections to one node at a time: the training's own messages need the network
 _AVOID_SECONDS = 5.0  # a node that could not be reached
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
