@@ -67,8 +67,8 @@ class Fill:
             thread.start()
             self._threads.append(thread)
 
-    def stop(self) -> None:
-        """Has the threads end, and waits a moment for them: one may hang in a read of the source."""
+    def stop(self) -> bool:
+        """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -77,6 +77,7 @@ class Fill:
         deadline = time.monotonic() + 1.0
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""

@@ -36,10 +36,9 @@ class NearAndFar:
         if not self._is_alone:
             self._far.start(_FAR_THREADS)
 
-    def stop(self) -> None:
-        """Has the threads end."""
-        self._near.stop()
-        self._far.stop()
+    def stop(self) -> bool:
+        """Has the threads end, and returns whether they do within a moment."""
+        return all([self._near.stop(), self._far.stop()])
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order of the background."""
