@@ -20,9 +20,9 @@ from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
 _LOOK_SECONDS, _IDLE_SECONDS = 0.25, 5.0  # between two looks for work of which nobody told
-_MOST_AHEAD = 4  # pieces at a time for which nobody waits
-_SMALL_BYTES = 512 << 10
-_QUIET_SECONDS = 0.2  # so long after something was waited for the background fetches small pieces
+_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
+_AHEAD = {"quiet": (4, MOST_BYTES), "busy": (4, 512 << 10), "burst": (1, 128 << 10)}  # pieces at a time, and their size
+_QUIET_SECONDS = 0.5  # since something was waited for
 
 
 class Fill:
@@ -57,7 +57,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._pace = Pace()
-        self._waited_for = self._latest_progress = self._anew_at = 0.0
+        self._waited_for = self._burst_began = self._latest_progress = self._anew_at = 0.0
         self._in_background = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -161,7 +161,10 @@ class Fill:
         queue = self._asked if is_urgent else self._asked_ahead
         missing = self._store.missing(number, spans)
         with self._changed:
-            self._waited_for = time.monotonic() if is_urgent else self._waited_for
+            if is_urgent:
+                now = time.monotonic()
+                self._burst_began = now if now - self._waited_for > _QUIET_SECONDS else self._burst_began
+                self._waited_for = now
             under_way = self._under_way.get(number, ())
             free = [part for span in missing for part in without(span, under_way)]
             asked = {(piece.number, piece.begin) for piece in queue}
@@ -261,15 +264,18 @@ class Fill:
                     return None
                 if (piece := self._next_asked(self._asked)) is not None:
                     return piece, True
-                if self._in_background < _MOST_AHEAD and (piece := self._next_ahead()) is not None:
+                if self._in_background < self._ahead_now[0] and (piece := self._next_ahead()) is not None:
                     self._in_background += 1
                     return piece, False
                 self._changed.wait(_LOOK_SECONDS if not self._store.is_complete else _IDLE_SECONDS)
 
     @property
-    def _most_ahead(self) -> int:
-        """The bytes of a piece that nobody waits for: small while somebody waits for others, which come after it."""
-        return MOST_BYTES if time.monotonic() - self._waited_for > _QUIET_SECONDS else _SMALL_BYTES
+    def _ahead_now(self) -> tuple[int, int]:
+        """How many pieces that nobody waits for are fetched at a time, and their size: what is urgent is behind."""
+        now = time.monotonic()
+        if now - self._waited_for > _QUIET_SECONDS:
+            return _AHEAD["quiet"]
+        return _AHEAD["burst" if now - self._burst_began < _BURST_SECONDS else "busy"]
 
     def _next_asked(self, queue: deque[Piece]) -> Piece | None:
         for _ in range(len(queue)):
@@ -300,7 +306,7 @@ class Fill:
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 whole = (0, self._store.listed[number].num_bytes)
                 missing = self._store.missing(number, [whole])
-                self._ahead.extend(self._pace.pieces(number, missing, self._most_ahead))
+                self._ahead.extend(self._pace.pieces(number, missing, self._ahead_now[1]))
                 if not self._ahead and not self._under_way.get(number):
                     return self._taken(Piece(number, 0, 0))  # it lacks its name only
         return None
