@@ -104,9 +104,11 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
+    from dlio.stage.cache.as_owner import become_user_of_job
     from dlio.stage.job import Listeners
     from dlio.stage.live.start import ensure_agent
 
+    become_user_of_job()
     folder = ensure_agent(
         args.dataset,
         args.dest,
