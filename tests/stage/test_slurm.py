@@ -59,7 +59,7 @@ class Cluster:
         environ.pop("DLIO_LAUNCHER", None)
         done = subprocess.run(
             ["bash", SCRIPT, "exec", self.folder, host, *command],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, timeout=120, cwd=self.folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, timeout=240, cwd=self.folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
