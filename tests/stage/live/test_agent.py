@@ -117,22 +117,26 @@ def test_a_part_reads_the_others_from_its_peers(
         assert source_bytes(found) == source.num_bytes
 
 
-@pytest.mark.parametrize("percent", [10, 50, 90])
-def test_a_small_cache_keeps_as_much_as_it_may_and_reads_the_rest_each_time(
-    source: Manifest, tmp_path: Path, percent: int
+@pytest.mark.parametrize(("count", "percent"), [(1, 10), (1, 90), (2, 25), (4, 50)])
+def test_small_caches_keep_together_as_much_as_they_may_and_the_rest_is_read_each_time(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, percent: int
 ) -> None:
-    room = 16 * percent // 100 * (3 * MiB + 7) + 10
-    given = task(source.root, tmp_path / "dest", cache_bytes=room)
-    with working(given) as node, closing(client_of(node)) as client:
-        eventually(lambda: is_complete(node))
+    meet_in(tmp_path / "meet", monkeypatch)
+    size = 3 * MiB + 7
+    room = 16 * percent // 100 * size + 10
+    with nodes(source.root, tmp_path, count, cache_bytes=room) as found:
+        for node in found:
+            eventually(lambda node=node: is_complete(node))  # type: ignore[misc]
+        assert source_bytes(found) <= 1.01 * source.num_bytes
         for _ in range(2):
-            before = source_bytes([node])
+            before = source_bytes(found)
             for number in range(16):
-                data = bytearray(3 * MiB + 7)
-                client.read(number, [(0, len(data))], memoryview(data))
-                assert data == content(source, number)
-            hits = 16 - (source_bytes([node]) - before) // (3 * MiB + 7)
-            assert hits == 16 * percent // 100
+                with closing(client_of(found[number % count])) as client:
+                    data = bytearray(size)
+                    client.read(number, [(0, size)], memoryview(data))
+                    assert data == content(source, number)
+            hits = 16 - (source_bytes(found) - before) // size
+            assert hits == min(16, count * (16 * percent // 100))
 
 
 @pytest.fixture
