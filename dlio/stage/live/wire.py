@@ -48,6 +48,7 @@ class Op(IntEnum):
     STAT = 5  # send how far the agent is, as JSON
     SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
     HELD = 7  # of an agent: send the ranges if they are here already
+    AHEAD = 8  # as SERVE, after all that somebody waits for
 
 
 class Status(IntEnum):
@@ -181,6 +182,8 @@ def in_requests(op: Op, file: int, spans: Sequence[Span], most: int = 1 << 63) -
     taken: list[Span] = []
     room = most
     for begin, end in spans:
+        if begin == end:
+            taken.append((begin, end))  # has a file begun
         while begin < end:
             step = min(end - begin, room)
             taken.append((begin, begin + step))

@@ -19,7 +19,7 @@ class Passing:
     """Reads what is passed through; for any number of threads.
 
     Args:
-        fetch: fills memory with a span of a file, and returns whence: (number, begin, target, only from the source).
+        fetch: fills memory with a span of a file, and returns whence: as `Fetching.fetch`.
         asked: returns who is asked for a file now.
     """
 

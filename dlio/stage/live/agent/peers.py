@@ -18,7 +18,7 @@ from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
 
-STREAMS = 2  # connections to one node at a time: the training's own messages need the network
+STREAMS = 12  # connections to one node at a time
 _AVOID_SECONDS = 5.0  # a node that could not be reached
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
@@ -54,14 +54,21 @@ class Fetching:
         """Returns whether this node is to read a file from the source now."""
         return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
 
-    def fetch(self, number: int, begin: int, target: memoryview, only_source: bool = False) -> Origin:
+    def fetch(
+        self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
+    ) -> Origin:
         """Fills `target` with a span of a file, and returns where it came from.
+
+        Args:
+            number, begin, target: the file, the span's begin, and the memory of its length.
+            only_source: do not ask other nodes.
+            is_urgent: somebody waits for it.
 
         Raises:
             LaterError: the file's owner has not come yet, and may come soon.
             StorageError: neither another node nor the source can give it.
         """
-        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target):
+        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
             with self._lock:
                 self.peer_bytes += len(target)
             return Origin.PEER
@@ -79,7 +86,7 @@ class Fetching:
                 _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
                 self._meeting.avoid(node, _DISTRUST_SECONDS)
 
-    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
+    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source is to be read."""
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
@@ -90,7 +97,8 @@ class Fetching:
                 if meeting.is_gathering:
                     raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not come yet")
                 continue
-            if (found := self._ask(meeting, peer, Op.SERVE, number, begin, target)) is not None:
+            op = Op.SERVE if is_urgent else Op.AHEAD
+            if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
                 return found
         return False
 

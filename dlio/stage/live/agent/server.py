@@ -231,8 +231,8 @@ class Server:
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK
-                if request.op == Op.READ or (request.op == Op.SERVE and self._agent.owns(number)):
-                    origin = self._fill.need(number, spans or [(0, 0)], beat, by_loader=request.op == Op.READ)
+                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._agent.owns(number)):
+                    origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)
                 return lambda: self._send_file(peer, request, origin)
