@@ -30,7 +30,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import NO_OPTIONS
 from dlio.stage.live import start
 from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import fill, passing
+from dlio.stage.live.agent import fill, meeting, passing
 from dlio.stage.live.agent import node as agent_node
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.blocks import Blocks
@@ -325,6 +325,22 @@ def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch
         eventually(lambda: is_complete(found[0]))
         assert damaged_files(found[0].folder.path, source) == []
         found[1].close()
+
+
+def test_the_part_of_a_node_that_comes_late_is_left_to_it(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what somebody waits for."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.0)
+    with working(task(source.root, tmp_path / "first", 0, 2)) as first, closing(client_of(first)) as client:
+        own = [number for number in range(16) if first.plan.owner(number) == 0]
+        far = next(number for number in range(16) if number not in own)
+        assert client.need(far, [(0, 5)]) == Origin.SOURCE
+        eventually(lambda: all(map(first.store.is_finished, own)))
+        with working(task(source.root, tmp_path / "second", 1, 2)) as second:
+            eventually(lambda: is_complete(first) and is_complete(second))
+            assert source.num_bytes <= source_bytes([first, second]) <= source.num_bytes + MiB
 
 
 def test_a_node_that_comes_again_gets_its_part_from_the_others(

@@ -34,6 +34,7 @@ from dlio.stage.live.folder import TOKEN, write_token
 
 MEET, INTERFACE = "DLIO_MEET", "DLIO_INTERFACE"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
+LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _FRESH_SECONDS = 1.0  # a file is read again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet
 _FORGOTTEN_SECONDS = 7 * 86400
@@ -116,6 +117,7 @@ class Meeting:
         self._signs = liveness.Signs()
         self._seen: dict[int, tuple[float, Peer | None]] = {}
         self._down: dict[int, float] = {}
+        self._came: set[int] = set()
         with files.storage_errors("create", self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.lstat()
@@ -164,6 +166,8 @@ class Meeting:
             if not looked or now - looked > (_SOON_SECONDS if is_expected else _FRESH_SECONDS):
                 found = self._look(node)
                 self._seen[node] = (now, found)
+            if found:
+                self._came.add(node)
             return found
 
     def _look(self, node: int) -> Peer | None:
@@ -191,6 +195,11 @@ class Meeting:
         """Takes a node for lost for a while."""
         with self._lock:
             self._down[node] = time.monotonic() + seconds
+
+    def expects(self, node: int) -> bool:
+        """Returns whether a node has never been here, and may be starting still."""
+        is_new = self.peer(node) is None and node not in self._came
+        return is_new and time.monotonic() - self._began < LATE_SECONDS
 
     @property
     def is_gathering(self) -> bool:
