@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dlio.errors import UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.live.agent.meeting import Meeting, Peer, folder_of
+from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in
 
 CONTENT = "0" * 32
@@ -49,3 +51,19 @@ def test_clean_removes_what_dead_agents_of_the_job_left(
     meetings[1].tell(Peer(1, ("127.0.0.1", 9), dead, False, 0, 0))
     clean(tmp_path, job="7")
     assert not around.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without a name")
+def test_a_user_without_a_home_cleans_and_is_told_to_name_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "DLIO_MEET"):
+        monkeypatch.delenv(name, raising=False)
+
+    def work() -> None:
+        os.setuid(54321)
+        assert clean("/nowhere", job="7") == []
+        with pytest.raises(UsageError, match="DLIO_MEET"):
+            folder_of(CONTENT)
+
+    assert Forked(work).wait() == 0

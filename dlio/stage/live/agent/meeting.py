@@ -70,15 +70,25 @@ class Peer:
 
 
 def folder_of(content: str, job: str = "") -> Path:
-    """Returns the meeting folder of a job, by default of this one, and a data set."""
-    base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
+    """Returns the meeting folder of a job, by default of this one, and a data set.
+
+    Raises:
+        UsageError: DLIO_MEET is not set, and this user has no home.
+    """
+    try:
+        base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
+    except RuntimeError as error:
+        raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
     return Path(base).absolute() / _MEETINGS / f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
 
 
 def forget(job: str) -> None:
     """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
-    name = folder_of("", job)
+    try:
+        name = folder_of("", job)
+    except UsageError:  # so there are none
+        return
     _forget_old(name.parent)
     for meeting in _meetings(name.parent):
         if meeting.name[:-_CONTENT] == name.name:
