@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlio.dataset.manifest import Manifest, Shard
     from dlio.pack.inspect.verify import Damage
     from dlio.stage.planning.cost import Cost
+    from dlio.stage.planning.live_cost import LiveCost
 
 
 def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
@@ -114,10 +115,11 @@ def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What `auto` would choose on a described cluster, and the cost of each strategy there."""
+    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs."""
 
     chosen: Cost
     ways: tuple[Cost, ...]
+    live: tuple[LiveCost, ...]
 
 
 def plan(
@@ -154,6 +156,7 @@ def plan(
     from dlio.stage import strategies
     from dlio.stage.auto import choose
     from dlio.stage.planning.cost import Machine, Volume
+    from dlio.stage.planning.live_cost import live_cost
     from dlio.stage.transfer.source import source_of
 
     volume = Volume.of(source_of(dataset).manifest)
@@ -162,8 +165,10 @@ def plan(
     machine = replace(Machine(nodes, local_free, num_targets=osts), **rates)
     chosen = choose(volume, machine, epochs)
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
-    ways = (strategies.cost_of(name, volume, machine, copies) for name in names)
-    return Prediction(chosen, tuple(way.on(machine) for way in ways))
+    ways = {name: strategies.cost_of(name, volume, machine, copies) for name in names}
+    wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
+    live = (live_cost(name, volume, num_bytes, machine) for name, num_bytes in wanted.items())
+    return Prediction(chosen, tuple(way.on(machine) for way in ways.values()), tuple(live))
 
 
 def _manifest(dataset: str | Path | Manifest) -> Manifest:

@@ -104,9 +104,11 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
+    from dlio.stage.cache.as_owner import become_user_of_job
     from dlio.stage.job import Listeners
     from dlio.stage.live.start import ensure_agent
 
+    become_user_of_job()
     folder = ensure_agent(
         args.dataset,
         args.dest,
@@ -263,6 +265,14 @@ def plan(args: argparse.Namespace) -> int:
             args,
             f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
             f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
+        )
+    for live in found.live:
+        say(
+            args,
+            f"in the background, {live.strategy}: {live.first_batch_seconds:.2f} s to the first batch, "
+            f"{live.first_epoch_seconds:.2f} s for the first epoch, {live.later_epoch_seconds:.2f} s for later ones; "
+            f"a node receives {format_size(live.first_network_bytes)} from others, "
+            f"then {format_size(live.later_network_bytes)} an epoch",
         )
     return EXIT_DONE
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ LAUNCHERS = (
         ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",),
         ("SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID",), ("SLURM_NODEID",), ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     ),
+    # A Prolog runs once on each node of a job, without a step; agents that it starts are to know each other.
+    Launcher(
+        "slurm-prolog", ("SLURMD_NODENAME in SLURM_NODELIST",), ("SLURMD_NODENAME in SLURM_NODELIST",),
+        ("nodes of SLURM_NODELIST",), (), (), (), ("nodes of SLURM_NODELIST",), starts_ranks=False,
+    ),
     # Any other PMI launcher, such as MPICH's gforker. In a SLURM job without a step, PMI_* come from another job.
     Launcher(
         "pmi", ("PMI_RANK", "PMI_SIZE"), ("PMI_RANK",), ("PMI_SIZE",), ("PMI_LOCAL_RANK",), ("PMI_LOCAL_SIZE",),
@@ -139,6 +144,23 @@ def _slurm_numbers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "SLURM_STEP_TASKS_PER_NODE of SLURM_NODEID", tasks
     if not (tasks and task_ids) or len(task_ids.split(",")) == int(tasks):
         yield "SLURM step", "yes"
+    nodes, here = list(_hosts(environ.get("SLURM_NODELIST", ""))), environ.get("SLURMD_NODENAME", "")
+    if environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and here in nodes:
+        yield "SLURMD_NODENAME in SLURM_NODELIST", str(nodes.index(here))
+        yield "nodes of SLURM_NODELIST", str(len(nodes))
+
+
+def _hosts(names: str) -> Iterator[str]:
+    """Yields the hosts of a list like `login,r[1-2]n[08-10,12]`."""
+    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names):
+        fixed, ranges = re.split(r"\[[^\]]*\]", name), re.findall(r"\[([^\]]*)\]", name)
+        for numbers in product(*map(_numbers, ranges)):
+            yield "".join(chain.from_iterable(zip(fixed, (*numbers, ""), strict=True)))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for first, last in re.findall(r"(\d{1,9})(?:-(\d{1,9}))?", ranges):
+        yield from (str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1))
 
 
 def _tasks_on_node(tasks_per_node: str, node: int) -> str:

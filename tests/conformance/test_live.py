@@ -23,6 +23,7 @@ from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.start import STRATEGIES
 from tests.helpers.agents import agents, end_agent
+from tests.helpers.s3_server import s3_server
 from tests.helpers.web import served
 from tests.loaders.packing import pack_samples
 
@@ -116,6 +117,19 @@ def test_a_job_on_a_url_gets_the_batches_of_all_local(packed, strategy, start, m
         for rank, folder in enumerate(start(url, strategy, 2)):
             samples = opened(url, folder, monkeypatch)
             assert digests(samples, rank, 2) == digests(PackedSamples(packed), rank, 2)
+
+
+@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
+def test_a_bucket_is_trained_from_at_once(packed, tmp_path, start, monkeypatch):
+    """The README's first example, on a server of S3 that is a process of its own."""
+    fsspec = pytest.importorskip("fsspec")
+    with s3_server(monkeypatch):
+        s3 = fsspec.filesystem("s3")
+        s3.mkdir("photos")
+        s3.put(f"{packed.root}/", "photos/packed/", recursive=True)
+        samples = PackedSamples("s3://photos/packed", cache=tmp_path / "cache")
+        assert digests(samples) == digests(PackedSamples(packed))
+        end_agent(StagedFolder(tmp_path / "cache", packed.content_id))
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2])

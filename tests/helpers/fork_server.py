@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +34,13 @@ class Job:
         """Returns the exit code once the script has ended; minus the signal that ended it."""
         assert self._server.poll() is None
         return int((self._folder / "ended").read_text()) if (self._folder / "ended").exists() else None
+
+    def kill(self) -> None:
+        """Kills the script at once, as a crash would."""
+        while not (started := self._folder / "started").exists():
+            time.sleep(0.005)
+        with suppress(ProcessLookupError):
+            os.kill(int(started.read_text()), signal.SIGKILL)
 
     def communicate(self, timeout: float = 280) -> tuple[str, str]:
         """Waits for the end, and returns what the script has said."""
@@ -71,9 +79,14 @@ def _watch(folder: str, **job: object) -> None:
     child = os.fork()
     if child == 0:
         _run(folder, **job)  # type: ignore[arg-type]
+    _leave(folder, "started", child)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    Path(folder, ".ended").write_text(str(code))
-    Path(folder, ".ended").rename(Path(folder, "ended"))
+    _leave(folder, "ended", code)
+
+
+def _leave(folder: str, name: str, number: int) -> None:
+    Path(folder, f".{name}").write_text(str(number))
+    Path(folder, f".{name}").rename(Path(folder, name))
 
 
 def _run(folder: str, script: str, arguments: list[str], environ: dict[str, str]) -> None:

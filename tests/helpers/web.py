@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +19,14 @@ class WebServer(http.server.ThreadingHTTPServer):
         ranges: what was asked for, by path.
         failing: how many of the next requests are answered with 503.
         answers_ranges: whether a Range header is heeded.
+        delay: seconds before each answer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, delay: float = 0) -> None:
         super().__init__(("127.0.0.1", 0), Request)
         self.folder = folder
         self.ranges: list[tuple[str, str | None]] = []
-        self.failing = 0
+        self.failing, self.delay = 0, delay
         self.answers_ranges = True
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -35,6 +37,7 @@ class Request(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name, span = unquote(self.path).lstrip("/"), self.headers["Range"]
         self.server.ranges.append((name, span))
+        time.sleep(self.server.delay)
         if self.server.failing:
             self.server.failing -= 1
             self.send_error(503)

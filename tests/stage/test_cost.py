@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlio.errors import StorageError
 from dlio.stage.auto import choose
 from dlio.stage.planning.cost import Machine, Volume, pays_after_epochs
+from dlio.stage.planning.live_cost import live_cost
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.strategies import cost_of
 
@@ -106,6 +107,18 @@ def test_the_choice_fits_and_reading_once_is_never_slower(num_bytes: int, machin
         return
     assert machine.num_nodes == 1 or decision.bytes_per_node <= machine.free_bytes
     assert machine.can_exchange or decision.strategy != "broadcast"
+
+
+def test_live_staging_receives_what_a_node_keeps_and_reads_later_what_no_node_keeps() -> None:
+    volume, machine = Volume(1000 * GB, 1, GB, 10**7), Machine(4, 10_000 * GB)
+    whole, part = (live_cost("", volume, num_bytes * GB, machine) for num_bytes in (1000, 250))
+    assert (whole.first_network_bytes, whole.later_network_bytes, whole.later_source_bytes) == (750 * GB, 0, 0)
+    assert part.first_network_bytes == part.later_network_bytes == 250 * GB * 3 // 4
+    assert part.later_source_bytes == 0
+    assert whole.first_epoch_seconds == 1000 * GB / machine.local
+    small = live_cost("", volume, 1000 * GB, replace(machine, free_bytes=100 * GB))
+    assert small.bytes_per_node == 100 * GB and small.later_source_bytes == 600 * GB
+    assert 1 < small.first_batch_seconds < 1.1
 
 
 def test_no_node_gets_less_than_a_shard() -> None:

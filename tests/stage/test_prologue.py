@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.cache.as_owner import become_user_of_job
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
+from tests.helpers.forked import Forked
 from tests.helpers.staging import assert_staged
 
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
@@ -100,6 +102,26 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
             return
         time.sleep(0.01)
     pytest.fail("the stager still runs")
+
+
+def test_root_becomes_the_jobs_user_in_a_prolog_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_UID", "2001")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("OF_ROOT", "secret")
+
+    def become() -> tuple[object, ...]:
+        become_user_of_job()
+        return os.getresuid(), os.getgroups(), os.environ.get("OF_ROOT"), os.environ.get("SLURM_JOB_ID")
+
+    def in_prolog() -> None:
+        os.environ["SLURM_SCRIPT_CONTEXT"] = "prolog_slurmd"
+        assert become() == ((2001, 2001, 2001), [], None, "7")
+
+    def in_a_job() -> None:
+        assert become()[0] == (0, 0, 0)
+
+    assert Forked(in_prolog).wait() == 0
+    assert Forked(in_a_job).wait() == 0
 
 
 @pytest.mark.parametrize("hook", ["slurm-prolog", "pbs-prologue", "flux-prolog"])

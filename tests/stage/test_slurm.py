@@ -59,7 +59,7 @@ class Cluster:
         environ.pop("DLIO_LAUNCHER", None)
         done = subprocess.run(
             ["bash", SCRIPT, "exec", self.folder, host, *command],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, timeout=120, cwd=self.folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, timeout=240, cwd=self.folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -138,7 +138,6 @@ def test_a_job_script_stages_trains_and_leaves_nothing(
 
 # Static node ranks: the parts lie on the nodes by SLURM's numbers, and torchrun's own rendezvous would deal new ones.
 TORCHRUN = """#!/bin/bash
-rm -f "$1"/*.tfrecord  # from here on only the copies on the SSDs are left
 export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0
 exec torchrun --nnodes=3 --nproc-per-node=1 --node-rank="$SLURM_NODEID" --master-addr=node1 --master-port=29500 \\
   "$2" "$1"
@@ -152,11 +151,40 @@ def test_the_demo_trains_from_the_ssds(
     cluster = start()
     packed = pack_photos(tmp_path / "photos", cluster.folder / "packed")
     monkeypatch.setenv("DLIO_STAGE_OPTIONS", "--strategy partition")
-    torchrun = script(cluster, "torchrun", TORCHRUN)
+    only_ssds = 'rm -f "$1"/*.tfrecord  # from here on only the copies on the SSDs are left\nexport'
+    torchrun = script(cluster, "torchrun", TORCHRUN.replace("export", only_ssds))
     output = cluster.batch(TOOLS / "slurm-job.sh", packed, cluster.local, torchrun, packed, TRAIN)
+    check_epochs(output)
+    cluster.wait_until_empty()
+
+
+def check_epochs(output: str) -> None:
     epochs = [line for line in output.splitlines() if line.startswith("epoch ")]
     assert [line.split(",")[0] for line in epochs] == [f"epoch {number}: 192 images on 3 ranks" for number in (0, 1)]
+
+
+def test_torchrun_trains_while_the_agents_that_the_prolog_started_stage(
+    start: Callable[[], Cluster], tmp_path: Path
+) -> None:
+    """The agents know each other, read the source once for all nodes, and end with the job."""
+    pytest.importorskip("torch")
+    local = start.folder / "local"  # type: ignore[attr-defined]
+    hooks(start, DEST=str(local))
+    cluster = start()
+    packed = pack_photos(tmp_path / "photos", cluster.folder / "packed")
+    work = cluster.folder / "work"
+    work.mkdir()
+    (work / "dlio-stage").write_text(f"{packed}\n{local}\npartition\n")
+    torchrun = script(cluster, "torchrun", TORCHRUN)
+    status = f"{sys.executable} -m dlio stage {packed} {local} --status --json"
+    job = script(cluster, "job", f"#!/bin/bash\nset -e\nsrun {torchrun} {packed} {TRAIN}\nsrun {status}\n")
+    output = cluster.batch(job, chdir=work)
+    check_epochs(output)
+    states = [json.loads(line)["copies"] for line in output.splitlines() if line.startswith('{"copies')]
+    assert sorted(copy["node"] for (copy,) in states) == [0, 1, 2]
+    assert sum(copy["source_bytes"] for (copy,) in states) == Manifest.load(packed).num_bytes
     cluster.wait_until_empty()
+    assert (start.folder / "hooks" / "log").read_text() == ""  # type: ignore[attr-defined]
 
 
 def pack_photos(photos: Path, out: Path) -> Path:
@@ -175,7 +203,8 @@ def hooks(start: Callable[[], Cluster], **settings: str) -> None:
     for name in ("prolog", "epilog", "taskprolog"):
         shutil.copy(TOOLS / f"slurm-{name}", folder / name)
     dlio = folder / "dlio"
-    dlio.write_text(f'#!/bin/bash\necho "$(hostname) $1" >>{folder}/called\nexec {sys.executable} -m dlio "$@"\n')
+    note = f'echo "$(hostname) $1" >>{folder}/called; export DLIO_MEET={folder}'
+    dlio.write_text(f'#!/bin/bash\n{note}\nexec {sys.executable} -m dlio "$@"\n')
     dlio.chmod(0o755)
     settings = {"DLIO": str(dlio), "DLIO_LOG": str(folder / "log"), **settings}
     (folder / "dlio.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
     """Runs the work in the child and sends its result; does not return."""
     code = 1
     try:
-        _become(owner)
+        become(owner)
         try:
             answer = {"value": work()}
         except DlioError as error:
@@ -120,8 +120,16 @@ def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
         os._exit(code)
 
 
-def _become(user: int) -> None:
-    """Gives up root's rights for good, and its environment with them."""
+def become_user_of_job() -> None:
+    """Has root's process in a Prolog of SLURM become the job's user, to whom all is to belong that it makes."""
+    user = os.environ.get("SLURM_JOB_UID", "0")
+    in_prolog = os.environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and user.isdecimal()
+    if os.geteuid() == 0 and in_prolog and int(user):
+        become(int(user), [name for name in os.environ if name.startswith(("SLURM", "DLIO_"))])
+
+
+def become(user: int, also_kept: Collection[str] = ()) -> None:
+    """Gives up root's rights for good, and its environment with them, but for some variables."""
     try:
         entry = pwd.getpwuid(user)
         name, group, home = entry.pw_name, entry.pw_gid, entry.pw_dir
@@ -131,6 +139,6 @@ def _become(user: int) -> None:
         os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-    kept = {variable: os.environ[variable] for variable in _KEPT if variable in os.environ}
+    kept = {variable: os.environ[variable] for variable in (*_KEPT, *also_kept) if variable in os.environ}
     os.environ.clear()
     os.environ.update(kept, HOME=home)

@@ -15,6 +15,7 @@ from dlio.stage.cache.folder import ASIDE, CONTROL, MARKER, StagedFolder, marker
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
+from dlio.stage.live.agent import meeting
 from dlio.stage.live.folder import LiveFolder
 
 
@@ -31,11 +32,13 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     """
     removed: list[Path] = []
     problems: list[StorageError] = []
+    job = lease.job_name() if job is None else job
     for folder in folders_with_copies(dest):
         try:
-            removed += _clean_one(folder, lease.job_name() if job is None else job, keep)
+            removed += _clean_one(folder, job, keep)
         except StorageError as error:
             problems.append(error)
+    meeting.forget(job)
     if problems:
         raise problems[0]
     return removed

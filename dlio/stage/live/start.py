@@ -19,6 +19,7 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
+from dlio.io import files
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
@@ -206,10 +207,11 @@ def _start(task: Task) -> None:
     """
     command = [sys.executable, "-m", "dlio.stage.live.agent"]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
-        start_new_session=True, cwd="/",
-    )  # fmt: skip
+    with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
     with process:
         assert process.stdin is not None
         assert process.stdout is not None

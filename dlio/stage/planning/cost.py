@@ -48,17 +48,20 @@ class Volume:
         num_bytes: of all files.
         num_files: the number of files.
         largest_shard: bytes of the largest shard; a node's part exceeds the mean part by less than that.
+        num_samples: the number of samples.
     """
 
     num_bytes: int
     num_files: int = 1
     largest_shard: int = 0
+    num_samples: int = 0
 
     @classmethod
     def of(cls, manifest: Manifest) -> Volume:
         """Returns the size of a data set."""
         largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-        return cls(manifest.num_bytes, sum(len(shard.files) for shard in manifest.shards), largest)
+        num_files = sum(len(shard.files) for shard in manifest.shards)
+        return cls(manifest.num_bytes, num_files, largest, manifest.num_samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import NO_OPTIONS
 from dlio.stage.live import start
 from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import fill, passing
+from dlio.stage.live.agent import fill, meeting, passing
 from dlio.stage.live.agent import node as agent_node
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.blocks import Blocks
@@ -117,22 +117,26 @@ def test_a_part_reads_the_others_from_its_peers(
         assert source_bytes(found) == source.num_bytes
 
 
-@pytest.mark.parametrize("percent", [10, 50, 90])
-def test_a_small_cache_keeps_as_much_as_it_may_and_reads_the_rest_each_time(
-    source: Manifest, tmp_path: Path, percent: int
+@pytest.mark.parametrize(("count", "percent"), [(1, 10), (1, 90), (2, 25), (4, 50)])
+def test_small_caches_keep_together_as_much_as_they_may_and_the_rest_is_read_each_time(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, percent: int
 ) -> None:
-    room = 16 * percent // 100 * (3 * MiB + 7) + 10
-    given = task(source.root, tmp_path / "dest", cache_bytes=room)
-    with working(given) as node, closing(client_of(node)) as client:
-        eventually(lambda: is_complete(node))
+    meet_in(tmp_path / "meet", monkeypatch)
+    size = 3 * MiB + 7
+    room = 16 * percent // 100 * size + 10
+    with nodes(source.root, tmp_path, count, cache_bytes=room) as found:
+        for node in found:
+            eventually(lambda node=node: is_complete(node))  # type: ignore[misc]
+        assert source_bytes(found) <= 1.01 * source.num_bytes
         for _ in range(2):
-            before = source_bytes([node])
+            before = source_bytes(found)
             for number in range(16):
-                data = bytearray(3 * MiB + 7)
-                client.read(number, [(0, len(data))], memoryview(data))
-                assert data == content(source, number)
-            hits = 16 - (source_bytes([node]) - before) // (3 * MiB + 7)
-            assert hits == 16 * percent // 100
+                with closing(client_of(found[number % count])) as client:
+                    data = bytearray(size)
+                    client.read(number, [(0, size)], memoryview(data))
+                    assert data == content(source, number)
+            hits = 16 - (source_bytes(found) - before) // size
+            assert hits == min(16, count * (16 * percent // 100))
 
 
 @pytest.fixture
@@ -323,6 +327,22 @@ def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch
         found[1].close()
 
 
+def test_the_part_of_a_node_that_comes_late_is_left_to_it(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what somebody waits for."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.0)
+    with working(task(source.root, tmp_path / "first", 0, 2)) as first, closing(client_of(first)) as client:
+        own = [number for number in range(16) if first.plan.owner(number) == 0]
+        far = next(number for number in range(16) if number not in own)
+        assert client.need(far, [(0, 5)]) == Origin.SOURCE
+        eventually(lambda: all(map(first.store.is_finished, own)))
+        with working(task(source.root, tmp_path / "second", 1, 2)) as second:
+            eventually(lambda: is_complete(first) and is_complete(second))
+            assert source.num_bytes <= source_bytes([first, second]) <= source.num_bytes + MiB
+
+
 def test_a_node_that_comes_again_gets_its_part_from_the_others(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,14 +496,12 @@ def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
         assert not node.store.is_complete
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
 def test_a_killed_agent_is_followed_by_one_that_goes_on(
-    source: Manifest, tmp_path: Path, ended: list[StagedFolder], seconds: float
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder]
 ) -> None:
     dest = tmp_path / "dest"
     folder = ensure_agent(source.root, dest)
     ended.append(folder)
-    time.sleep(seconds)
     if agent := LiveFolder(folder).agent():
         os.kill(agent.owner.pid, signal.SIGKILL)
         eventually(lambda: agent.owner.is_alive() is False)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlio.stage.live.agent.meeting import Meeting, folder_of
+from dlio.errors import UsageError
+from dlio.locking.owner import Owner
+from dlio.stage.cache.clean import clean
+from dlio.stage.live.agent.meeting import Meeting, Peer, folder_of
+from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in
 
 CONTENT = "0" * 32
@@ -28,3 +33,37 @@ def test_only_old_meetings_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
     Meeting(CONTENT, 0, 2).leave()
     assert not ours.exists() and not folder_of(CONTENT).exists()
     assert all((folder / "token").exists() for folder in foreign[:2]) and (foreign[2] / "more").exists()
+
+
+def test_clean_removes_what_dead_agents_of_the_job_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_7: None
+) -> None:
+    meet_in(tmp_path, monkeypatch)
+    dead = replace(Owner.current(), started=1)
+    meetings = [Meeting(CONTENT, node, 2) for node in range(2)]
+    for each, owner in zip(meetings, (dead, Owner.current()), strict=True):
+        each.tell(Peer(each.node, ("127.0.0.1", 9), owner, False, 0, 0))
+    around = folder_of(CONTENT)
+    clean(tmp_path, job="8")
+    assert sorted(path.name for path in around.iterdir()) == ["node-0.json", "node-1.json", "token"]
+    clean(tmp_path)
+    assert sorted(path.name for path in around.iterdir()) == ["node-1.json", "token"]
+    meetings[1].tell(Peer(1, ("127.0.0.1", 9), dead, False, 0, 0))
+    clean(tmp_path, job="7")
+    assert not around.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without a name")
+def test_a_user_without_a_home_cleans_and_is_told_to_name_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "DLIO_MEET"):
+        monkeypatch.delenv(name, raising=False)
+
+    def work() -> None:
+        os.setuid(54321)
+        assert clean("/nowhere", job="7") == []
+        with pytest.raises(UsageError, match="DLIO_MEET"):
+            folder_of(CONTENT)
+
+    assert Forked(work).wait() == 0

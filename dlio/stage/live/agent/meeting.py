@@ -18,6 +18,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,9 +34,12 @@ from dlio.stage.live.folder import TOKEN, write_token
 
 MEET, INTERFACE = "DLIO_MEET", "DLIO_INTERFACE"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
+LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _FRESH_SECONDS = 1.0  # a file is read again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet
 _FORGOTTEN_SECONDS = 7 * 86400
+_SILENT_SECONDS = 3600  # of an agent on another machine
+_CONTENT = 32  # characters of a content id
 _SIOCGIFADDR = 0x8915
 _MEETINGS = "dlio-meet"  # below a folder that may hold others' files
 
@@ -65,11 +69,42 @@ class Peer:
     waiting_for: str = ""
 
 
-def folder_of(content: str) -> Path:
-    """Returns the meeting folder of this job and a data set."""
-    base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
+def folder_of(content: str, job: str = "") -> Path:
+    """Returns the meeting folder of a job, by default of this one, and a data set.
+
+    Raises:
+        UsageError: DLIO_MEET is not set, and this user has no home.
+    """
+    try:
+        base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
+    except RuntimeError as error:
+        raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    return Path(base).absolute() / _MEETINGS / f"{(lease.job_name() or run).replace('/', '_')}-{content}"
+    return Path(base).absolute() / _MEETINGS / f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
+
+
+def forget(job: str) -> None:
+    """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
+    try:
+        name = folder_of("", job)
+    except UsageError:  # so there are none
+        return
+    _forget_old(name.parent)
+    for meeting in _meetings(name.parent):
+        if meeting.name[:-_CONTENT] == name.name:
+            with suppress(OSError):
+                _leave_for_the_dead(Path(meeting))
+
+
+def _leave_for_the_dead(meeting: Path) -> None:
+    """Removes the files of nodes whose agents are dead, and the folder with the last; raises OSError."""
+    for path in meeting.glob(_name("*")):
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            is_silent = time.time() - path.lstat().st_mtime > _SILENT_SECONDS
+            if is_silent or Owner.from_json(json.loads(path.read_bytes())["owner"]).is_alive() is False:
+                path.unlink()
+    if not list(meeting.glob(_name("*"))):
+        _remove(meeting)
 
 
 class Meeting:
@@ -92,6 +127,7 @@ class Meeting:
         self._signs = liveness.Signs()
         self._seen: dict[int, tuple[float, Peer | None]] = {}
         self._down: dict[int, float] = {}
+        self._came: set[int] = set()
         with files.storage_errors("create", self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.lstat()
@@ -128,7 +164,7 @@ class Meeting:
         """Removes this node's file, and the folder if it was the last."""
         with suppress(OSError):
             (self.path / _name(self.node)).unlink(missing_ok=True)
-            if not any(path.name.startswith("node-") for path in self.path.iterdir()):
+            if not list(self.path.glob(_name("*"))):
                 _remove(self.path)
 
     def peer(self, node: int) -> Peer | None:
@@ -140,6 +176,8 @@ class Meeting:
             if not looked or now - looked > (_SOON_SECONDS if is_expected else _FRESH_SECONDS):
                 found = self._look(node)
                 self._seen[node] = (now, found)
+            if found:
+                self._came.add(node)
             return found
 
     def _look(self, node: int) -> Peer | None:
@@ -168,6 +206,11 @@ class Meeting:
         with self._lock:
             self._down[node] = time.monotonic() + seconds
 
+    def expects(self, node: int) -> bool:
+        """Returns whether a node has never been here, and may be starting still."""
+        is_new = self.peer(node) is None and node not in self._came
+        return is_new and time.monotonic() - self._began < LATE_SECONDS
+
     @property
     def is_gathering(self) -> bool:
         """Whether nodes that have not come are still expected."""
@@ -182,13 +225,13 @@ class Meeting:
         return self.peer(node) is None and not self.is_gathering
 
 
-def _name(node: int) -> str:
+def _name(node: int | str) -> str:
     return f"node-{node}.json"
 
 
 def _remove(meeting: Path) -> None:
     """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
-    for pattern in (TOKEN, f".{TOKEN}.*", "node-*.json"):
+    for pattern in (TOKEN, f".{TOKEN}.*", _name("*")):
         for path in meeting.glob(pattern):
             path.unlink(missing_ok=True)
     meeting.rmdir()
@@ -196,14 +239,22 @@ def _remove(meeting: Path) -> None:
 
 def _forget_old(around: Path) -> None:
     """Removes the meeting folders of this user's jobs that ended long ago without removing them."""
+    for meeting in _meetings(around):
+        with suppress(OSError):
+            if time.time() - meeting.stat(follow_symlinks=False).st_mtime > _FORGOTTEN_SECONDS:
+                _remove(Path(meeting))
+
+
+def _meetings(around: Path) -> Iterator[os.DirEntry[str]]:
+    """Yields this user's meeting folders."""
     with suppress(OSError), os.scandir(around) as entries:
         for entry in entries:
             with suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                is_ours = entry.is_dir(follow_symlinks=False) and status.st_uid == os.geteuid()
-                is_meeting = is_ours and re.search(r"-[0-9a-f]{32}\Z", entry.name)
-                if is_meeting and time.time() - status.st_mtime > _FORGOTTEN_SECONDS:
-                    _remove(Path(entry.path))
+                is_ours = (
+                    entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+                )
+                if is_ours and re.search(rf"-[0-9a-f]{{{_CONTENT}}}\Z", entry.name):
+                    yield entry
 
 
 def host_address() -> str:

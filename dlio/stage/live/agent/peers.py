@@ -88,6 +88,9 @@ class Fetching:
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source is to be read."""
+        home = self._plan.owner(number)
+        if not is_urgent and home != self._plan.node and meeting.expects(home):
+            raise LaterError(f"node {home}, which reads {self._plan.listed[number].name}, has not come yet")
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
             if owner == self._plan.node:
