@@ -1,0 +1,93 @@
+"""Every example in the documents runs and prints what is shown, or at least compiles or parses; see helpers/documents."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlio import cli
+from tests.helpers import documents
+from tests.helpers.rounds import ROUNDS
+
+ROOT = Path(__file__).parents[1]
+START = ROOT / "docs" / "start.md"
+PAGES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("tools/*/*.md"), ROOT / "README.md"]
+RUN = [
+    "start",
+    "choose",
+    "how-to/resume",
+    "how-to/storage",
+    "how-to/datasets",
+    "how-to/coming-from",
+    "reference/manifest",
+]
+HEAVY = ["how-to/torch", "how-to/tensorflow", "how-to/jax"]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """The frameworks of the examples keep threads of their own."""
+    yield
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a reader's work, with nothing that an outer job left behind."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+def prepare() -> None:
+    """Makes the photos and packs them, as the page Start does, in the current folder."""
+    drawing = next(block for block in documents.blocks(START) if block.text.startswith("# draw.py"))
+    exec(drawing.text, {})
+    for part in "train", "val":
+        shards = ["--num-shards", "4"] if part == "train" else []
+        packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--engine", "serial", "--quiet"]
+        assert cli.main([*packing, *shards]) == 0
+
+
+def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    if page != "start":
+        prepare()
+    documents.run(documents.blocks(ROOT / "docs" / f"{page}.md"), folder)
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_does_what_it_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(page, folder, monkeypatch)
+
+
+@pytest.mark.skipif(ROUNDS == 1, reason="imports every framework: DLIO_TEST_ROUNDS=2 runs it, as make soak does")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", HEAVY)
+def test_a_page_on_a_framework_does_what_it_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DLIO_LAUNCHER", "env")
+    run(page, folder, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_compile_and_commands_parse(page: Path) -> None:
+    for block in documents.blocks(page):
+        if block.kind == "python":
+            documents.compiles(block)
+        elif block.kind in ("console", "sh"):
+            for command, _ in documents.commands(block):
+                documents.parsed(command)
+
+
+def test_every_page_is_run_or_names_a_machine() -> None:
+    """A page with examples is run here, in another test, or has only commands for a cluster."""
+    elsewhere = {"extending", "loaders", "live"}
+    for path in ROOT.glob("docs/**/*.md"):
+        page = str(path.relative_to(ROOT / "docs").with_suffix(""))
+        kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}
+        assert not kinds or page in {*RUN, *HEAVY, *elsewhere}, f"{page} has examples that nothing runs"
