@@ -1,4 +1,4 @@
-"""Every example in the documents runs and prints what is shown, or at least compiles or parses; see helpers/documents."""
+"""Every example in the documents does what it shows, or compiles or parses; see `tests/helpers/documents.py`."""
 
 from __future__ import annotations
 

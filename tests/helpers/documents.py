@@ -1,7 +1,7 @@
 """Runs the examples of a document as a reader would, in this process, and compares what is printed with what is shown.
 
     ```python     a file, if its first line is `# NAME.py`; else lines that are run, one block after the other
-    ```console    commands behind `$`, each with what it prints; `...` stands for any text, or alone in a line for any lines
+    ```console    commands behind `$`, each with what it prints; `...` stands for any text, alone for any lines
     ```sh         commands for a cluster or the system, which are not run; those of dlio must parse
     <!-- compiled only: WHY -->   before a block of Python: it is not run
 

@@ -62,8 +62,8 @@ def verbs() -> dict[str, argparse.ArgumentParser]:
 def command_line() -> str:
     """Returns the page of all verbs and options, from their parsers."""
     parts = [
-        "# Command line\n\nEach verb has `--help`. Sizes may be written `256MiB`, rates `100M`. Options may stand before "
-        "or after the arguments. In Python each verb is a function of the same name: [dlio](python/dlio.md).",
+        "# Command line\n\nEach verb has `--help`. Sizes may be written `256MiB`, rates `100M`. Options may stand "
+        "before or after the arguments. In Python each verb is a function of the same name: [dlio](python/dlio.md).",
         _table(("dlio", "meaning"), [(f"`{name}`", text) for name, text in _options(cli.parser())]),
         _table(("verb", "meaning"), [(f"[`{name}`](#{name})", _first(verb)) for name, verb in verbs().items()]),
         *(_verb(name, verb) for name, verb in verbs().items()),
@@ -94,7 +94,7 @@ def environment() -> str:
     ranks = [(f"`{kind.name}`", _names(name for name in kind.names() if " " not in name)) for kind in LAUNCHERS]
     return (
         f"# Environment variables\n\n## Of dlio\n\n{own}\n\n## Of the scheduler\n\n"
-        f"The first of these that names a folder of this node is where `stage` puts its copy: {_names(_LOCAL_VARIABLES)}. "
+        f"`stage` puts its copy into the first of these that names a folder: {_names(_LOCAL_VARIABLES)}. "
         f"After them come `/tmp` and `/dev/shm`.\n\nA job is known by the first of these: {_names(_JOB_VARIABLES)}.\n\n"
         "## Of the launcher\n\nRank, world size and node are read from the variables of the innermost launcher: the "
         "first in this table whose variables are set. `DLIO_LAUNCHER` names another.\n\n"
@@ -105,8 +105,8 @@ def environment() -> str:
 def formats_page() -> str:
     """Returns the page of all layouts on disk, from the docstrings of the modules that read and write them."""
     parts = [
-        "# Formats, byte by byte\n\nA container holds records; a payload is what a record holds. TFRecord, RecordIO and "
-        "LMDB hold the payload that their own tools expect of an image with a label, and `tf.train.Example` for other "
+        "# Formats, byte by byte\n\nA container holds records; a payload is what a record holds. TFRecord, RecordIO "
+        "and LMDB hold the payload that their own tools expect of an image with a label, and `tf.train.Example` for other "
         "schemas. Beside each shard lies a [table of its samples](#sample-table).",
         "## Containers",
         *(_documented(f"dlio.formats.{name}", name) for name in formats.names()),
@@ -121,8 +121,8 @@ def formats_page() -> str:
 def sources_page() -> str:
     """Returns the page of all kinds of sources, from their docstrings."""
     head = (
-        "# Sources\n\n`dlio pack SRC OUT` recognises the kind of SRC. `--source NAME` names it, and `--option NAME=VALUE` "
-        "sets an option of it. The functions are those of [dlio.sources](python/sources.md)."
+        "# Sources\n\n`dlio pack SRC OUT` recognises the kind of SRC. `--source NAME` names it, and `--option "
+        "NAME=VALUE` sets an option of it. The functions are those of [dlio.sources](python/sources.md)."
     )
     parts = [_documented(f"dlio.pack.sources.{name.replace('-', '_')}", name, "##") for name in sources.names()]
     calls = [_options_of(sources.load(name).open_source) for name in sources.names()]
@@ -183,8 +183,7 @@ def _objects(shown: Iterable[tuple[str, str]]) -> str:
 
 
 def _errors() -> list[type[errors.DlioError]]:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DlioError)]
-    return kinds
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DlioError)]
 
 
 def _verb(name: str, verb: argparse.ArgumentParser) -> str:
