@@ -12,7 +12,7 @@ CHARTS = {
     "jpeg": ("JPEGs of 92 KB, RandomResizedCrop(224) and flip", "Images a second: JPEGs of 92 KB, cropped to 224"),
     "png": ("PNGs of 32 x 32, RandomResizedCrop(32) and flip", "Images a second: PNGs of 32 x 32"),
 }
-_BAR, _LEFT, _WIDTH, _TOP = 26, 210, 440, 44
+_BAR, _LEFT, _WIDTH, _TOP = 26, 232, 420, 44
 _STYLE = """
   text { font: 14px "DejaVu Sans", Verdana, sans-serif; fill: #1d2733 } .title { font-weight: bold }
   .own { font-weight: bold } .bar { fill: #a9b4c0 } .bar.own { fill: #0b5cad } .back { fill: #fff }

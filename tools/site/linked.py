@@ -56,6 +56,8 @@ def _targets(text: str, source: Path) -> Iterator[tuple[str, Path]]:
 
 def _markdown(source: Path) -> str:
     text = source.read_text()
+    if source == ROOT / "README.md":
+        return f"---\nhide: [navigation]\n---\n{text}"
     if source.suffix == ".md":
         return text
     return f"# {source.name}\n\n~~~~{_LANGUAGES.get(source.suffix, 'text')}\n{text.rstrip()}\n~~~~\n"
