@@ -32,6 +32,7 @@ MODULES = {
     ],
 }  # fmt: skip
 
+LAYOUTS = {"lmdb": "Pages of LMDB", "tar": "Tar"}
 PAYLOADS = {
     "example": "tf.train.Example",
     "irheader": "MXNet's image record",
@@ -109,8 +110,9 @@ def formats_page() -> str:
         "and LMDB hold the payload that their own tools expect of an image with a label, and `tf.train.Example` for "
         "other schemas. Beside each shard lies a [table of its samples](#sample-table).",
         "## Containers",
-        *(_documented(f"dlio.formats.{name}", name) for name in formats.names()),
+        *(_documented(f"dlio.formats.{name}", name) for name in sorted(formats.names(), key="tfrecord".__ne__)),
         *(_documented(f"dlio.formats.readonly.{name}", name) for name in formats.read_only_names()),
+        *(_documented(f"dlio.formats.layouts.{name}", title) for name, title in LAYOUTS.items()),
         "## Payloads",
         *(_documented(f"dlio.formats.payloads.{name}", title) for name, title in PAYLOADS.items()),
         _documented("dlio.dataset.sample_table", "Sample table", "##"),
@@ -154,7 +156,7 @@ def _options_of(function: Callable[..., object]) -> str:
 
 
 def _verbs_page() -> str:
-    named = [(name, getattr(dlio, name)) for name in dlio.__all__ if name != "sources"]
+    named = [(name, getattr(dlio, name)) for name in sorted(dlio.__all__, key=str.swapcase) if name != "sources"]
     head = '# dlio\n\nEach verb of the command line is a function: `dlio.pack("photos", "out")`.\n\n'
     return head + _objects((f"dlio.{name}", f"{kind.__module__}.{kind.__qualname__}") for name, kind in named)
 
