@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,44 +36,42 @@ def leaves_nothing_behind() -> Iterator[None]:
     yield
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for a reader's work, with nothing that an outer job left behind."""
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the photos of the page Start, and what it packs."""
+    folder = tmp_path_factory.mktemp("prepared")
+    drawing = next(block for block in documents.blocks(START) if block.text.startswith("# draw.py"))
+    with contextlib.chdir(folder):
+        exec(drawing.text, {})
+        for part, shards in {"train": 4, "val": 1}.items():
+            packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--num-shards", str(shards)]
+            assert cli.main([*packing, "--engine", "serial", "--quiet"]) == 0
+    return folder
+
+
+def run(page: str, folder: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
-
-
-def prepare() -> None:
-    """Makes the photos and packs them, as the page Start does, in the current folder."""
-    drawing = next(block for block in documents.blocks(START) if block.text.startswith("# draw.py"))
-    exec(drawing.text, {})
-    for part in "train", "val":
-        shards = ["--num-shards", "4"] if part == "train" else []
-        packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--engine", "serial", "--quiet"]
-        assert cli.main([*packing, *shards]) == 0
-
-
-def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
     if page != "start":
-        prepare()
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
     documents.run(documents.blocks(ROOT / "docs" / f"{page}.md"), folder)
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_does_what_it_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(page, folder, monkeypatch)
+def test_a_page_does_what_it_shows(page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(page, tmp_path, prepared, monkeypatch)
 
 
 @pytest.mark.skipif(ROUNDS == 1, reason="imports every framework: DLIO_TEST_ROUNDS=2 runs it, as make soak does")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", HEAVY)
-def test_a_page_on_a_framework_does_what_it_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_on_a_framework_does_what_it_shows(
+    page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DLIO_LAUNCHER", "env")
-    run(page, folder, monkeypatch)
+    run(page, tmp_path, prepared, monkeypatch)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

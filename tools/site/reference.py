@@ -85,8 +85,10 @@ def exit_codes() -> str:
         (errors.EXIT_INTERRUPTED, "`KeyboardInterrupt`", "interrupted by Ctrl-C; the same command goes on from there"),
     ]
     table = _table(("exit code", "error in Python", "meaning"), [tuple(map(str, row)) for row in sorted(rows)])
-    tree = inspect.getdoc(errors) or ""
-    return f"# Exit codes and errors\n\n{table}\n\n{tree}\n\n[Trouble, by message](../trouble.md) says what to do.\n"
+    return (
+        f"# Exit codes and errors\n\n{table}\n\n[Trouble, by message](../trouble.md) says what to do. "
+        "The errors' attributes: [dlio.errors](python/errors.md).\n"
+    )
 
 
 def environment() -> str:
@@ -168,20 +170,23 @@ def _sources_page() -> str:
 
 
 def _errors_page() -> str:
-    head = "# dlio.errors\n\nAll errors, and their [exit codes](../exit-codes.md).\n\n"
+    head = f"# dlio.errors\n\n{inspect.getdoc(errors)}\n\n"
     return head + _objects((path, path) for path in (f"dlio.errors.{kind.__name__}" for kind in _errors()))
 
 
 def _modules_page(modules: Iterable[str]) -> str:
-    return "\n".join(
-        f"# {module}\n\n::: {module}\n    options:\n      members: []\n      show_root_heading: false\n\n"
-        + _objects((f"{module}.{name}", f"{module}.{name}") for name in public_names(module))
-        for module in modules
-    )
+    head = f"# {', '.join(modules)}\n\n"
+    return head + "\n".join(map(_module, modules))
 
 
-def _objects(shown: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"::: {path}\n    options:\n      heading: {name}\n" for name, path in shown)
+def _module(module: str) -> str:
+    text = f"::: {module}\n    options:\n      members: []\n      heading: {module}\n\n"
+    return text + _objects(((f"{module}.{name}", f"{module}.{name}") for name in public_names(module)), level=3)
+
+
+def _objects(shown: Iterable[tuple[str, str]], level: int = 2) -> str:
+    text = "::: {path}\n    options:\n      heading: {name}\n      heading_level: {level}\n"
+    return "\n".join(text.format(path=path, name=name, level=level) for name, path in shown)
 
 
 def _errors() -> list[type[errors.DlioError]]:
