@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = {
     "torch": ["dlio.loaders.torch"],
     "tensorflow": ["dlio.loaders.tensorflow", "dlio.loaders.keras"],
-    "jax": ["dlio.loaders.jax", "dlio.loaders.loader"],
+    "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.dataset"],
     "images": ["dlio.images", "dlio.pack.recode"],
     "protocols": ["dlio.formats", "dlio.pack.listing.base", "dlio.executors", "dlio.stage.strategies"],
     "testing": [
