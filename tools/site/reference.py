@@ -8,9 +8,11 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from textwrap import dedent
 
 import dlio
 from dlio import cli, errors, formats
+from dlio.cli.options import OF_ALL_VERBS
 from dlio.cluster.launchers import LAUNCHERS
 from dlio.environment import VARIABLES
 from dlio.io.filesystems import _LOCAL_VARIABLES
@@ -195,25 +197,30 @@ def _errors() -> list[type[errors.DlioError]]:
 
 def _verb(name: str, verb: argparse.ArgumentParser) -> str:
     verb.formatter_class = _Wide
-    usage = verb.format_usage().removeprefix("usage: ").strip()
+    usage = verb.format_usage().replace("usage:", " " * 6, 1)
     rows = [(f"`{shown}`", text) for shown, text in _options(verb)]
-    parts = [f"## {name}", f"```text\n{usage}\n```", _escaped(verb.description or "")]
+    parts = [f"## {name}", f"```text\n{dedent(usage)}```", _escaped(verb.description or "")]
     return "\n\n".join([*parts, _table(("argument", "meaning"), rows)])
 
 
 class _Wide(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=100)
+        super().__init__(prog, width=88)
 
 
 def _options(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
     formatter = parser._get_formatter()
-    taken = (action for action in parser._actions if not isinstance(action, argparse._SubParsersAction))
+    taken = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
     return [
         (formatter._format_action_invocation(action), _escaped(formatter._expand_help(action)))
-        for action in taken
+        for action in sorted(taken, key=_place)
         if action.dest != "help" and action.help is not argparse.SUPPRESS
     ]
+
+
+def _place(action: argparse.Action) -> int:
+    """Returns 0 for an argument, 1 for an option of the verb, 2 for one of all verbs."""
+    return 2 if action.option_strings[:1] in [[name] for name in OF_ALL_VERBS] else min(1, len(action.option_strings))
 
 
 def _first(verb: argparse.ArgumentParser) -> str:
