@@ -2,10 +2,11 @@
 # `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
+# `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.
 # `make soak` runs the suite for hours, with 20 times as many kills and random inputs. `make bare` runs `make demo quick`
 # on a minimal Debian of its own, as root.
 
-.PHONY: venv demo test quick soak bare lint clean
+.PHONY: venv demo test quick docs soak bare lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -20,6 +21,15 @@ demo: .venv/.complete
 
 test: .venv/.complete
 	.venv/bin/python -m pytest -n 2 --dist worksteal
+
+docs: .venv/.docs
+	.venv/bin/python -m tools.site.chart
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
+.venv/.docs: .venv/.complete
+	.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])' | \
+	  xargs .venv/bin/python -m pip --disable-pip-version-check install --quiet
+	touch $@
 
 soak: .venv/.complete
 	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600
@@ -44,4 +54,4 @@ lint: .venv/.complete
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet
 
 clean:
-	rm -rf .venv build demo-data
+	rm -rf .venv build demo-data site

@@ -1,7 +1,7 @@
 """dlio packs small image files into shards, stages the shards, and feeds them to data-parallel trainers.
 
-`pack` writes a Manifest, `stage` turns a Manifest here into a Manifest there, the loaders read a Manifest;
-between them stand pure plans.
+`pack` writes a Manifest, `stage` copies a data set and writes a Manifest there, the loaders read a Manifest. What each
+step will do is planned first, by functions without effects.
 """
 
 from __future__ import annotations

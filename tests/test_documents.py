@@ -1,18 +1,28 @@
-"""Documents name files that exist."""
+"""Documents name files that exist, and drawings are those of the figures."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tools.site.chart import charts
+from tools.site.reference import reference_pages
+
 ROOT = Path(__file__).parents[1]
-FOLDERS = (".", "docs", ".github", "tools/*", "benchmarks")
+FOLDERS = (".", "docs", "docs/*", ".github", "tools/*", "benchmarks")
 DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 NAMED = re.compile(r"`(?:python )?((?:dlio|tests|tools|benchmarks|docs)/[\w./*-]*)`")
 PLACEHOLDER = re.compile(r"/[A-Z]+(\.py)?$")  # dlio/formats/NAME.py
+
+
+@cache
+def made() -> set[Path]:
+    """Returns the pages that `make docs` makes from the code."""
+    return {ROOT / "docs" / page for page in reference_pages()}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -20,6 +30,7 @@ def test_links_and_paths_lead_to_files(document: Path) -> None:
     text = document.read_text()
     links = [target for target in LINK.findall(text) if "://" not in target]
     missing = [target for target in links if not (document.parent / target).exists()]
+    missing = [target for target in missing if (document.parent / target).resolve() not in made()]
     if document.name != "CHANGELOG.md":  # which also tells of what was
         paths = [path for path in NAMED.findall(text) if not PLACEHOLDER.search(path)]
         missing += [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
@@ -30,3 +41,12 @@ def test_the_drawing_names_the_folders_of_dlio() -> None:
     text = re.sub(r"<[^>]*>", " ", (ROOT / "docs" / "architecture.svg").read_text())
     folders = {path.parent.name for path in (ROOT / "dlio").glob("*/__init__.py")} - {"testing"}
     assert folders <= set(re.findall(r"(\w+)/", text))
+
+
+def test_the_charts_are_those_of_the_tables() -> None:
+    assert {path: path.read_text() for path in charts()} == charts(), "run python -m tools.site.chart"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} <= named

@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "native": BASE,
     "io": {"errors", "urls"},
     "errors": {"urls"},
+    "environment": set(),
     "random_keys": set(),
     "urls": set(),
 }

@@ -18,7 +18,13 @@ def add_verbs(verbs: Any) -> None:
     verb = add_verb(verbs, info)
     dataset_argument(verb)
     verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
-    verb.add_argument("--batch-size", type=count, default=256, metavar="N", help="samples of a global batch (256)")
+    verb.add_argument(
+        "--batch-size",
+        type=count,
+        default=256,
+        metavar="N",
+        help="with --shuffle-window: samples of a global batch (256)",
+    )
 
 
 def info(args: argparse.Namespace) -> int:

@@ -35,10 +35,14 @@ def add_verbs(verbs: Any) -> None:
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     _choice_options(bring, "which node copies what")
-    bring.add_argument("--stripe-count", type=count, default=0, metavar="N", help="storage targets for each file")
-    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="bytes on one target in turn")
-    bring.add_argument("--pool", default="", help="the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="put file k on storage target k")
+    bring.add_argument(
+        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: storage targets for each file"
+    )
+    bring.add_argument(
+        "--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: bytes on one target in turn"
+    )
+    bring.add_argument("--pool", default="", help="Lustre: the pool of storage targets")
+    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on target k")
     bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
@@ -46,8 +50,10 @@ def add_verbs(verbs: Any) -> None:
     how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
     how.add_argument("--background", action="store_true", help="return as soon as this node's agent stages")
     how.add_argument("--wait", action="store_true", help="wait for what --background has begun, and begin nothing")
-    how.add_argument("--status", action="store_true", help="tell how far all nodes are")
-    bring.add_argument("--cache-size", type=size, metavar="SIZE", help="the most that --background keeps on this node")
+    how.add_argument("--status", action="store_true", help="tell how far the nodes are in the background")
+    bring.add_argument(
+        "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
+    )
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
@@ -64,8 +70,11 @@ def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
 def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
     verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"{purpose}: {known}")
-    verb.add_argument("--copies", type=count, default=1, metavar="R", help="nodes that hold each shard, in parts")
-    verb.add_argument("--epochs", type=count, default=0, metavar="E", help="planned, for auto (default: unknown)")
+    verb.add_argument(
+        "--copies", type=count, default=1, metavar="R", help="partition: how many nodes hold each shard (1)"
+    )
+    epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
+    verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
 
 
 def _plan_options(verb: argparse.ArgumentParser) -> None:

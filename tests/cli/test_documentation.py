@@ -1,22 +1,21 @@
-"""Every verb and option has its help and its place in the README."""
+"""Every verb and option has its help and its place in the documents."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dlio
-from dlio import cli
+from dlio import errors
+from dlio.environment import VARIABLES
+from tools.site.reference import command_line, exit_codes, verbs
 
 README = Path(__file__).parents[2] / "README.md"
-
-
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    actions = [action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    return actions[0].choices
 
 
 def options(verb: argparse.ArgumentParser) -> list[str]:
@@ -36,9 +35,43 @@ def test_every_verb_has_help(run, verb):
         assert action.help, f"{verb} {action.dest} has no help"
 
 
-@pytest.mark.parametrize("verb", verbs())
-def test_the_readme_documents_every_verb_and_option(verb):
+def test_the_readme_names_every_verb():
     text = README.read_text()
-    assert f"dlio {verb}" in text
-    undocumented = [name for name in options(verbs()[verb]) if not re.search(rf"`[^`]*{re.escape(name)}\b", text)]
-    assert undocumented == []
+    assert [verb for verb in verbs() if not re.search(rf"`(dlio )?{verb}\b", text)] == []
+
+
+def test_the_site_documents_every_option_of_every_verb():
+    page = command_line()
+    for name, verb in verbs().items():
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert [option for option in options(verb) if f"{option}`" not in section and f"`{option}" not in section] == []
+
+
+def test_every_environment_variable_of_dlio_is_documented():
+    package = Path(dlio.__file__).parent
+    modules = [path for path in package.rglob("*.py") if not path.is_relative_to(package / "testing")]
+    read = {name for path in modules for name in re.findall(r"\"(DLIO_[A-Z_]+)\"", path.read_text())}
+    assert read == set(VARIABLES)
+
+
+def test_every_exit_code_is_documented():
+    codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
+    assert {f"| {code} |" for code in codes} <= set(re.findall(r"^\| \d+ \|", exit_codes(), re.MULTILINE))
+
+
+def test_messages_of_the_page_on_trouble_are_messages_of_dlio():
+    """A message's words between the marks for names and numbers stand in one string of the code."""
+    strings = {text for path in Path(dlio.__file__).parent.rglob("*.py") for text in strings_of(path)}
+    quoted = re.findall(r"^\| `(.*?)` \|", (README.parent / "docs" / "trouble.md").read_text(), re.MULTILINE)
+    assert len(quoted) > 30
+    patterns = {text: re.compile(".*".join(map(re.escape, re.split(r"\s*…\s*", text))), re.DOTALL) for text in quoted}
+    assert [text for text, pattern in patterns.items() if not any(map(pattern.search, strings))] == []
+
+
+def strings_of(path: Path) -> Iterator[str]:
+    """Yields the strings of a module, f-strings without what is filled in."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

@@ -1,0 +1,12 @@
+"""The environment variables of dlio's own, and what each is for; a test keeps the table complete."""
+
+VARIABLES = {
+    "DLIO_STAGED": "folders that hold staged copies, separated by `:`; loaders and `dlio.resolve` look there first.",
+    "DLIO_LAUNCHER": "the launcher whose variables tell rank and world size, if dlio finds several and takes the wrong "
+    "one; `single` for a process on its own.",
+    "DLIO_INTERFACE": "the network interface (`eth0`) or address that the agents of live staging listen on.",
+    "DLIO_MEET": "a folder on a shared file system where the agents of a job's nodes find each other "
+    "(default: `~/.local/state/dlio`).",
+    "DLIO_MAX_MANIFEST": "the most bytes that a manifest may have (default: `256MiB`).",
+    "DLIO_MAX_SAMPLE": "the most bytes that an encoded image may have (default: `1GiB`).",
+}

@@ -1,0 +1,93 @@
+"""Every example in the documents does what it shows, or compiles or parses; see `tests/helpers/documents.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlio import cli
+from tests.helpers import documents
+from tests.helpers.rounds import ROUNDS
+
+ROOT = Path(__file__).parents[1]
+START = ROOT / "docs" / "start.md"
+PAGES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("tools/*/*.md"), ROOT / "README.md"]
+RUN = [
+    "start",
+    "choose",
+    "how-to/resume",
+    "how-to/storage",
+    "how-to/datasets",
+    "how-to/coming-from",
+    "reference/manifest",
+]
+HEAVY = ["how-to/torch", "how-to/tensorflow", "how-to/jax"]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """The frameworks of the examples keep threads of their own."""
+    yield
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the photos of the page Start, and what it packs."""
+    folder = tmp_path_factory.mktemp("prepared")
+    drawing = next(block for block in documents.blocks(START) if block.text.startswith("# draw.py"))
+    with contextlib.chdir(folder):
+        exec(drawing.text, {})
+        for part, shards in {"train": 4, "val": 1}.items():
+            packing = ["pack", "photos", f"packed/{part}", "--option", f"split={part}", "--num-shards", str(shards)]
+            assert cli.main([*packing, "--engine", "serial", "--quiet"]) == 0
+    return folder
+
+
+def run(page: str, folder: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if page != "start":
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
+    documents.run(documents.blocks(ROOT / "docs" / f"{page}.md"), folder)
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_does_what_it_shows(page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(page, tmp_path, prepared, monkeypatch)
+
+
+@pytest.mark.skipif(ROUNDS == 1, reason="imports every framework: DLIO_TEST_ROUNDS=2 runs it, as make soak does")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", HEAVY)
+def test_a_page_on_a_framework_does_what_it_shows(
+    page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DLIO_LAUNCHER", "env")
+    run(page, tmp_path, prepared, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_compile_and_commands_parse(page: Path) -> None:
+    for block in documents.blocks(page):
+        if block.kind == "python":
+            documents.compiles(block)
+        elif block.kind in ("console", "sh"):
+            for command, _ in documents.commands(block):
+                documents.parsed(command)
+
+
+def test_every_page_is_run_or_names_a_machine() -> None:
+    """A page with examples is run here, in another test, or has only commands for a cluster."""
+    elsewhere = {"extending", "loaders", "live"}
+    for path in ROOT.glob("docs/**/*.md"):
+        page = str(path.relative_to(ROOT / "docs").with_suffix(""))
+        kinds = {block.kind for block in documents.blocks(path)} & {"python", "console"}
+        assert not kinds or page in {*RUN, *HEAVY, *elsewhere}, f"{page} has examples that nothing runs"

@@ -1,0 +1,24 @@
+"""What mkdocs asks for while it builds the site: the generated pages, and links that hold there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from tools.site.linked import linked_pages, rewritten
+from tools.site.reference import reference_pages
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages that are made from code, and from documents outside docs/."""
+    for place, text in (linked_pages() | reference_pages()).items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lets links of a document in docs/ to files outside of it lead to their pages."""
+    path = page.file.abs_src_path
+    return rewritten(markdown, Path(path)) if path else markdown
