@@ -27,7 +27,7 @@ HEAVY = [
     "PIL",
     "google",
 ]
-HEAVY += ["fsspec", "aiohttp", "cv2"]
+HEAVY += ["fsspec", "aiohttp", "cv2", "pyarrow"]
 
 BASE = {"errors", "urls", "io"}
 

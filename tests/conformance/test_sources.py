@@ -82,9 +82,25 @@ def packed(folder: Path) -> Path:
     return folder / "packed"
 
 
+def parquet(folder: Path) -> Path:
+    from tests.helpers import arrow
+
+    folder.mkdir()
+    arrow.write_old(folder / "train-00000-of-00002.parquet", arrow.table(0, 5))
+    arrow.write_new(folder / "train-00001-of-00002.parquet", arrow.table(5, 9))
+    return folder
+
+
+def saved(folder: Path) -> Path:
+    from tests.helpers import arrow
+
+    return arrow.write_saved(folder, arrow.table(0, 5), arrow.table(5, 9))
+
+
 #: By the name of a source, what makes an input that `--source auto` takes for it.
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "archive": zip_file,
+    "arrow": saved,
     "caffe-list": of_lines(["{name} {row}"], "list.txt"),
     "chestxray14": chestxray14,
     "cifar10": cifar10,
@@ -94,6 +110,7 @@ INPUTS: dict[str, Callable[[Path], Path]] = {
     "images": flat,
     "lst": of_lines(["{row}\t{row}\t{name}"], "train.lst"),
     "packed": packed,
+    "parquet": parquet,
 }
 
 

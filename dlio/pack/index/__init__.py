@@ -26,10 +26,9 @@ from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io.open_folder import OpenFolder, check_ground
 from dlio.locking.claim import alone, forget
 from dlio.pack import inside
-from dlio.pack.index._classes import class_names
 from dlio.pack.index._find import find_shards
-from dlio.pack.index._keys import with_distinct_keys
 from dlio.pack.index._layout import load, names
+from dlio.pack.index._names import class_names, with_distinct_keys
 from dlio.pack.index._scan import ScanTask, scan_shard
 from dlio.pack.resume import INDEXED
 
