@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def hugging_face():
     """Returns the package datasets, without the threads of its progress bars; skips the test if it is missing."""
     datasets = pytest.importorskip("datasets", minversion="4.6")
     datasets.disable_progress_bars()
+    importlib.import_module("tqdm").tqdm.monitor_interval = 0
     return datasets
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlio.errors import CorruptRecordError, SchemaError
+from dlio.formats.layouts.parquet_footer import read_footer
 from dlio.formats.layouts.parquet_pages import DICTIONARY, Chunk, pages
 from dlio.formats.payloads.arrow import ArrowColumn, pyarrow, reading
 from dlio.io.file_object import FileObject
 from dlio.io.random_access import RandomAccessFile
 
-MAGIC = b"PAR1"
 _LEAST_LIMIT, _MOST_GROWTH = 64 << 20, 16
 _BATCH_BYTES = 16 << 20  # of values, unpacked at a time
 _MAX_BATCH_ROWS = 1024
@@ -29,6 +29,10 @@ def leaf(column: ArrowColumn) -> str:
 class ParquetFile:
     """An open file; used by one thread at a time.
 
+    Attributes:
+        groups: its row groups.
+        schema: Arrow's schema.
+
     Raises:
         CorruptRecordError: it is no Parquet file, or is cut off.
         StorageError: it cannot be read.
@@ -37,39 +41,36 @@ class ParquetFile:
 
     def __init__(self, file: RandomAccessFile) -> None:
         self.file = file
-        with reading(file.path):
-            self._library = self._open([])
-            self.metadata = self._library.metadata
-            self.schema = self._library.schema_arrow
+        try:
+            self.groups = read_footer(file)
+            with reading(file.path):
+                self._library = self._open([])
+                self.schema = self._library.schema_arrow
+        except BaseException:
+            file.close()
+            raise
 
     def _open(self, read_dictionary: list[str]) -> Any:
         parquet = pyarrow().parquet
         path = FileObject(self.file) if self.file.is_arriving else self.file.path
         return parquet.ParquetFile(path, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES)
 
-    def chunks(self, path: str, group: int | None = None) -> Iterator[tuple[Any, Chunk]]:
-        """Yields pyarrow's metadata of the chunks of a leaf column, or of all leaves below `path`, and the chunks."""
-        schema, groups = self.metadata.schema, range(self.metadata.num_row_groups) if group is None else [group]
-        leaves = [number for number in range(len(schema)) if f"{schema.column(number).path}.".startswith(f"{path}.")]
-        for each in groups:
-            row_group = self.metadata.row_group(each)
-            for number in leaves:
-                found, levels = row_group.column(number), schema.column(number).max_definition_level
-                starts = [found.dictionary_page_offset, found.data_page_offset]
-                offset = min(start for start in starts if start is not None)
-                if found.file_path:
-                    raise CorruptRecordError(self.file.path, f"its column {path!r} is in another file: pack it there")
-                yield found, Chunk(path, offset, found.total_compressed_size, found.num_values, levels > 0)
+    @property
+    def num_rows(self) -> int:
+        """The number of all rows."""
+        return sum(group.num_rows for group in self.groups)
+
+    def chunks(self, path: str, group: int | None = None) -> Iterator[Chunk]:
+        """Yields the chunks of the leaf column `path`, or of all leaves below it, of one row group or of all."""
+        for each in self.groups if group is None else self.groups[group : group + 1]:
+            yield from (chunk for chunk in each.chunks if f"{chunk.column}.".startswith(f"{path}."))
 
     def not_plain(self, path: str) -> str | None:
-        """Returns why the values of a leaf column do not lie in the file as they are; None if they do, by the footer.
-
-        A column whose levels tell of lists is not plain.
-        """
-        for found, _ in self.chunks(path):
-            if found.compression != "UNCOMPRESSED":
-                return f"compressed ({found.compression})"
-            if found.has_dictionary_page:
+        """Returns why the values of a leaf column do not lie in the file as they are; None if they do."""
+        for chunk in self.chunks(path):
+            if chunk.codec != "UNCOMPRESSED":
+                return f"compressed ({chunk.codec})"
+            if chunk.has_dictionary:
                 return "a dictionary"
         return None
 
@@ -81,7 +82,7 @@ class ParquetFile:
         """
         limit = max(_LEAST_LIMIT, _MOST_GROWTH * self.file.num_bytes)
         largest = 0
-        for _, chunk in self.chunks(path, group):
+        for chunk in self.chunks(path, group):
             for page in pages(self.file, chunk):
                 if page.unpacked_bytes + 8 * page.num_values > limit:
                     problem = f"column {path!r}: a page unpacks to {page.unpacked_bytes} bytes: restore the file"
@@ -96,19 +97,18 @@ class ParquetFile:
         names = []
         for path in taken:
             self.check_growth(path)
-            names += [found.path_in_schema for found, _ in self.chunks(path, 0) if found.physical_type == "BYTE_ARRAY"]
+            names += [chunk.column for chunk in self.chunks(path, 0) if chunk.is_bytes]
         with reading(self.file.path):
             library = self._open(names)
-            groups = range(self.metadata.num_row_groups)  # pyarrow does not join lists of dictionaries of several
+            groups = range(len(self.groups))  # pyarrow does not join lists of dictionaries of several
             tables = [library.read_row_group(group, taken, use_threads=False) for group in groups]
             return pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
 
     def batches(self, group: int, paths: Sequence[str]) -> Iterator[Any]:
         """Yields the record batches of a row group, with the columns at `paths`, about 16 MiB at a time."""
         largest = max((self.check_growth(path, group) for path in paths), default=0)
-        row_group = self.metadata.row_group(group)
-        chunks = [found for path in paths for found, _ in self.chunks(path, group)]
-        mean = sum(found.total_uncompressed_size for found in chunks) // max(1, row_group.num_rows)
+        unpacked = sum(chunk.unpacked_bytes for path in paths for chunk in self.chunks(path, group))
+        mean = unpacked // max(1, self.groups[group].num_rows)
         num_rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, mean, largest)))
         with reading(self.file.path):
             yield from self._library.iter_batches(num_rows, [group], columns=list(paths), use_threads=False)

@@ -38,6 +38,10 @@ class Chunk:
         num_bytes: the size of all its pages.
         num_values: the number of values, with those that are null.
         has_definitions: whether there are definition levels: a value may be null.
+        codec: how its pages are compressed, `UNCOMPRESSED` if they are not.
+        unpacked_bytes: the size of all its pages, uncompressed.
+        has_dictionary: whether it begins with a dictionary.
+        is_bytes: whether its values are bytes or text.
     """
 
     column: str
@@ -45,6 +49,10 @@ class Chunk:
     num_bytes: int
     num_values: int
     has_definitions: bool
+    codec: str
+    unpacked_bytes: int
+    has_dictionary: bool
+    is_bytes: bool
 
     @property
     def end(self) -> int:

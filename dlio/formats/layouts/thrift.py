@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as the structs of Parquet's page headers need it; bounded by the bytes given.
+"""Thrift's compact protocol, as far as the structs of Parquet need it; bounded by the bytes given.
 
 struct     fields, each u8 (id delta << 4 | type), without delta a varint id; ends with a zero byte
 i16 - i64  zigzag varint        double  8 bytes        binary  varint size, bytes
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_MAX_DEPTH = 8  # a page header has 3 structs within each other
+_MAX_DEPTH = 12  # of structs and lists within each other: a footer has 9
 
 
 class CutOffError(ValueError):

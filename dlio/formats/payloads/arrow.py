@@ -126,12 +126,18 @@ def _flat(path: tuple[str, ...], kind: Any) -> Iterator[ArrowColumn]:
 def _is_media(kind: Any) -> bool:
     if not pyarrow().types.is_struct(kind) or {each.name for each in kind} != {"bytes", "path"}:
         return False
-    return _is_binary(kind[kind.get_field_index("bytes")].type)
+    found = {each.name: each.type for each in kind}
+    return _is_binary(found["bytes"]) and _is_text(found["path"])
 
 
 def _is_binary(kind: Any) -> bool:
     types = pyarrow().types
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _field(kind: Any) -> Field | None:
@@ -141,7 +147,7 @@ def _field(kind: Any) -> Field | None:
         return _field(kind.value_type)
     if _is_binary(kind) or _is_media(kind):
         return Field("bytes")
-    if types.is_string(kind) or types.is_large_string(kind):
+    if _is_text(kind):
         return Field("str")
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         item = _field(kind.value_type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class Records:
             raise missing_package("array-record", "arrayrecord", "ArrayRecord") from error
         with _reading(path):
             self._library: Any = ArrayRecordReader(str(path), _OPTIONS)
+            if not self._library.ok():
+                self._library.close()  # raises what it has found; else the file would seem to have no records
             self._count = int(self._library.num_records())
         self._lock = threading.Lock()
         self._batch: list[bytes] = []
@@ -72,7 +74,8 @@ class Records:
 
     def close(self) -> None:
         """Closes the file; may be called twice."""
-        self._library.close()
+        with suppress(RuntimeError):  # the damage that was found, once more
+            self._library.close()
 
 
 class Reader:

@@ -62,10 +62,10 @@ class Reader:
         for name in self._images:
             column = _column(self._file.path, found, name)
             require_plain(parquet, name, column)
-            chunks = [chunk for _, chunk in parquet.chunks(leaf(column))]
+            chunks = parquet.chunks(leaf(column))
             extents = [plain_extents(self._file, chunk) for chunk in chunks]
             taken.append(np.concatenate([np.empty((0, 2), "int64"), *extents]))
-        lengths = {len(each) for each in taken} | {parquet.metadata.num_rows}
+        lengths = {len(each) for each in taken} | {parquet.num_rows}
         if len(lengths) > 1:
             raise CorruptRecordError(self._file.path, f"its columns have {sorted(lengths)} values: restore the file")
         return np.concatenate(taken, axis=1)

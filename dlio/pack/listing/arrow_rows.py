@@ -12,7 +12,7 @@ import numpy as np
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import DataError, SchemaError, SourceError
-from dlio.formats.payloads.arrow import ArrowColumn, convert, readable, schema_of
+from dlio.formats.payloads.arrow import ArrowColumn, convert, readable, reading, schema_of
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Numbers
 from dlio.pack.listing.image_files import file_state
@@ -111,7 +111,9 @@ def _keys(file: Path, table: Table, taken: Columns, count: int) -> Keys:
     image = next((column for column in taken.values() if column.is_media), None)
     arrays = table.names(image) if image else iter(())
     names = (name for array in arrays for name in array.to_pylist()) if image else iter([None] * count)
-    keys = Keys.of(name if name and odd(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
+    told = (name if name and odd(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
+    with reading(file):
+        keys = Keys.of(told)
     if len(keys) != count:
         raise SourceError(f"{file}: {len(keys)} images for {count} rows: restore the file")
     return keys

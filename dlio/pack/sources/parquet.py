@@ -89,14 +89,13 @@ class _Rows:
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields number, rows and bytes of each row group."""
-        for number in range(self._file.metadata.num_row_groups):
-            group = self._file.metadata.row_group(number)
-            yield number, group.num_rows, group.total_byte_size
+        for number, group in enumerate(self._file.groups):
+            yield number, group.num_rows, group.num_bytes
 
     def names(self, image: ArrowColumn) -> Iterator[Any]:
         """Yields the paths of the images, a row group at a time."""
         path = ".".join((*image.path, "path"))
-        for number in range(self._file.metadata.num_row_groups):
+        for number in range(len(self._file.groups)):
             yield from (image.names(batch) for batch in self._file.batches(number, [path]))
 
     def batches(self, place: int, taken: Columns) -> Iterator[Any]:
