@@ -16,7 +16,7 @@ from dlio.io.file_object import FileObject
 from dlio.io.random_access import RandomAccessFile
 
 _LEAST_LIMIT, _MOST_GROWTH = 64 << 20, 16
-_BATCH_BYTES = 16 << 20  # of values, unpacked at a time
+_BATCH_BYTES = 2 << 20  # of values, unpacked at a time: stays in a processor's cache
 _MAX_BATCH_ROWS = 1024
 _BUFFER_BYTES = 1 << 20  # of each column, so that pyarrow does not hold a row group's whole column
 
@@ -105,7 +105,7 @@ class ParquetFile:
             return pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
 
     def batches(self, group: int, paths: Sequence[str]) -> Iterator[Any]:
-        """Yields the record batches of a row group, with the columns at `paths`, about 16 MiB at a time."""
+        """Yields the record batches of a row group, with the columns at `paths`, about 2 MiB at a time."""
         largest = max((self.check_growth(path, group) for path in paths), default=0)
         unpacked = sum(chunk.unpacked_bytes for path in paths for chunk in self.chunks(path, group))
         mean = unpacked // max(1, self.groups[group].num_rows)
