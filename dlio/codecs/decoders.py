@@ -131,7 +131,7 @@ def decode_mask(
         DataError: it cannot be decoded, has several channels, or another size than its image.
     """
     try:
-        image = pillow.open_image(pictures.readable(picture))
+        image = pillow.open_image(bytes(pictures.readable(picture)))
         image.load()
         image = ImageOps.exif_transpose(image) if upright else image
     except pillow.ERRORS as error:

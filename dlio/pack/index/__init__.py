@@ -56,7 +56,8 @@ def index(
 
     Args:
         path: the folder of the shards; if it is read-only, a folder of links to the shards and their indexes.
-        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, or a module's dotted path.
+        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, parquet, litdata, array_record, or a module's dotted
+            path.
         match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
         schema: the schema of all records; by default inferred from the first records.
         label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).
