@@ -22,6 +22,7 @@ TARGETS = [
     "caffe-list",
     "chestxray14",
     "cifar10",
+    "coco",
     "csv",
     "hdf5",
     "hdf5-earliest",
@@ -44,6 +45,7 @@ TARGETS = [
     "tar",
     "tfrecord",
     "url",
+    "voc",
     "webdataset",
     "zip",
 ]

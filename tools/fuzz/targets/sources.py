@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import tarfile
 import tempfile
@@ -170,6 +171,29 @@ def _parquet() -> list[Files]:
         return [with_case({path.name: path.read_bytes()}, path=path.name, source="parquet") for path in paths]
 
 
+def _coco() -> list[Files]:
+    listed = [{"id": n, "file_name": name, "width": 8, "height": 6} for n, name in enumerate(IMAGES)]
+    objects = [
+        {"id": n, "image_id": n % 4, "category_id": 3, "bbox": [1, 1.5, n, 2], "area": 2.5, "iscrowd": n % 2}
+        for n in range(6)
+    ]
+    found = {"images": listed, "annotations": objects, "categories": [{"id": 3, "name": "cat"}]}
+    return [_list("coco.json", "coco", json.dumps(found))]
+
+
+def _voc() -> list[Files]:
+    box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>8</xmax><ymax>5</ymax></bndbox>"
+    text = f"<object><name>cat</name><difficult>1</difficult>{box}</object>"
+    size = "<size><width>8</width><height>6</height><depth>3</depth></size>"
+    files = {f"Annotations/{n}.xml": f"<annotation>{size}{text * n}</annotation>".encode() for n in range(3)}
+    pictures = {f"{FIXED}JPEGImages/{n}.jpg": image(n, "JPEG", width=8, height=6) for n in range(3)}
+    lists = {"ImageSets/Main/train.txt": b"0\n2\n"}
+    return [
+        with_case({**files, **pictures}, path=".", source="voc"),
+        with_case({**files, **lists, **pictures}, path=".", source="voc", options={"split": "train"}),
+    ]
+
+
 def _arrow() -> list[Files]:
     from tests.helpers import arrow
 
@@ -186,6 +210,8 @@ _SEEDS: dict[str, Callable[[], list[Files]]] = {
     "cifar10": _cifar10,
     "parquet": _parquet,
     "arrow": _arrow,
+    "coco": _coco,
+    "voc": _voc,
     "tar": _tars,
     "zip": _zips,
 }
