@@ -56,7 +56,8 @@ class ParquetFile:
         path = FileObject(self.file) if self.file.is_arriving else self.file.path
         is_large = any(chunk.num_bytes > _WHOLE_BYTES for group in self.groups for chunk in group.chunks)
         buffer_size = _BUFFER_BYTES if is_large else 0
-        return parquet.ParquetFile(path, read_dictionary=read_dictionary, buffer_size=buffer_size)
+        # pre_buffer would hold all of a row group; so pyarrow holds a page of each column, stored and unpacked
+        return parquet.ParquetFile(path, read_dictionary=read_dictionary, buffer_size=buffer_size, pre_buffer=False)
 
     @property
     def num_rows(self) -> int:
