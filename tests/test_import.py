@@ -27,7 +27,7 @@ HEAVY = [
     "PIL",
     "google",
 ]
-HEAVY += ["fsspec", "aiohttp", "cv2"]
+HEAVY += ["fsspec", "aiohttp", "cv2", "pyarrow"]
 
 BASE = {"errors", "urls", "io"}
 
@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "verbs": {"dataset", "loaders", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
-    "loaders": BASE | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage"},
+    "loaders": BASE
+    | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage", "targets"},
     "executors": BASE | {"cluster"},
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
     "dataset": BASE | {"formats"},
@@ -51,6 +52,7 @@ MAY_IMPORT = {
     "sources": {"pack"},
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
     "images": BASE | {"random_keys"},
+    "targets": BASE | {"images", "random_keys"},
     "native": BASE,
     "io": {"errors", "urls"},
     "errors": {"urls"},

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dlio import native
 from dlio.codecs import jpeg, pictures, pillow
@@ -31,6 +31,7 @@ Statuses = npt.NDArray[np.int32]
 Whole = Callable[[Readable], Image.Image]
 
 _SMALL_BYTES = 8192
+_MASK_MODES = ("1", "L", "P", "I", "I;16")
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 
 
@@ -113,12 +114,46 @@ def _turn(images: Sequence[Readable], rows: list[int]) -> AbstractContextManager
 _small_images = ForkLock()
 
 
-def measure(images: Sequence[Picture]) -> tuple[Sizes, dict[int, str]]:
+def decode_mask(
+    picture: Picture, size: Sizes, windows: Windows, row: int, output_size: tuple[int, int], *, upright: bool = False
+) -> npt.NDArray[Any]:
+    """Returns the window of a mask by nearest pixels, uint8 of shape (height, width); int32 for one of 16 bits.
+
+    Args:
+        picture: the mask, one channel or a palette.
+        size: height and width of its image.
+        windows: the windows of a batch.
+        row: the image's row in the batch.
+        output_size: height and width of the result.
+        upright: turn it as its EXIF orientation says.
+
+    Raises:
+        DataError: it cannot be decoded, has several channels, or another size than its image.
+    """
+    try:
+        image = pillow.open_image(bytes(pictures.readable(picture)))
+        image.load()
+        image = ImageOps.exif_transpose(image) if upright else image
+    except pillow.ERRORS as error:
+        raise DataError(pictures.problem(error)) from error
+    height, width = size.tolist()
+    if image.mode not in _MASK_MODES or image.size != (width, height):
+        found = f"{image.mode} of {image.width} x {image.height} pixels"
+        raise DataError(f"expected a mask of one channel and of its image's {width} x {height} pixels, found {found}")
+    box = _corners(*windows.boxes[row].tolist())
+    part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
+    kind = np.uint8 if image.mode in ("1", "L", "P") else np.int32
+    image = image.crop(box).resize(output_size[::-1], Image.Resampling.NEAREST, part)
+    pixels = np.asarray(image).astype(kind)
+    return np.ascontiguousarray(pixels[:, ::-1]) if windows.flips[row] else pixels
+
+
+def measure(images: Sequence[Picture], *, upright: bool = False) -> tuple[Sizes, dict[int, str]]:
     """Returns the images' heights and widths, int64 of shape (n, 2), and the problems, by row.
 
     Only headers are read; an image that cannot be measured counts as 1 x 1.
     """
-    heads = pictures.read_heads([pictures.readable(image) for image in images], upright=False)
+    heads = pictures.read_heads([pictures.readable(image) for image in images], upright=upright)
     return heads.sizes, heads.problems
 
 

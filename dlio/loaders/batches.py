@@ -6,6 +6,7 @@
     array of varying shape           a list of arrays
     bytes                            a list of read-only memoryviews
     str, lists of bytes or str       a list
+    mask, with `WithTargets`         a list of arrays (H, W)
 
 The memory belongs to the batch while any array or view of it lives; then later batches reuse it. A view can be read,
 compared and used as a dict key like bytes, but not pickled. A view that is kept holds up to 4 MB, since records are
@@ -23,11 +24,12 @@ import numpy.typing as npt
 from dlio.codecs import decoders
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
-from dlio.errors import CorruptRecordError
+from dlio.errors import CorruptRecordError, DataError
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
+from dlio.targets import WithTargets, move_targets
 
 Damages = dict[int, CorruptRecordError]
 
@@ -97,6 +99,9 @@ def fill(
     with samples.clock.stage("read"):
         columns, damaged = _read_good(samples, indices, reads or samples.column_reads(indices))
     rows = slice(start, start + len(indices))
+    if isinstance(samples.transform, WithTargets):
+        columns, problems = _with_moved_targets(samples, samples.transform, columns, indices, key)
+        damaged |= problems
     for name, column in batch.items():
         if name == IMAGE and samples.transform is not None:
             with samples.clock.stage("decode"):
@@ -126,6 +131,29 @@ def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: 
     if good is None:
         raise next(iter(damaged.values()))
     return samples.read_columns([good if row in damaged else i for row, i in enumerate(indices)]), damaged
+
+
+def _with_moved_targets(
+    samples: PackedSamples, transform: WithTargets, columns: Batch, indices: Sequence[int] | Indices, key: int
+) -> tuple[Batch, Damages]:
+    """Returns the columns with boxes and masks that have moved as the images will, and the damages by row."""
+    sizes, _ = decoders.measure(columns[IMAGE], upright=samples.upright)
+    windows = transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
+    moved = {name: list(column) for name, column in columns.items() if name != IMAGE}
+    damaged: Damages = {}
+    for row, index in enumerate(indices):
+        try:
+            values = move_targets(transform, {name: column[row] for name, column in moved.items()}, windows, row)
+            for name in transform.masks:
+                mask, size = values[name], transform.output_size
+                values[name] = decoders.decode_mask(mask, sizes[row], windows, row, size, upright=samples.upright)
+        except (DataError, KeyError) as error:
+            damaged[row] = samples.damage(int(index), f"its targets cannot be moved: {error}")
+            samples.skips.note(damaged[row])
+            continue
+        for name, value in values.items():
+            moved[name][row] = value
+    return columns | moved, damaged
 
 
 def _decode(

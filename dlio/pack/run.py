@@ -159,7 +159,7 @@ def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
     listing.keys.update(running)
     for values in (listing.num_bytes, *listing.columns.values()):
-        running.update(values.tobytes())
+        running.update(b"".join(values) if values.dtype == object else values.tobytes())
     for shard in shards:
         running.update(np.asarray(shard.indices, dtype="int64").tobytes())
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -82,18 +83,68 @@ def packed(folder: Path) -> Path:
     return folder / "packed"
 
 
+def parquet(folder: Path) -> Path:
+    from tests.helpers import arrow
+
+    folder.mkdir()
+    arrow.write_old(folder / "train-00000-of-00002.parquet", arrow.table(0, 5))
+    arrow.write_new(folder / "train-00001-of-00002.parquet", arrow.table(5, 9))
+    return folder
+
+
+def saved(folder: Path) -> Path:
+    from tests.helpers import arrow
+
+    return arrow.write_saved(folder, arrow.table(0, 5), arrow.table(5, 9))
+
+
+def coco(folder: Path) -> Path:
+    (folder / "annotations").mkdir(parents=True)
+    names = images(folder / "val")
+    listed = [{"id": 9 - n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
+    boxes = [{"id": n, "image_id": 9 - n // 2, "category_id": 7, "bbox": [0, 1, n, 2]} for n in range(1, 5)]
+    found = {"images": listed, "annotations": boxes, "categories": [{"id": 7, "name": "cat"}]}
+    (folder / "annotations" / "instances_val.json").write_text(json.dumps(found))
+    return folder / "annotations" / "instances_val.json"
+
+
+def voc(folder: Path) -> Path:
+    for name in ("JPEGImages", "Annotations"):
+        (folder / name).mkdir(parents=True)
+    for number in range(3):
+        (folder / "JPEGImages" / f"{number}.jpg").write_bytes(image(number, "JPEG"))
+        box = "<xmin>1</xmin><ymin>1</ymin><xmax>8</xmax><ymax>4</ymax>"
+        objects = f"<object><name>cat</name><bndbox>{box}</bndbox></object>" * number
+        text = f"<annotation><size><width>8</width><height>8</height></size>{objects}</annotation>"
+        (folder / "Annotations" / f"{number}.xml").write_text(text)
+    return folder
+
+
+def masks(folder: Path) -> Path:
+    for name, mode in {"images": "RGB", "masks": "L"}.items():
+        (folder / name / "a").mkdir(parents=True)
+        for number in range(4):
+            (folder / name / "a" / f"{number}.png").write_bytes(image(number, mode=mode))
+    return folder
+
+
 #: By the name of a source, what makes an input that `--source auto` takes for it.
 INPUTS: dict[str, Callable[[Path], Path]] = {
     "archive": zip_file,
+    "arrow": saved,
     "caffe-list": of_lines(["{name} {row}"], "list.txt"),
     "chestxray14": chestxray14,
     "cifar10": cifar10,
+    "coco": coco,
     "csv": of_lines(["path,label", "{name},{row}"], "labels.csv"),
     "frames": frames,
     "imagefolder": image_tree,
     "images": flat,
+    "masks": masks,
+    "voc": voc,
     "lst": of_lines(["{row}\t{row}\t{name}"], "train.lst"),
     "packed": packed,
+    "parquet": parquet,
 }
 
 

@@ -18,16 +18,21 @@ ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "tools" / "fuzz" / "__main__.py"
 REGRESSIONS = ROOT / "tests" / "data" / "fuzz"  # TARGET/NAME: inputs that once were findings
 TARGETS = [
+    "arrow",
     "caffe-list",
     "chestxray14",
     "cifar10",
+    "coco",
     "csv",
     "hdf5",
     "hdf5-earliest",
     "image",
+    "index-array_record",
     "index-hdf5",
+    "index-litdata",
     "index-lmdb",
     "index-mds",
+    "index-parquet",
     "index-recordio",
     "index-tfrecord",
     "index-webdataset",
@@ -35,10 +40,12 @@ TARGETS = [
     "lst",
     "manifest",
     "npz",
+    "parquet",
     "recordio",
     "tar",
     "tfrecord",
     "url",
+    "voc",
     "webdataset",
     "zip",
 ]
@@ -47,7 +54,11 @@ NEEDS = {
     "hdf5": "h5py",
     "hdf5-earliest": "h5py",
     "index-hdf5": "h5py",
+    "index-array_record": "array_record",
     "index-lmdb": "lmdb",
+    "index-parquet": "pyarrow",
+    "arrow": "pyarrow",
+    "parquet": "pyarrow",
     "index-tfrecord": "tensorflow",
 }
 CRASHES = ("hdf5-earliest", "index-hdf5")  # without checksums, the HDF5 library itself ends on some damaged files

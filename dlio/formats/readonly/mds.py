@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ class Column:
             return data.decode()
         if kind in _DIGITS:
             return int(data) if kind == "str_int" else float(data)
-        return _numbers(data, self.field.dtype, [])
+        return numbers(data, self.field.dtype, [])
 
     def _array(self, data: bytes) -> Any:
         _, _, of = self.encoding.partition(":")
@@ -109,7 +110,7 @@ class Column:
             if not dtype:
                 dtype, data = _TYPE_CODES[data[0]], data[1:]
             if (field := self.field) is not None:
-                return _numbers(data, dtype, list(field.fixed_shape))
+                return numbers(data, dtype, list(field.fixed_shape))
             if dtype not in NUMBER_TYPES or fixed:
                 raise ValueError(f"the column {self.name!r} is encoded as {self.encoding!r}, which dlio does not read")
             dims, size = data[0] >> 2, 1 << (data[0] & 3)
@@ -117,10 +118,11 @@ class Column:
             shape = [int.from_bytes(data[start : start + size], "little") for start in starts]
         except (IndexError, KeyError):
             raise ValueError(f"the column {self.name!r} holds no array") from None
-        return _numbers(data[1 + dims * size :], dtype, shape)
+        return numbers(data[1 + dims * size :], dtype, shape)
 
 
-def _numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
+def numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
+    """Returns little-endian numbers as an array; raises ValueError where they are not as many as the shape says."""
     try:
         return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
     except OverflowError as error:  # a dimension of more than 63 bits
@@ -179,12 +181,15 @@ class Reader:
         self._file = RandomAccessFile(path)
         try:
             self._offsets = read_offsets(self._file)
-            self._columns = read_columns(self._file)
+            self._columns = self._read_columns()
         except BaseException:
             self._file.close()
             raise
         names = [column.name for column in self._columns]
         self._names = {field: stored_name(field, names) for field in schema}
+
+    def _read_columns(self) -> Sequence[Column]:
+        return read_columns(self._file)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -195,22 +200,28 @@ class Reader:
 
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is ''."""
+        return Sample("", self.values(index, self._names))
+
+    def values(self, index: int, names: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the values of record `index` that are stored as `names` tells: as the schema has them, if it does.
+
+        Raises:
+            CorruptRecordError: the record is damaged, or has no such column.
+            StorageError: the file cannot be read.
+        """
         offset, end = map(int, self._offsets[index : index + 2])
         data = self._file.read(offset, end - offset, index)
         try:
-            values = self._values(data)
-            missing = [stored for stored in self._names.values() if stored not in values]
+            columns = self._split(data)
+            missing = [stored for stored in names.values() if stored not in columns]
             if missing:
-                raise ValueError(f"the shard has no column {missing[0]!r}, only {sorted(values)}")
-            fields = {
-                name: kind.convert(values[self._names[name]][0].decode(values[self._names[name]][1]))
-                for name, kind in self._schema.fields
-            }
+                raise ValueError(f"the shard has no column {missing[0]!r}, only {sorted(columns)}")
+            found = {name: columns[stored][0].decode(columns[stored][1]) for name, stored in names.items()}
+            return {name: self._schema[name].convert(v) if name in self._schema else v for name, v in found.items()}
         except ValueError as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
-        return Sample("", fields)
 
-    def _values(self, data: bytes) -> dict[str, tuple[Column, bytes]]:
+    def _split(self, data: bytes) -> dict[str, tuple[Column, bytes]]:
         """Returns each column of a sample with its bytes."""
         varying = [column for column in self._columns if not column.num_bytes]
         begin = 4 * len(varying)

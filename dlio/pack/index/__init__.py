@@ -26,10 +26,9 @@ from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io.open_folder import OpenFolder, check_ground
 from dlio.locking.claim import alone, forget
 from dlio.pack import inside
-from dlio.pack.index._classes import class_names
 from dlio.pack.index._find import find_shards
-from dlio.pack.index._keys import with_distinct_keys
 from dlio.pack.index._layout import load, names
+from dlio.pack.index._names import class_names, with_distinct_keys
 from dlio.pack.index._scan import ScanTask, scan_shard
 from dlio.pack.resume import INDEXED
 
@@ -57,7 +56,8 @@ def index(
 
     Args:
         path: the folder of the shards; if it is read-only, a folder of links to the shards and their indexes.
-        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, or a module's dotted path.
+        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, parquet, litdata, array_record, or a module's dotted
+            path.
         match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
         schema: the schema of all records; by default inferred from the first records.
         label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).

@@ -49,6 +49,14 @@ class NamesClasses(Protocol):
         """Returns the class names of the records with these numbers; '' for a record without one."""
 
 
+@runtime_checkable
+class ListsClasses(Protocol):
+    """A layout whose shards list the names of all classes, also of those without records."""
+
+    def listed_classes(self, records: Path, schema: Schema) -> tuple[str, ...]:
+        """Returns the class names that the shard lists, for the fields of `schema`; empty if it lists none."""
+
+
 def names() -> list[str]:
     """Returns the names of the formats whose shards can be indexed, sorted."""
     return extensions.names([str(Path(__file__).parent)])

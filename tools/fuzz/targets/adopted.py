@@ -12,11 +12,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from dlio.dataset.schema import Schema
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.executors import serial
+from dlio.formats.payloads import example
 from dlio.pack.index import index
 from dlio.pack.inspect.verify import ShardCheck, check_shards
 from tests.helpers.images import image
+from tests.helpers.litdata import write_chunk
 from tools.fuzz.inputs import Files, case_of, read_folder, with_case
 from tools.fuzz.targets import Target, require
 
@@ -155,6 +157,28 @@ def _mds(root: Path) -> None:
     (root / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
 
 
+def _parquet(root: Path, version: str) -> None:
+    from tests.helpers import arrow
+
+    rows = arrow.table(0, 4, ("image", "label", "tags") if version == "2.0" else ("image", "label", "caption", "depth"))
+    arrow.write_new(root / "train-00000-of-00001.parquet", rows, data_page_version=version)
+
+
+def _litdata(root: Path) -> None:
+    """As litdata's BinaryWriter lays out a dictionary's leaves; its package brings others of gigabytes."""
+    write_chunk(root, [[data, number.to_bytes(8, "little"), b"\xc3\xa9"] for number, data in enumerate(JPEGS)])
+
+
+def _array_record(root: Path) -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(root / "train.array_record-00000-of-00001"), "group_size:2")
+    for number, data in enumerate(JPEGS):
+        sample = Sample(f"{number}.jpg", {"image": data, "label": number % 2})
+        writer.write(b"".join(example.encode(sample, IMAGE_CLASSIFICATION)))
+    writer.close()
+
+
 _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "tfrecord": [_tfrecord],
     "recordio": [partial(_recordio, width=0), partial(_recordio, width=3)],
@@ -162,6 +186,9 @@ _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "hdf5": [partial(_hdf5_arrays, libver="earliest"), partial(_hdf5_arrays, libver="latest"), _hdf5_encoded],
     "webdataset": [partial(_webdataset, with_index=False), partial(_webdataset, with_index=True)],
     "mds": [_mds],
+    "parquet": [partial(_parquet, version="1.0"), partial(_parquet, version="2.0")],
+    "litdata": [_litdata],
+    "array_record": [_array_record],
 }
 
 

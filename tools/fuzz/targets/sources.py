@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.sources import open_source
 from tests.helpers.cifar10 import python2_batch
 from tests.helpers.images import image
-from tools.fuzz.inputs import FIXED, Files, case_of, with_case
+from tools.fuzz.inputs import FIXED, Files, case_of, read_folder, with_case
 from tools.fuzz.targets import Target, require
 
 IMAGES = {f"{'cat' if n % 2 else 'dog'}/{n}é.png": image(n, width=8, height=6) for n in range(4)}
@@ -47,7 +49,7 @@ def check(root: Path, files: Files) -> None:
 
 def _check_image(root: Path, sample: Sample, crcs: list[int] | None) -> None:
     """Compares an image with its file, or with the checksum that its archive tells."""
-    data = sample.fields["image"]
+    data = sample.fields.get("image", b"")
     if crcs is not None:
         require(zlib.crc32(data) in crcs, f"a member has the checksum that is told ({sample.key!r})")
     elif not sample.key.startswith("/") and (root / sample.key).is_file():
@@ -159,12 +161,57 @@ def _zips() -> list[Files]:
     return [with_case({"photos.zip": data}, path="photos.zip", source="archive") for data in made]
 
 
+def _parquet() -> list[Files]:
+    """As `datasets` writes them, then and now; the images are small, so that other bytes are hit as well."""
+    from tests.helpers import arrow
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [arrow.write_old(Path(folder) / "old.parquet", arrow.table(0, 4))]
+        paths.append(arrow.write_new(Path(folder) / "new.parquet", arrow.table(0, 4, ("image", "label", "tags"))))
+        return [with_case({path.name: path.read_bytes()}, path=path.name, source="parquet") for path in paths]
+
+
+def _coco() -> list[Files]:
+    listed = [{"id": n, "file_name": name, "width": 8, "height": 6} for n, name in enumerate(IMAGES)]
+    objects = [
+        {"id": n, "image_id": n % 4, "category_id": 3, "bbox": [1, 1.5, n, 2], "area": 2.5, "iscrowd": n % 2}
+        for n in range(6)
+    ]
+    found = {"images": listed, "annotations": objects, "categories": [{"id": 3, "name": "cat"}]}
+    return [_list("coco.json", "coco", json.dumps(found))]
+
+
+def _voc() -> list[Files]:
+    box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>8</xmax><ymax>5</ymax></bndbox>"
+    text = f"<object><name>cat</name><difficult>1</difficult>{box}</object>"
+    size = "<size><width>8</width><height>6</height><depth>3</depth></size>"
+    files = {f"Annotations/{n}.xml": f"<annotation>{size}{text * n}</annotation>".encode() for n in range(3)}
+    pictures = {f"{FIXED}JPEGImages/{n}.jpg": image(n, "JPEG", width=8, height=6) for n in range(3)}
+    lists = {"ImageSets/Main/train.txt": b"0\n2\n"}
+    return [
+        with_case({**files, **pictures}, path=".", source="voc"),
+        with_case({**files, **lists, **pictures}, path=".", source="voc", options={"split": "train"}),
+    ]
+
+
+def _arrow() -> list[Files]:
+    from tests.helpers import arrow
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved = arrow.write_saved(Path(folder) / "saved", arrow.table(0, 2), arrow.table(2, 4))
+        return [with_case(read_folder(saved), path=".", source="arrow")]
+
+
 _SEEDS: dict[str, Callable[[], list[Files]]] = {
     "csv": _csv,
     "lst": _lst,
     "caffe-list": _caffe_list,
     "chestxray14": _chestxray14,
     "cifar10": _cifar10,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "coco": _coco,
+    "voc": _voc,
     "tar": _tars,
     "zip": _zips,
 }

@@ -1,0 +1,181 @@
+"""The pages of a Parquet file's column chunk, and where the values of an uncompressed, plain column lie in the file.
+
+    page    header, a Thrift struct | content
+    header  1 type: 0 data, 2 dictionary, 3 data v2 | 2, 3 size of the content, uncompressed and as stored
+            5 data: 1 values, 2 encoding | 8 data v2: 1 values, 4 encoding, 5, 6 bytes of both levels
+    data    u32 size of the repetition levels, levels | the same for the definition levels | values
+    data v2 both levels | values
+    value   of bytes, plain: u32 size | the bytes
+
+A column without lists has no repetition levels; one that cannot be null has no definition levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlio.errors import CorruptRecordError
+from dlio.formats.layouts.thrift import CutOffError, read_struct
+from dlio.io.random_access import Numbers, RandomAccessFile
+
+DATA, DICTIONARY, DATA_V2 = 0, 2, 3
+_PLAIN, _RLE = 0, 3
+_USUAL_HEADER_BYTES, _MAX_HEADER_BYTES = 128, 1 << 20  # statistics may hold a whole value
+_NEAR_BYTES, _WINDOW_BYTES = 8 << 10, 256 << 10  # sizes this close to each other are read together
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The part of a column in one row group: as the file's footer tells.
+
+    Attributes:
+        column: the column's path, with dots.
+        offset: where its first page begins, in bytes.
+        num_bytes: the size of all its pages.
+        num_values: the number of values, with those that are null.
+        has_definitions: whether there are definition levels: a value may be null.
+        codec: how its pages are compressed, `UNCOMPRESSED` if they are not.
+        unpacked_bytes: the size of all its pages, uncompressed.
+        has_dictionary: whether it begins with a dictionary.
+        is_bytes: whether its values are bytes or text.
+    """
+
+    column: str
+    offset: int
+    num_bytes: int
+    num_values: int
+    has_definitions: bool
+    codec: str
+    unpacked_bytes: int
+    has_dictionary: bool
+    is_bytes: bool
+
+    @property
+    def end(self) -> int:
+        """Where its last page ends."""
+        return self.offset + self.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its type, the number of its values, its content's place and uncompressed size, and the header's rest."""
+
+    kind: int
+    num_values: int
+    begin: int
+    end: int
+    unpacked_bytes: int
+    head: dict[int, Any]
+
+
+def pages(file: RandomAccessFile, chunk: Chunk) -> Iterator[Page]:
+    """Yields the pages of a chunk, whose values are as many as the footer says.
+
+    Raises:
+        CorruptRecordError: a header is damaged, or the pages do not fill the chunk.
+        StorageError: the file cannot be read.
+    """
+    at, num_values = chunk.offset, 0
+    if not 0 <= at <= chunk.end <= file.num_bytes or chunk.num_bytes < 0:
+        raise _damaged(file, chunk, at, f"the chunk ends at {chunk.end}, the file at {file.num_bytes}")
+    while at < chunk.end:
+        page = _page(file, chunk, at)
+        yield page
+        at, num_values = page.end, num_values + page.num_values
+    if num_values != chunk.num_values:
+        raise _damaged(file, chunk, at, f"its pages have {num_values} values, the footer says {chunk.num_values}")
+
+
+def _page(file: RandomAccessFile, chunk: Chunk, at: int) -> Page:
+    try:
+        fields, begin = _header(file, at, chunk.end)
+        kind, unpacked, stored = fields[1], int(fields[2]), int(fields[3])
+        if kind not in (DATA, DICTIONARY, DATA_V2):
+            raise ValueError(f"a page of type {kind}")
+        head = fields[{DATA: 5, DICTIONARY: 7, DATA_V2: 8}[kind]]
+        num_values = 0 if kind == DICTIONARY else head[1]
+        if min(unpacked, stored, num_values) < 0 or begin + stored > chunk.end:
+            raise ValueError(f"a page of {stored} bytes and {num_values} values, the chunk ends at {chunk.end}")
+        return Page(kind, num_values, begin, begin + stored, unpacked, head)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(file, chunk, at, f"no header of a page ({error})") from None
+
+
+def _header(file: RandomAccessFile, at: int, end: int) -> tuple[dict[int, Any], int]:
+    """Returns the fields of the page header at an offset, and where the page's content begins."""
+    size = _USUAL_HEADER_BYTES
+    while True:
+        try:
+            fields, num_bytes = read_struct(file.read(at, min(size, end - at)))
+        except CutOffError:
+            if size >= min(_MAX_HEADER_BYTES, end - at):
+                raise ValueError("it is cut off") from None
+            size *= 16
+        else:
+            return fields, at + num_bytes
+
+
+def plain_extents(file: RandomAccessFile, chunk: Chunk) -> Numbers:
+    """Returns offset and size of each value of an uncompressed, plain column of bytes, int64 of shape (n, 2).
+
+    Reads the headers and the values' sizes only.
+
+    Raises:
+        CorruptRecordError: the chunk is damaged, of another encoding, or a value is null.
+        StorageError: the file cannot be read.
+    """
+    found = [_page_extents(file, chunk, page) for page in pages(file, chunk)]
+    return np.concatenate(found) if found else np.empty((0, 2), "int64")
+
+
+def _page_extents(file: RandomAccessFile, chunk: Chunk, page: Page) -> Numbers:
+    encoding = page.head.get(4 if page.kind == DATA_V2 else 2)
+    if page.kind == DICTIONARY or encoding != _PLAIN:
+        raise _damaged(file, chunk, page.begin, "its values are not plain: pack it with --source parquet")
+    at = _after_levels(file, chunk, page)
+    count = page.num_values
+    if 4 * count > page.end - at:
+        raise _nulls(file, chunk, page)
+    window = _WINDOW_BYTES if page.end - at < count * _NEAR_BYTES else 4
+    extents = np.empty((count, 2), "int64")
+    data, base = b"", at
+    for number in range(count):
+        if at + 4 > base + len(data):
+            if at + 4 > page.end:
+                raise _nulls(file, chunk, page)
+            data, base = file.read(at, min(window, page.end - at)), at
+        size = int.from_bytes(data[at - base : at - base + 4], "little")
+        extents[number] = at + 4, size
+        at += 4 + size
+    if at != page.end:
+        raise _nulls(file, chunk, page)
+    return extents
+
+
+def _after_levels(file: RandomAccessFile, chunk: Chunk, page: Page) -> int:
+    """Returns where the values of a data page begin."""
+    if page.kind == DATA_V2:
+        sizes = [page.head.get(5), page.head.get(6)]
+        if not all(type(size) is int and 0 <= size <= page.end - page.begin for size in sizes) or sizes[1]:
+            raise _damaged(file, chunk, page.begin, f"levels of {sizes} bytes")
+        return page.begin + int(sizes[0])  # type: ignore[arg-type]
+    if not chunk.has_definitions:
+        return page.begin
+    if page.head.get(3) != _RLE:
+        raise _damaged(file, chunk, page.begin, "levels that are not run lengths: pack it with --source parquet")
+    if page.begin + 4 > page.end:
+        raise _damaged(file, chunk, page.begin, "a page without levels")
+    return page.begin + 4 + int.from_bytes(file.read(page.begin, 4), "little")
+
+
+def _nulls(file: RandomAccessFile, chunk: Chunk, page: Page) -> CorruptRecordError:
+    problem = f"{page.num_values} values do not fill their page: if some are null, pack it with --source parquet"
+    return _damaged(file, chunk, page.begin, f"{problem} --on-error skip; else restore the file")
+
+
+def _damaged(file: RandomAccessFile, chunk: Chunk, offset: int, problem: str) -> CorruptRecordError:
+    return CorruptRecordError(file.path, f"column {chunk.column!r}: {problem}", offset=offset)

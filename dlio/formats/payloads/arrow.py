@@ -1,0 +1,222 @@
+"""Columns of Arrow tables as fields: of Parquet files, and of Hugging Face's saved data sets. Needs pyarrow.
+
+    Arrow                                           field
+    binary, struct<bytes: binary, path: string>     bytes: an encoded image
+    string                                          str
+    bool, int8 ... uint64, float16 ... float64      that number; int64 for `label`
+    list<...> of these                              an array or a list; of any length, or of the list's own
+    struct<a, b>                                    fields of their own: `NAME_a`, `NAME_b`
+
+`img` and the like are read as `image` (`layouts.aliases`). Letters that a field's name cannot have become `_`. Class
+names are those of Hugging Face's ClassLabel, in the schema's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio.dataset.schema import NUMBER_TYPES, Field, Schema
+from dlio.errors import CorruptRecordError, DlioError, SchemaError, StorageError, missing_package
+from dlio.formats.layouts.aliases import field_names
+
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+def pyarrow() -> Any:
+    """Returns the package pyarrow, with its modules compute, ipc and parquet.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_package("pyarrow", "parquet", "Parquet") from error
+    return pyarrow
+
+
+@contextmanager
+def reading(path: Path, record: int | None = None) -> Iterator[None]:
+    """Turns any exception that pyarrow raises for a damaged file into CorruptRecordError."""
+    try:
+        yield
+    except DlioError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+        raise _unreadable(path, error, record) from error
+    except Exception as error:
+        raise _unreadable(path, error, record) from error
+
+
+def _unreadable(path: Path, error: Exception, record: int | None) -> CorruptRecordError:
+    said = str(error).partition("\n")[0]
+    return CorruptRecordError(path, f"Arrow cannot read it ({said}): restore the file", record=record)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowColumn:
+    """A column, or a part of a struct.
+
+    Attributes:
+        path: its name, after those of the structs around it.
+        kind: the field that its values make; None if dlio does not read its type.
+        type: Arrow's name of its type.
+        is_media: whether its values are structs of `bytes` and `path`.
+    """
+
+    path: tuple[str, ...]
+    kind: Field | None
+    type: str
+    is_media: bool
+
+    def values(self, batch: Any) -> Any:
+        """Returns the array of a record batch's, or a table's, values."""
+        name, *rest = self.path
+        array = batch.column(name)
+        for each in (*rest, "bytes") if self.is_media else rest:
+            array = pyarrow().compute.struct_field(array, each)
+        return array
+
+    def names(self, batch: Any) -> Any:
+        """Returns the array of the paths that the images of a record batch, or of a table, have."""
+        name, *rest = self.path
+        array = batch.column(name)
+        for each in (*rest, "path"):
+            array = pyarrow().compute.struct_field(array, each)
+        return array
+
+
+def columns(schema: Any) -> dict[str, ArrowColumn]:
+    """Returns the columns of an Arrow schema by the names of their fields, also those that dlio does not read.
+
+    Raises:
+        SchemaError: two columns would have one name.
+    """
+    found = [column for each in schema for column in _flat((each.name,), each.type)]
+    names = [re.sub(r"\W|^(?=\d)", "_", "_".join(column.path), flags=re.ASCII) or "_" for column in found]
+    if len(set(names)) != len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise SchemaError(f"two columns would be a field {twice!r}: rename one of them")
+    held = field_names([name for name, column in zip(names, found, strict=True) if column.kind])
+    return {held.get(name, name): column for name, column in zip(names, found, strict=True)}
+
+
+def _flat(path: tuple[str, ...], kind: Any) -> Iterator[ArrowColumn]:
+    kind = getattr(kind, "storage_type", kind)  # of an extension
+    if pyarrow().types.is_struct(kind) and not _is_media(kind) and len(path) < 8:
+        for each in kind:
+            yield from _flat((*path, each.name), each.type)
+    else:
+        yield ArrowColumn(path, _field(kind), str(kind), _is_media(kind))
+
+
+def _is_media(kind: Any) -> bool:
+    if not pyarrow().types.is_struct(kind) or {each.name for each in kind} != {"bytes", "path"}:
+        return False
+    found = {each.name: each.type for each in kind}
+    return _is_binary(found["bytes"]) and _is_text(found["path"])
+
+
+def _is_binary(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _field(kind: Any) -> Field | None:
+    types = pyarrow().types
+    kind = getattr(kind, "storage_type", kind)
+    if types.is_dictionary(kind):
+        return _field(kind.value_type)
+    if _is_binary(kind) or _is_media(kind):
+        return Field("bytes")
+    if _is_text(kind):
+        return Field("str")
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = _field(kind.value_type)
+        dim = kind.list_size if types.is_fixed_size_list(kind) else None
+        return Field(item.dtype, (dim, *item.shape)) if item and (item.is_number or item.is_scalar) else None
+    name = _FLOATS.get(str(kind), str(kind))
+    return Field(name) if name in NUMBER_TYPES else None
+
+
+def field_of(name: str, column: ArrowColumn) -> Field | None:
+    """Returns the type of the field `name`: whole labels are int64."""
+    kind = column.kind
+    is_label = kind and name == "label" and kind.is_scalar and "int" in kind.dtype and kind.dtype != "uint64"
+    return Field("int64") if is_label else kind
+
+
+def convert(kind: Field, value: Any) -> Any:
+    """Returns a value as Arrow gives it to Python as the field holds it.
+
+    Raises:
+        ValueError: it is null, or does not fit the field.
+    """
+    if value is None:
+        raise ValueError("the value is null: pack it with --source parquet --on-error skip, which leaves it out")
+    if kind.is_number and not kind.is_scalar:
+        value = np.array(value, dtype=kind.dtype)
+        if not value.size:
+            value = value.reshape([dim or 0 for dim in kind.shape])
+    elif kind.dtype == "bytes" and not kind.is_scalar:
+        value = [item.get("bytes") if isinstance(item, dict) else item for item in value]
+    return kind.convert(value)
+
+
+def class_names(schema: Any, taken: Mapping[str, ArrowColumn]) -> tuple[str, ...]:
+    """Returns the names of the classes of `label`, else of the first column that has some, also within lists."""
+    order = sorted(taken, key=lambda name: name != "label")
+    return next((names for name in order if (names := _class_names(schema, taken[name]))), ())
+
+
+def _class_names(schema: Any, column: ArrowColumn) -> tuple[str, ...]:
+    try:
+        feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        for name in column.path:
+            feature = feature[name]
+        for _ in column.kind.shape if column.kind else ():
+            feature = feature.get("feature", feature)
+        return tuple(map(str, feature["names"])) if feature["_type"] == "ClassLabel" else ()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
+def readable(schema: Any, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]:
+    """Returns the columns that become fields: those called `names`, or all.
+
+    Raises:
+        SchemaError: a column is not there, or of a type that dlio does not read.
+    """
+    found = columns(schema)
+    for name in names or found:
+        if name not in found:
+            raise SchemaError(f"there is no column {name!r}, only {', '.join(found)}")
+        if found[name].kind is None:
+            others = ",".join(other for other in found if found[other].kind)
+            problem = f"the column {name!r} is {found[name].type}, which dlio does not read"
+            raise SchemaError(f"{problem}: choose others, such as {others}")
+    return {name: found[name] for name in names or found}
+
+
+def schema_of(schema: Any, taken: Mapping[str, ArrowColumn]) -> Schema:
+    """Returns dlio's schema of these columns, `image` and `label` first, with class names."""
+    order = sorted(taken, key=lambda name: ({"image": 0, "label": 1}.get(name, 2), name))
+    return Schema.of({name: str(field_of(name, taken[name])) for name in order}, class_names(schema, taken))

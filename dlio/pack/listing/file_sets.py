@@ -1,0 +1,50 @@
+"""Files that together are one set: `train-00000-of-00008` and the like."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlio.errors import SourceError, UsageError
+
+PART = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)")  # as TensorFlow's tools name shards
+
+
+def natural_order(path: Path) -> tuple[str | int, ...]:
+    """Orders `part-10` after `part-2`."""
+    words = re.split(r"([0-9]+)", path.name)  # texts and numbers in turn
+    return tuple(int(word) if number % 2 else word for number, word in enumerate(words))
+
+
+def check_one_set(root: Path, names: Sequence[str], option: str = "--match ") -> None:
+    """Checks that the files of these names in the folder `root` are the parts of one set, and all of them.
+
+    Args:
+        root: the folder.
+        names: the files' names.
+        option: what gives a pattern of the names to take.
+
+    Raises:
+        UsageError: there are several sets.
+        SourceError: some parts of a set are missing.
+    """
+    sets: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        sets[re.sub(r"[0-9]+", "N", name)].append(name)
+    if len(sets) > 1:
+        examples = ", ".join(f"{some[0]} ({len(some)})" for some in sets.values())
+        raise UsageError(
+            f"{root} holds several sets of shards, beginning with {examples}: choose one with {option}PATTERN; for "
+            "each of the others, make a folder of links to its shards"
+        )
+    parts = [part for name in names if (part := PART.match(name))]
+    for count in sorted({int(part[3]) for part in parts}):
+        here = {int(part[2]) for part in parts if int(part[3]) == count}
+        if missing := sorted(set(range(count)) - here)[:3]:
+            numbers = ", ".join(map(str, missing))
+            raise SourceError(
+                f"{root} holds {len(here)} of {count} shards of {parts[0][1]}, without {numbers}: restore them, or take"
+                f" those that are there with {option}'*'"
+            )

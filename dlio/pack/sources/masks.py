@@ -1,0 +1,108 @@
+"""Images with masks: two folders, in which an image and its mask have the same path but for the suffix.
+
+The fields are `image` and `mask`, both encoded. A mask is a PNG of one channel, or with a palette: its pixel values are
+class indices, and are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import SourceError, UsageError
+from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.image_files import image_file_listing, path_below, read_file
+from dlio.pack.listing.image_tree import LeftOut, walk_each
+from dlio.pack.listing.lists import Listed
+from dlio.pack.prefetch import prefetching
+
+IMAGES, MASKS = "images", "masks"
+_SUFFIX = ".png"
+
+
+def masks(path: str | Path, masks: str | Path = "") -> Masks:
+    """Returns the images of a folder with their masks.
+
+    Args:
+        path: a folder with the folders `images` and `masks`; with `masks`, the folder of the images.
+        masks: the folder of the masks, from `path`, such as `../SegmentationClass`.
+    """
+    path = Path(path).absolute()
+    if masks:
+        return Masks(path, path, path / masks)
+    return Masks(path, path / IMAGES, path / MASKS)
+
+
+open_source = masks
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a folder with `images` and `masks`."""
+    return (path / IMAGES).is_dir() and (path / MASKS).is_dir()
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """See `masks`."""
+
+    path: Path
+    images: Path
+    masks: Path
+    name: str = "masks"
+
+    def listing(self) -> Listing:
+        """Returns the images that have a mask, and refuses the others; a key is the path below `images`."""
+        for folder in (self.images, self.masks):
+            if not folder.is_dir():
+                raise SourceError(f"{folder} is no folder: give one with {IMAGES} and {MASKS}, or --option masks=")
+        if self.images == self.masks:
+            raise UsageError(f"{self.images} is the folder of the images and of the masks: give two")
+        refused = Refused()
+        of_stem: dict[str, list[str]] = defaultdict(list)
+        for name in _paths(self.images, refused):
+            of_stem[_stem(name)].append(name)
+        have_masks = {_stem(name) for name in _paths(self.masks, refused) if name.lower().endswith(_SUFFIX)}
+        listed = Listed[None](self.images, refused=refused)
+        for number, (stem, names) in enumerate(sorted(of_stem.items()), start=1):
+            if stem not in have_masks or len(names) > 1:
+                problem = f"{len(names)} images share its mask" if len(names) > 1 else f"it has no mask {stem}{_SUFFIX}"
+                listed.refused.append((names[0], f"{self.images}/{names[0]}: {problem} in {self.masks}"))
+            else:
+                listed.add(number, names[0], None)
+        lone = sorted(have_masks - of_stem.keys())
+        listed.refused += [(stem, f"{self.masks}/{stem}{_SUFFIX}: it has no image in {self.images}") for stem in lone]
+        listed.refuse_names()
+        if not listed.names and not listed.refused:
+            raise SourceError(f"{self.images} has no images")
+        schema = Schema.of({"image": "bytes", "mask": "bytes"})
+        return replace(image_file_listing(self.images, listed, None, ()), schema=schema, image_fields=("image", "mask"))
+
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+        """Gives a function that reads one image with its mask."""
+        keys = list(listing.keys)
+
+        def pair(index: int) -> tuple[bytes, bytes]:
+            mask = path_below(str(self.masks), f"{_stem(keys[index])}{_SUFFIX}")
+            return read_file(path_below(str(self.images), keys[index])), read_file(mask)
+
+        with prefetching(pair, (2 * listing.num_bytes).tolist(), len(listing)) as pair_of:
+
+            def read(index: int) -> Sample:
+                image, mask = pair_of(index)
+                return Sample(keys[index], {"image": image, "mask": mask})
+
+            yield read
+
+
+def _paths(folder: Path, refused: Refused) -> list[str]:
+    [tree] = walk_each(folder, [""], refused, LeftOut())
+    return [found if name == "." else f"{name}/{found}" for name, names in tree for found in names]
+
+
+def _stem(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))

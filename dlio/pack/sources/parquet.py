@@ -1,0 +1,108 @@
+"""Parquet files of any kind, as Hugging Face's hub has them: compressed or not, in row groups of any size.
+
+A file is read in batches of about 4 MiB, so that a worker holds these and a page of each column, whatever the size of a
+row group. Columns become fields as `dlio.formats.payloads.arrow` tells: encoded images, labels with class names,
+numbers, text, lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dlio.dataset.schema import Sample
+from dlio.errors import SourceError
+from dlio.formats.layouts.parquet import ParquetFile, leaf
+from dlio.formats.payloads.arrow import ArrowColumn
+from dlio.io.files import storage_errors
+from dlio.io.random_access import RandomAccessFile
+from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.file_sets import check_one_set, natural_order
+
+SUFFIX = ".parquet"
+_LOOKS = 1000  # at names of a folder
+
+
+def parquet(path: str | Path, match: str = "", columns: str = "") -> Parquet:
+    """Returns the rows of a Parquet file, or of all Parquet files in a folder.
+
+    Args:
+        path: the file or the folder.
+        match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
+        columns: the fields to take, with commas between them; by default all.
+    """
+    return Parquet(Path(path).absolute(), match, tuple(filter(None, columns.split(","))))
+
+
+open_source = parquet
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether `path` is a Parquet file, or a folder that has one among its first entries."""
+    if path.is_dir():
+        return any(entry.suffix == SUFFIX for entry in islice(path.iterdir(), _LOOKS))
+    return path.suffix == SUFFIX and path.is_file()
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """See `parquet`."""
+
+    path: Path
+    match: str = ""
+    columns: tuple[str, ...] = ()
+    name: str = "parquet"
+
+    def _files(self) -> list[Path]:
+        if not self.path.is_dir():
+            return [self.path]
+        with storage_errors("list", self.path):
+            found = sorted((path for path in self.path.iterdir() if path.suffix == SUFFIX), key=natural_order)
+        taken = [path for path in found if not self.match or fnmatchcase(path.name, self.match)]
+        if not taken:
+            matching = f" that match {self.match!r}" if self.match else ""
+            raise SourceError(f"{self.path} holds no Parquet files{matching}: give the folder of the files")
+        if not self.match:
+            check_one_set(self.path, [path.name for path in taken], "--option match=")
+        return taken
+
+    def listing(self) -> Listing:
+        """Returns all rows in the order of the files' names."""
+        return arrow_listing(self.path, self._files(), _Rows, self.columns)
+
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+        """Gives a function that reads one row."""
+        return arrow_reader(self._files(), _Rows, listing)
+
+
+class _Rows:
+    """The rows of a file, group by group."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = ParquetFile(RandomAccessFile(path))
+        self.schema = self._file.schema
+
+    def groups(self) -> Iterator[tuple[int, int, int]]:
+        """Yields number, rows and bytes of each row group."""
+        for number, group in enumerate(self._file.groups):
+            yield number, group.num_rows, group.num_bytes
+
+    def names(self, image: ArrowColumn) -> Iterator[Any]:
+        """Yields the paths of the images, a row group at a time."""
+        path = ".".join((*image.path, "path"))
+        for number in range(len(self._file.groups)):
+            yield from (image.names(batch) for batch in self._file.batches(number, [path]))
+
+    def batches(self, place: int, taken: Columns) -> Iterator[Any]:
+        """Yields the batches of a row group."""
+        return self._file.batches(place, list(map(leaf, taken.values())))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

@@ -1,0 +1,49 @@
+"""ArrayRecord files, written by the package array-record and adopted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
+from dlio.errors import CorruptRecordError
+from dlio.formats.payloads import example
+from dlio.pack.index import index
+from dlio.sources import packed
+from tests.helpers.adopted import PAIR, adopt, batch, photo_records
+from tests.helpers.packing import samples
+
+pytest.importorskip("array_record")
+NAME = "train.array_record-00000-of-00001"
+
+
+def write(path: Path, options: str = "group_size:2") -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(path), options)
+    for key, fields in photo_records(0, 9):
+        writer.write(b"".join(example.encode(Sample(key, fields), IMAGE_CLASSIFICATION)))
+    writer.close()
+
+
+def test_examples_are_adopted_load_and_convert(tmp_path):
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / NAME)
+    manifest, found = adopt(tmp_path / "in", "array_record")
+    assert manifest.schema.types() == PAIR
+    assert found == photo_records(0, 9)
+    assert batch(tmp_path / "in", [8, 0, 1])["label"].tolist() == [2, 0, 1]
+    dlio.pack(packed(tmp_path / "in"), tmp_path / "out", format="tfrecord", engine="serial")
+    assert samples(tmp_path / "out") == found
+
+
+@pytest.mark.parametrize("at", [70, 120, 65560])
+def test_damage_that_the_library_finds_is_named(tmp_path, at):
+    write(tmp_path / NAME)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    data[at] ^= 255
+    (tmp_path / NAME).write_bytes(data)
+    with pytest.raises(CorruptRecordError, match=NAME):
+        index(tmp_path, format="array_record", workers=1)

@@ -1,0 +1,122 @@
+"""Rows of Parquet files and of saved data sets, packed; the suite of every source is in `tests/conformance`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dlio
+from dlio.cli import main
+from dlio.errors import DlioError, SchemaError, SourceError, UsageError
+from dlio.sources import open_source
+from tests.helpers.arrow import JPEGS, TYPES, fields, hugging_face, pa, pq, table, write_new, write_old, write_saved
+from tests.helpers.packing import samples, stop_after
+from tests.pack.index.test_parquet import plain
+
+NAME = "train-00000-of-00001.parquet"
+
+
+@pytest.mark.parametrize("kind", ["old", "new", "saved"])
+def test_every_layout_gives_the_same_rows(tmp_path, kind):
+    write = {"old": write_old, "new": write_new, "saved": write_saved}[kind]
+    path = write(tmp_path / NAME, table(0, 9))
+    dlio.pack(open_source(path), tmp_path / "out", engine="serial", num_shards=2)
+    found = samples(tmp_path / "out")
+    assert [key for key, _ in found] == [f"{number}.jpg" for number in range(9)]
+    assert [plain(row) for _, row in found] == [fields(number) for number in range(9)]
+    header = json.loads((tmp_path / "out" / "manifest.jsonl").read_text().splitlines()[0])
+    assert (header["schema"], header["class_names"]) == (TYPES, ["cat", "dog", "owl"])
+
+
+def test_images_in_lists_and_chosen_columns(tmp_path):
+    rows = table(0, 4, ("label",))
+    media = [[{"bytes": JPEGS[n], "path": None}] * n for n in range(4)]
+    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    write_old(tmp_path / NAME, rows.append_column("views", pa.array(media, kind)))
+    source = open_source(tmp_path / NAME, columns="views")
+    listing = source.listing()
+    assert listing.schema.types() == {"views": "bytes[]"}
+    with source.reader(listing) as read:
+        assert [read(row).fields["views"] for row in range(4)] == [[JPEGS[n]] * n for n in range(4)]
+
+
+def test_a_row_with_nulls_is_skipped_on_request(tmp_path):
+    rows = table(0, 4, ("image", "label"))
+    write_old(tmp_path / NAME, rows.set_column(1, "label", pa.array([0, None, 2, 0], pa.int64())))
+    words = ["pack", str(tmp_path / NAME), str(tmp_path / "out"), "--engine", "serial", "--quiet"]
+    assert main(words) == 3
+    assert main([*words, "--on-error", "skip"]) == 1
+    assert [key for key, _ in samples(tmp_path / "out")] == ["0.jpg", "2.jpg", "3.jpg"]
+
+
+def test_an_interrupted_pack_is_resumed(tmp_path):
+    write_old(tmp_path / NAME, table(0, 9))
+    with pytest.raises(KeyboardInterrupt):
+        dlio.pack(open_source(tmp_path / NAME), tmp_path / "out", engine="serial", num_shards=3, report=stop_after(1))
+    dlio.pack(open_source(tmp_path / NAME), tmp_path / "out", engine="serial", num_shards=3)
+    found = samples(tmp_path / "out")
+    assert [row["image"] for _, row in found] == JPEGS
+
+
+def test_several_sets_in_a_folder_ask_for_one(tmp_path):
+    for name in ("train-00000-of-00001", "test-00000-of-00001"):
+        write_old(tmp_path / f"{name}.parquet", table(0, 3))
+    with pytest.raises(UsageError, match="--option match="):
+        open_source(tmp_path).listing()
+    assert len(open_source(tmp_path, match="test-*").listing()) == 3
+
+
+def test_files_of_different_columns_are_refused(tmp_path):
+    write_old(tmp_path / "train-00000-of-00002.parquet", table(0, 3))
+    write_old(tmp_path / "train-00001-of-00002.parquet", table(3, 6, ("image",)))
+    with pytest.raises(SourceError, match="train-00001-of-00002"):
+        open_source(tmp_path).listing()
+
+
+def test_a_type_that_is_not_read_is_named_with_the_way_out(tmp_path):
+    write_old(tmp_path / NAME, table(0, 3).append_column("when", pa.array([0, 1, 2], pa.timestamp("s"))))
+    with pytest.raises(SchemaError, match=r"'when' is timestamp.*columns="):
+        open_source(tmp_path / NAME).listing()
+
+
+def test_images_in_a_dictionary_are_read_few_at_a_time(tmp_path):
+    """One image of 4 MB that 1,000 rows repeat would be 4 GB."""
+    image = JPEGS[0] + bytes(4 << 20)
+    media = pa.array([{"bytes": image, "path": None}] * 1000, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    pq.write_table(pa.table({"image": media}), tmp_path / NAME, dictionary_pagesize_limit=8 << 20)
+    source, before = open_source(tmp_path / NAME), pa.total_allocated_bytes()
+    with source.reader(source.listing()) as read:
+        assert read(999).fields["image"] == image
+        assert pa.total_allocated_bytes() - before < 64 << 20
+
+
+@pytest.mark.parametrize("text", ["[]", '{"_data_files": [{"filename": "../x.arrow"}]}', '{"_data_files": 1}', "{"])
+def test_a_damaged_state_of_a_saved_data_set_is_named(tmp_path, text):
+    write_saved(tmp_path / "in", table(0, 3))
+    (tmp_path / "in" / "state.json").write_text(text)
+    with pytest.raises(SourceError, match=r"state\.json"):
+        open_source(tmp_path / "in").listing()
+
+
+def test_a_saved_data_set_cut_short_is_named(tmp_path):
+    path = write_saved(tmp_path / "in", table(0, 6)) / "data-00000-of-00001.arrow"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(DlioError, match=r"data-00000-of-00001\.arrow"):
+        open_source(tmp_path / "in").listing()
+
+
+def test_folders_of_the_datasets_library_are_packed(tmp_path):
+    datasets = hugging_face()
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    media = [{"bytes": data, "path": f"{n}.jpg"} for n, data in enumerate(JPEGS)]
+    rows = datasets.Dataset.from_dict({"img": media, "label": [n % 2 for n in range(9)]}, features=features)
+    rows.save_to_disk(tmp_path / "saved", num_shards=2)
+    rows.to_parquet(tmp_path / NAME)
+    for number, path in enumerate([tmp_path / "saved", tmp_path / NAME]):
+        dlio.pack(open_source(path), tmp_path / f"out{number}", engine="serial")
+        found = samples(tmp_path / f"out{number}")
+        assert found == [(f"{n}.jpg", {"image": JPEGS[n], "label": n % 2}) for n in range(9)]
+    datasets.DatasetDict({"train": rows}).save_to_disk(tmp_path / "splits")
+    with pytest.raises(UsageError, match="several splits"):
+        open_source(tmp_path / "splits").listing()

@@ -1,0 +1,149 @@
+"""COCO, Pascal VOC and masks: what they become, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dlio.errors import DlioError, SourceError
+from dlio.sources import open_source
+from tests.helpers.images import encoded, image
+from tests.helpers.packing import read_all
+
+
+def write_coco(folder: Path, **changes: object) -> Path:
+    """Writes two images of 8 x 6 pixels, with three objects of two classes whose ids have gaps."""
+    for number in range(2):
+        (folder / f"{number}.png").write_bytes(image(number, width=8, height=6))
+    images = [{"id": 5 + n, "file_name": f"{n}.png", "width": 8, "height": 6} for n in range(2)]
+    boxes = [[1, 2, 3, 4], [0, 0, 8.5, 6], [2, 2, 0, 1]]
+    objects = [
+        {"id": n, "image_id": 5, "category_id": 90 if n else 3, "bbox": box, "area": 7.5, "iscrowd": n}
+        for n, box in enumerate(boxes)
+    ]
+    categories = [{"id": 90, "name": "dog"}, {"id": 3, "name": "cat"}]
+    found = {"images": images, "annotations": objects, "categories": categories}
+    for key, value in changes.items():
+        name, _, number = key.partition("_")
+        if number:
+            found[name][int(number)] |= value
+        else:
+            found[name] = value
+    path = folder / "coco.json"
+    path.write_text(json.dumps(found))
+    return path
+
+
+def test_coco_becomes_boxes_by_their_corners_and_dense_labels(tmp_path):
+    source = open_source(write_coco(tmp_path))
+    first, second = read_all(source)
+    assert source.listing().schema.class_names == ("cat", "dog")
+    assert first["boxes"].tolist() == [[1, 2, 4, 6], [0, 0, 8, 6]]
+    assert (first["labels"].tolist(), first["crowd"].tolist()) == ([0, 1], [False, True])
+    assert (first["areas"].tolist(), first["image_id"], second["image_id"]) == ([7.5, 7.5], 5, 6)
+    assert second["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"annotations_0": {"category_id": 4}}, "of category 4, which is not listed"),
+        ({"annotations_1": {"id": 0}}, "annotation 0 is listed twice"),
+        ({"annotations_0": {"bbox": [5, 5, 5, 5]}}, "not within the image, 8 x 6"),
+        ({"annotations_0": {"bbox": [-3, 0, 5, 5]}}, "not within the image"),
+        ({"annotations_0": {"bbox": [1, 1, -1, 5]}}, "not within the image"),
+        ({"annotations_0": {"bbox": [1, float("nan"), 1, 5]}}, "not of finite numbers"),
+        ({"annotations_0": {"bbox": [1, 2, 3]}}, "not enough values"),
+        ({"images_1": {"id": 5}}, "image 5 is listed twice"),
+        ({"images_1": {"file_name": "0.png"}}, "'0.png' is listed twice"),
+    ],
+)
+def test_a_wrong_annotation_refuses_its_image_by_name(tmp_path, change, problem):
+    listing = open_source(write_coco(tmp_path, **change)).listing()
+    assert len(listing) == 1
+    [(_, reason)] = listing.refused
+    assert problem in reason
+    assert "coco.json" in reason
+    with pytest.raises(SourceError, match="--on-error skip"):
+        listing.check_whole()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"annotations_0": {"image_id": 99}},
+        {"annotations_0": {"image_id": "5"}},
+        {"categories": [{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}]},
+        {"images": None},
+        {"annotations": [7]},
+    ],
+)
+def test_an_annotation_file_of_another_form_is_named(tmp_path, change):
+    with pytest.raises(SourceError, match=r"coco\.json is not an annotation file of COCO"):
+        open_source(write_coco(tmp_path, **change)).listing()
+
+
+def write_voc(folder: Path, objects: str, head: str = "") -> Path:
+    for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True)
+    (folder / "ImageSets/Main/train.txt").write_text("7\n")
+    (folder / "JPEGImages" / "7.jpg").write_bytes(image(7, "JPEG", width=8, height=6))
+    size = "<size><width>8</width><height>6</height></size>"
+    (folder / "Annotations" / "7.xml").write_text(f"{head}<annotation>{size}{objects}</annotation>")
+    return folder
+
+
+def voc_object(name: str, *box: object, more: str = "") -> str:
+    sides = "".join(
+        f"<{side}>{value}</{side}>" for side, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+    )
+    return f"<object><name>{name}</name>{more}<bndbox>{sides}</bndbox></object>"
+
+
+@pytest.mark.parametrize("options", [{}, {"split": "train"}])
+def test_voc_counts_pixels_from_one(tmp_path, options):
+    objects = voc_object("dog", 1, 1, 8, 6) + voc_object("cat", 2, 3, 2, 3, more="<difficult>1</difficult>")
+    source = open_source(write_voc(tmp_path, objects), **options)
+    [found] = read_all(source)
+    assert source.listing().schema.class_names == ("cat", "dog")
+    assert found["boxes"].tolist() == [[0, 0, 8, 6], [1, 2, 2, 3]]
+    assert (found["labels"].tolist(), found["difficult"].tolist()) == ([1, 0], [False, True])
+
+
+@pytest.mark.parametrize(
+    ("objects", "head", "problem"),
+    [
+        (voc_object("cat", 1, 1, 80, 6), "", "not within the image"),
+        (voc_object("cat", 1, 1, "x", 6), "", "could not convert"),
+        (voc_object("", 1, 1, 2, 2), "", "an element without name"),
+        ("<object>", "", "mismatched tag"),
+        ("", '<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;">]>', "declares a type of its own"),
+    ],
+)
+def test_a_wrong_annotation_of_voc_refuses_its_image_by_name(tmp_path, objects, head, problem):
+    listing = open_source(write_voc(tmp_path, objects, head)).listing()
+    assert not len(listing)
+    assert problem in listing.refused[0][1]
+    assert "7.xml" in listing.refused[0][1]
+
+
+def test_masks_are_the_files_of_the_same_names(tmp_path):
+    for folder in ("images/a", "masks/a"):
+        (tmp_path / folder).mkdir(parents=True)
+    colours = Image.fromarray(np.array([[0, 1], [2, 255]], "uint8"), "L")
+    (tmp_path / "images/a/1.jpg").write_bytes(image(1, "JPEG"))
+    (tmp_path / "masks/a/1.png").write_bytes(encoded(colours, "PNG"))
+    for lone in ("images/a/2.jpg", "masks/a/3.png", "images/a/4.jpg", "images/a/4.png", "masks/a/4.png"):
+        (tmp_path / lone).write_bytes(image(2))
+    listing = open_source(tmp_path, name="masks").listing()
+    assert list(listing.keys) == ["a/1.jpg"]
+    said = "\n".join(reason for _, reason in listing.refused)
+    assert all(text in said for text in ("has no mask a/2.png", "it has no image", "2 images share its mask"))
+    with open_source(tmp_path / "images", name="masks", masks="../masks").reader(listing) as read:
+        assert read(0).fields["mask"] == (tmp_path / "masks/a/1.png").read_bytes()
+    with pytest.raises(DlioError, match="masks"):
+        open_source(tmp_path / "images", name="masks").listing()
