@@ -14,6 +14,7 @@ from pathlib import Path
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
+from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
 from dlio.stage.cache.clean import forsake
 from dlio.stage.cache.folder import StagedFolder
@@ -113,7 +114,8 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
         for dest in (job.dest, own_dest(job.dest)):
             await_agent(StagedFolder(dest, chosen.copy_name(seen)), seen.listeners)
-        outcome = _carried_out(chosen, seen)
+        with trace.span("stage", "stage", str(job.source)):
+            outcome = _carried_out(chosen, seen)
     remember(job.dest)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dlio.io import trace
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
@@ -62,7 +63,8 @@ class Fetching:
             with self._lock:
                 self.peer_bytes += len(target)
             return Origin.PEER
-        self._source.read_range(self._plan.listed[number], begin, target)
+        with trace.span("read source", "stage", self._plan.listed[number].name):
+            self._source.read_range(self._plan.listed[number], begin, target)
         with self._lock:
             self.source_bytes += len(target)
         return Origin.SOURCE
@@ -107,7 +109,8 @@ class Fetching:
         try:
             with self._connection(meeting, peer) as connection:
                 request = Request(op, number, ((begin, begin + len(target)),))
-                sent = connection.read(request, target, wire.STALL_SECONDS)
+                with trace.span("read peer", "stage", self._plan.listed[number].name):
+                    sent = connection.read(request, target, wire.STALL_SECONDS)
         except AgentError as error:
             _log.info("node %d: %s", peer.node, error)
             return False
