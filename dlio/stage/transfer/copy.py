@@ -177,8 +177,8 @@ def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, t
         target.seek(0)
         for block in rest_of(target, buffer):
             digest.update(block)
-        blocks = source.blocks(file, target.tell(), buffer)
-        for block in trace.each(blocks, "read source", "stage", file.name):
+        # Held by no name, the blocks' file is closed as soon as this fails.
+        for block in trace.each(source.blocks(file, target.tell(), buffer), "read source", "stage", file.name):
             digest.update(block)
             with trace.span("write copy", "stage", file.name):
                 append_block(target, block)

@@ -118,7 +118,9 @@ class OwnStream:
             stop = min(end, self._ends[index])
             file = self._files[index]
             with trace.span("read source", "stage", file.name):
-                self._source.read_range(file, position - (self._ends[index] - file.num_bytes), target[: stop - position])
+                self._source.read_range(
+                    file, position - (self._ends[index] - file.num_bytes), target[: stop - position]
+                )
             target, position, index = target[stop - position :], stop, index + 1
         block.seal(end - number * BLOCK_BYTES)
         return end - number * BLOCK_BYTES
