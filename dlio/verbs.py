@@ -141,7 +141,8 @@ def plan(
         nodes: the number of nodes.
         local_free: the room on each, in bytes.
         source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
-            from one node to another, and to a node's storage; by default those that `dlio bench` measured, else those of a middling cluster.
+            from one node to another, and to a node's storage; by default those that `dlio bench` measured, else those
+            of a middling cluster.
         osts: storage targets of the source; 0 for enough.
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.

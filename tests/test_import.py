@@ -37,7 +37,10 @@ BASE = {"errors", "urls", "io"}
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
-    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage", "verbs"},
+    "cli": BASE
+    | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
+    "look": BASE
+    | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
     "verbs": {"dataset", "loaders", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},

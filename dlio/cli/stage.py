@@ -249,8 +249,8 @@ class _Shown:
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line, or the key `chosen`, is what `auto` would
-    choose there.
+    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
+    or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
     names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")

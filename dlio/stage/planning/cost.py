@@ -16,8 +16,8 @@ from dlio.io.sizes import format_size
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    Where `dlio bench` has measured none, the rates are those of a middling cluster: a shared file system of 5 GB/s, of which one node gets 2, an
-    InfiniBand network of 10, and an NVMe disk of 2.
+    Where `dlio bench` has measured none, the rates are those of a middling cluster: a shared file system of 5 GB/s, of
+    which one node gets 2, an InfiniBand network of 10, and an NVMe disk of 2.
 
     Attributes:
         num_nodes: nodes in the job.
