@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,7 @@ def show(args: argparse.Namespace) -> int:
     Terminals that know kitty's or sixel's graphics get pixels, others half blocks. Without a terminal only the lines
     are printed: number, key, class, encoding, size.
     """
-    draw = _drawing() if sys.stdout.isatty() and not (args.out or args.json or args.quiet) else None
+    draw = _drawing() if _has_terminal() and not (args.out or args.json or args.quiet) else None
     lines, damaged = [], False
     for shown in dlio.show(args.dataset, args.index, class_=args.class_, count=args.count):
         path = write(shown, args.out) if args.out else None
@@ -46,6 +47,14 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         print_report(args, {"samples": lines})
     return EXIT_SKIPPED if damaged else EXIT_DONE
+
+
+def _has_terminal() -> bool:
+    """Returns whether the output is a terminal that says how large it is."""
+    try:
+        return sys.stdout.isatty() and os.get_terminal_size(sys.stdout.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
 
 
 def _drawing() -> Callable[[Any], None]:

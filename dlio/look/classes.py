@@ -49,9 +49,10 @@ def members(samples: PackedSamples, name: str) -> list[int]:
     names = list(samples.manifest.class_names)
     number = names.index(name) if name in names else int(name) if name.isdecimal() and len(name) < 10 else -1
     labels = _labels(samples)
-    if labels is None or number < 0 or (labels.ndim > 1 and number >= labels.shape[1]):
-        raise UsageError(f"{samples.manifest.root} has no class {name!r}: see dlio info {samples.manifest.root}")
-    return np.flatnonzero(_of(labels, number)).tolist()
+    rows = [] if labels is None or number < 0 else np.flatnonzero(_of(labels, number)).tolist()
+    if not rows:
+        raise UsageError(f"{samples.manifest.root} has no samples of a class {name!r}: dlio info lists its classes")
+    return rows
 
 
 def name_of(samples: PackedSamples, number: int) -> str:
@@ -75,7 +76,9 @@ def _labels(samples: PackedSamples) -> npt.NDArray[np.generic] | None:
 
 
 def _of(labels: npt.NDArray[np.generic], number: int) -> npt.NDArray[np.bool_]:
-    return np.asarray(labels == number if labels.ndim == 1 else labels[:, number] != 0, np.bool_)
+    if labels.ndim == 1:
+        return np.asarray(labels == number)
+    return np.asarray(labels[:, number] != 0) if number < labels.shape[1] else np.zeros(len(labels), np.bool_)
 
 
 def _classes(samples: PackedSamples, most: int) -> Iterator[Group]:

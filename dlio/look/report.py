@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ _IMAGE_BYTES = 640 << 10  # of all images together; text and charts take up to 2
 _MOST_IMAGES = 240
 _MOST_CLASSES = 120
 _MOST_GROUPS = 15
+_MOST_IN_A_ROW = 8
 _BATCH_SIZE = 256
 
 
@@ -80,7 +82,7 @@ def report(
             partial(_key, packed),
         )
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
-        images = thumbnails.inline([*first, *_sheet(facts)], partial(_image, packed), _IMAGE_BYTES)
+        images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
     name = manifest.root.absolute().name
     text = html.page(
         f"{name}: {manifest.num_samples:,} samples", str(manifest.root.absolute()), _sections(facts, images)
@@ -110,11 +112,10 @@ def _key(packed: PackedSamples, number: int) -> str:
         return str(number)
 
 
-def _sheet(facts: _Facts) -> Iterator[int]:
-    """Yields the samples of the contact sheet: the first of each class, then the second of each, ..."""
-    each = max(1, min(10, _MOST_IMAGES // max(1, len(facts.groups))))
-    for place in range(each):
-        yield from (group.numbers[place] for group in facts.groups if place < len(group.numbers))
+def _sheet(facts: _Facts) -> list[Sequence[int]]:
+    """Returns the samples of the contact sheet, for each class."""
+    each = max(1, min(_MOST_IN_A_ROW, _MOST_IMAGES // max(1, len(facts.groups))))
+    return [group.numbers[:each] for group in facts.groups]
 
 
 def _sections(facts: _Facts, images: Mapping[int, str]) -> Iterator[str]:
@@ -138,8 +139,8 @@ def _overview(facts: _Facts) -> str:
 
 def _contact_sheet(facts: _Facts, images: Mapping[int, str]) -> str:
     rows = []
-    for group in facts.groups:
-        pictures = "".join(thumbnails.shown(images.get(n), facts.keys(n)) for n in group.numbers)
+    for group, numbers in zip(facts.groups, _sheet(facts), strict=True):
+        pictures = "".join(thumbnails.shown(images.get(n), facts.keys(n)) for n in numbers)
         name = f"<b>{html.text(group.name)}</b><span class=soft>{group.count:,} samples</span>"
         rows.append(f'<div class="class"><div>{name}</div><div>{pictures}</div></div>' if pictures else "")
     hidden = len(facts.manifest.class_names) - len(facts.groups)
@@ -185,12 +186,9 @@ def _numbers(values: Sequence[float]) -> str:
 def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     labels = _labels(facts)
     spread = sum(len({labels(number) for number in group}) > 1 for group in facts.equal)
-    note = f"{len(facts.equal):,} groups of equal images" + (
-        f", {spread:,} of them in several classes" if spread else ""
-    )
-    note += (
-        f"; {len(facts.near):,} pairs that look alike (a hash of 64 bits, up to {similar.NEAR_BITS} of them different)."
-    )
+    note = f"{len(facts.equal):,} group{'s' * (len(facts.equal) != 1)} of equal images"
+    note += f", {spread:,} of them in several classes" if spread else ""
+    note += f"; {len(facts.near):,} pairs that look alike: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
         + "".join(
