@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
     "cli": BASE
-    | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
+    | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
     "look": BASE
     | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
     "verbs": {"dataset", "loaders", "pack", "stage"},

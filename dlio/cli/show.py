@@ -22,7 +22,9 @@ def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, show)
     dataset_argument(verb)
-    verb.add_argument("index", metavar="INDEX", type=int, nargs="*", help="numbers of samples (default: some of all)")
+    verb.add_argument(
+        "index", metavar="INDEX", type=int, nargs="*", default=(), help="numbers of samples (default: some of all)"
+    )
     verb.add_argument("--class", dest="class_", metavar="C", help="samples of this class, by its name or number")
     verb.add_argument("--count", type=count, default=8, metavar="N", help="how many samples at most (8)")
     verb.add_argument("--out", type=local_path, metavar="FOLDER", help="write the images here, as they are stored")
