@@ -23,9 +23,14 @@ from dlio.images import Transform
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.chosen import ChosenSamples
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.joined import JoinedSamples
 from dlio.loaders.sampling.order import Indices
+
+#: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
+Item = tuple[Any, Any] | dict[str, Any]
+#: What dlio's DataLoader yields: (images, labels), with `end="mask"` also a bool tensor, or a dict of all fields.
+Batch = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, torch.Tensor] | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ class PackedDataset(Dataset[Any]):
         """
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Returns several samples, read shard by shard and decoded as a batch; called by torch's DataLoader.
 
         Raises:
@@ -163,7 +168,7 @@ class PackedDataset(Dataset[Any]):
         """Returns the reads of `items`, which may be made ahead of use."""
         return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
 
-    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Any]:
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Item]:
         """Returns several samples; `key` seeds the random choices of a transform of `dlio.images`.
 
         Raises:
@@ -200,7 +205,7 @@ class PackedDataset(Dataset[Any]):
             return _value(torch.from_numpy(self.packed.class_indices(np.asarray(value))[None]), 0)
         return _tensor(value)
 
-    def _item(self, fields: Batch) -> Any:
+    def _item(self, fields: dict[str, Any]) -> Item:
         if LABEL in fields and self.target_transform is not None:
             fields[LABEL] = self.target_transform(fields[LABEL])
         return (fields[IMAGE], fields[LABEL]) if is_pair(self.packed.schema) else fields
@@ -259,7 +264,7 @@ def _joined(
     return first, samples, np.concatenate(rows)
 
 
-def tensors(batch: Batch) -> Batch:
+def tensors(batch: dict[str, Any]) -> dict[str, Any]:
     """Returns the batch with tensors instead of arrays, over the same memory, and bytes instead of views."""
     return {name: _tensor(value) for name, value in batches.with_bytes(batch).items()}
 
