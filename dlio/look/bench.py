@@ -111,24 +111,15 @@ def bench(
     manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
     if not manifest.num_samples:
         raise SourceError(f"{manifest.root} has no samples: give a data set that has some")
-    transform = transform or _USUAL
-    paths = [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
-    rate, num_bytes = storage.read_rate(paths)
-    source_rate = rate if num_bytes >= _ENOUGH_BYTES else 0.0
-    report("source", source_rate, "B/s")
     local = Path(dest) if dest is not None else next((folder for _, folder in local_folders()), None)
-    write_rate, read_rate = storage.write_rate(local) if local is not None else (0.0, 0.0)
-    report("local write", write_rate, "B/s")
-    report("local read", read_rate, "B/s")
+    source_rate, write_rate, read_rate = _storage(manifest, local, report)
+    transform = transform or _USUAL
     decode_rate = _decode_rate(manifest, transform)
     report("decode, 1 thread", decode_rate, "images/s")
     loader_rates = {}
     for count, rate in _loader_rates(manifest, transform):
         loader_rates[count] = rate
         report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
-    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if source_rate else {})
-    if local is not None:
-        known.write[str(filesystem_of(local))] = write_rate
     return Measured(
         manifest.num_samples,
         manifest.num_bytes,
@@ -138,8 +129,30 @@ def bench(
         decode_rate,
         loader_rates,
         "" if local is None else str(local),
-        str(measured.note(known)) if known != measured.Rates() else "",
+        _kept(manifest, source_rate, local, write_rate),
     )
+
+
+def _storage(
+    manifest: Manifest, local: Path | None, report: Callable[[str, float, str], None]
+) -> tuple[float, float, float]:
+    """Returns the rates of the source, of writing to the local folder and of reading there, 0 for one not known."""
+    paths = [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
+    rate, num_bytes = storage.read_rate(paths)
+    source_rate = rate if num_bytes >= _ENOUGH_BYTES else 0.0
+    report("source", source_rate, "B/s")
+    write_rate, read_rate = storage.write_rate(local) if local is not None else (0.0, 0.0)
+    report("local write", write_rate, "B/s")
+    report("local read", read_rate, "B/s")
+    return source_rate, write_rate, read_rate
+
+
+def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate: float) -> str:
+    """Keeps the rates of storage that are known; returns the file, "" if none is known."""
+    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if source_rate else {})
+    if local is not None and write_rate:
+        known.write[str(filesystem_of(local))] = write_rate
+    return str(measured.note(known)) if known != measured.Rates() else ""
 
 
 def _has_images(manifest: Manifest) -> bool:

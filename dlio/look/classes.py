@@ -21,17 +21,13 @@ class Group:
 
     Attributes:
         name: of the class.
-        members: the numbers of its samples, ascending.
+        count: how many samples it has.
+        numbers: some of its samples, ascending.
     """
 
     name: str
-    members: frozenset[int]
+    count: int
     numbers: Sequence[int]
-
-    @property
-    def count(self) -> int:
-        """How many samples it has."""
-        return len(self.members)
 
 
 def groups(samples: PackedSamples, most: int) -> list[Group]:
@@ -93,4 +89,4 @@ def _classes(samples: PackedSamples, most: int) -> Iterator[Group]:
 
 
 def _group(name: str, rows: npt.NDArray[np.int64]) -> Group:
-    return Group(name, frozenset(rows.tolist()), rows[spread(len(rows), _SHOWN)].tolist())
+    return Group(name, len(rows), rows[spread(len(rows), _SHOWN)].tolist())

@@ -17,11 +17,11 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.sizes import format_size
-from dlio.loaders.dataset import LABEL, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
 from dlio.look import similar
-from dlio.look.classes import Group, groups
+from dlio.look.classes import Group, groups, name_of
 from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
 from dlio.pack.inspect.summary import Summary, class_counts, summarise
@@ -46,6 +46,7 @@ class _Facts:
     equal: Sequence[Sequence[int]]  # of numbers of samples
     near: Sequence[tuple[int, int]]
     keys: Callable[[int], str]
+    labels: Callable[[int], str]
 
 
 def report(
@@ -80,13 +81,14 @@ def report(
             [looked.numbered(group) for group in similar.equal(looked.digests)],
             _near(looked),
             partial(_key, packed),
+            partial(name_of, packed),
         )
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
-    name = manifest.root.absolute().name
-    text = html.page(
-        f"{name}: {manifest.num_samples:,} samples", str(manifest.root.absolute()), _sections(facts, images)
-    )
+        name = manifest.root.absolute().name
+        text = html.page(
+            f"{name}: {manifest.num_samples:,} samples", str(manifest.root.absolute()), _sections(facts, images)
+        )
     files.publish_bytes(target.absolute(), text.encode())
     return target
 
@@ -184,16 +186,13 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
-    labels = _labels(facts)
-    spread = sum(len({labels(number) for number in group}) > 1 for group in facts.equal)
+    spread = sum(len({facts.labels(number) for number in group}) > 1 for group in facts.equal)
     note = f"{len(facts.equal):,} group{'s' * (len(facts.equal) != 1)} of equal images"
     note += f", {spread:,} of them in several classes" if spread else ""
     note += f"; {len(facts.near):,} pairs that look alike: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
-        + "".join(
-            html.figure(thumbnails.shown(images.get(n), facts.keys(n)), _about(facts, labels, n)) for n in group[:4]
-        )
+        + "".join(html.figure(thumbnails.shown(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
         + (html.text(f"and {len(group) - 4:,} more") if len(group) > 4 else "")
         + "</div></div>"
         for kind, found in (("equal", facts.equal), ("alike", facts.near))
@@ -202,14 +201,9 @@ def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     return html.section("Equal images", note, *rows) if any(facts.looked.digests) else ""
 
 
-def _about(facts: _Facts, labels: Callable[[int], str], number: int) -> str:
-    return f"{facts.keys(number)[:60]} {labels(number)[:40]}"
-
-
-def _labels(facts: _Facts) -> Callable[[int], str]:
-    """Returns a function from a sample's number to the name of its class; "" where samples have no class."""
-    of = {number: group.name for group in facts.groups for number in group.members}
-    return lambda number: f"({of[number]})" if number in of and LABEL in facts.manifest.schema else ""
+def _about(facts: _Facts, number: int) -> str:
+    label = facts.labels(number)[:40]
+    return f"{facts.keys(number)[:60]}{f' ({label})' if label else ''}"
 
 
 def _shards(facts: _Facts) -> str:

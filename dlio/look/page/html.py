@@ -19,6 +19,7 @@ p, figcaption, .soft { color: var(--soft); } p { margin: .3rem 0 .8rem; max-widt
 table { border-collapse: collapse; } td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 500; color: var(--soft); white-space: nowrap; }
 .row { display: flex; flex-wrap: wrap; gap: 1.5rem 3rem; align-items: flex-start; }
+.row > div { flex: 1 1 20rem; min-width: 0; } .row figure + figure { margin-top: 1rem; }
 .class { border-top: 1px solid var(--line); padding: .5rem 0; display: grid; grid-template-columns: 11rem 1fr;
   gap: 1rem; }
 .class div:last-child { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; }
