@@ -32,7 +32,7 @@ HEAVY += ["fsspec", "aiohttp", "cv2"]
 BASE = {"errors", "urls", "io"}
 
 #: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
-#: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
+#: cli -> look -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},

@@ -26,7 +26,11 @@ def choose(volume: Volume, machine: Machine, epochs: int = 0) -> Cost:
         StorageError: it does not fit at all. (One node has no choice: staging shows whether it fits.)
     """
     chosen = _chosen(volume, machine, epochs)
-    return replace(chosen, why=f"{chosen.why} (rates of {machine.rates})") if machine.rates else chosen
+    return (
+        replace(chosen, why=f"{chosen.why} (rates of {machine.rates})", rates=machine.rates)
+        if machine.rates
+        else chosen
+    )
 
 
 def _chosen(volume: Volume, machine: Machine, epochs: int) -> Cost:

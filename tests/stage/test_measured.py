@@ -14,6 +14,7 @@ from dlio.stage.decide import decide, machine_of
 from dlio.stage.measured import Rates
 from dlio.stage.planning.cost import Machine
 from dlio.stage.preview import preview
+from dlio.stage.run import run
 
 ALONE = Topology.single()
 
@@ -32,6 +33,13 @@ def test_plan_and_stage_take_the_measured_rates_and_name_their_file(dataset, tmp
     predicted = dlio.plan(dataset, nodes=2)
     assert str(path) in predicted.chosen.why
     assert dlio.plan(dataset, nodes=2, client_rate=2e9).ways[0].seconds < predicted.ways[0].seconds
+
+
+def test_the_line_of_stage_names_the_rates(dataset, tmp_path):
+    path = measured.note(Rates({str(filesystem_of(tmp_path)): 1e6}))
+    by_auto = run(dataset, tmp_path / "node", topology=ALONE)[1]
+    assert by_auto.rates == str(path)
+    assert run(dataset, tmp_path / "node", topology=ALONE, strategy="replicate")[1].rates == ""
 
 
 def test_rates_of_other_file_systems_change_nothing(dataset, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
-from dlio.errors import DlioError
+from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import format_size
 from dlio.look.checks.finding import Finding, State, judged
@@ -47,8 +47,13 @@ def leftovers(check: str) -> Iterator[Finding]:
     """Staged copies on this node that no job uses, and those that nobody completes."""
     found = 0
     for folder in folders_with_copies():
-        for copy in copies(folder):
-            found += 1
+        try:
+            staged = copies(folder)
+        except StorageError as error:
+            yield Finding(check, State.CHANGE, error.text, f"see why {folder} cannot be looked at")
+            continue
+        found += len(staged)
+        for copy in staged:
             if not copy.has_manifest() and not is_being_filled(copy):
                 advice = f"left by a job that ended: stage again, or dlio clean {folder}"
                 yield Finding(check, State.CHANGE, f"{copy.path} is incomplete", advice)

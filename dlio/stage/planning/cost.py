@@ -74,6 +74,7 @@ class Cost:
         source_bytes: read from the source by all nodes together.
         seconds: predicted.
         why: one sentence.
+        rates: as the machine's.
     """
 
     strategy: str = field(default="", kw_only=True)
@@ -82,6 +83,7 @@ class Cost:
     source_bytes: int
     seconds: float
     why: str = ""
+    rates: str = ""
 
     def on(self, machine: Machine) -> Cost:
         """Returns the same, with a word on it if it does not fit."""
