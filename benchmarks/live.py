@@ -3,7 +3,7 @@
     python benchmarks/live.py --data /tmp/bench
     python benchmarks/live.py --data /tmp/bench --nodes 1,2,4 --strategy partition --bandwidth 100 --cache 0.5
 
-The source is `slow_source.py`, a FUSE mount of a bandwidth that all nodes share, which counts what is read from it.
+The source is `slow_mount.c`, a FUSE mount of a bandwidth that all nodes share, which counts what is read from it.
 Each node is a process with one rank, whose trainer takes `--step-ms` for a batch, and whose agent keeps its copy in a
 folder of its own. Given are: the seconds to the first batch, beside those that its bytes take at the source's bandwidth
 alone; the share of the set that was staged by then; the seconds of the first and the third epoch, beside those of the
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from slow_mount import mounted
 
 import dlio
 from dlio.cluster.topology import Topology
@@ -68,21 +69,8 @@ def packed(folder: Path, mebibytes: int) -> Manifest:
 def throttled(folder: Path, work: Path, bandwidth: float, latency: float) -> Iterator[tuple[Path, Path]]:
     """Yields a slow view of a folder, and the file that counts the bytes read from it."""
     mount, counts = work / "source", work / "counts"
-    mount.mkdir(parents=True)
-    options = ["--bandwidth", str(bandwidth), "--latency-ms", str(latency), "--counts", str(counts)]
-    server = subprocess.Popen(
-        [sys.executable, SCRIPT.with_name("slow_source.py"), folder, mount, *options], stderr=subprocess.DEVNULL
-    )
-    while not mount.is_mount():
-        if server.poll() is not None:
-            raise SystemExit("cannot mount the source: FUSE and the package mfusepy are needed")
-        time.sleep(0.01)
-    try:
+    with mounted(folder, mount, latency, bandwidth, counts):
         yield mount, counts
-    finally:
-        server.terminate()
-        server.wait()
-        subprocess.run(["umount", "-l", mount], check=False, stderr=subprocess.DEVNULL)  # if it did not by itself
 
 
 def epochs(

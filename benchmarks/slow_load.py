@@ -15,16 +15,16 @@ import argparse
 import os
 import random
 import statistics
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from images import make_set
+from slow_mount import mounted
 
 import dlio
 from dlio.dataset.manifest import Manifest
@@ -37,32 +37,6 @@ from dlio.loaders.torch import DataLoader, PackedDataset
 BATCH = 256
 MOUNT_SECONDS = 20.0
 Epoch = Callable[[], int]
-
-
-@contextmanager
-def mounted(program: Path, folder: Path, mount: Path, milliseconds: float) -> Iterator[Path]:
-    """Mounts a view of `folder` whose reads take so long."""
-    mount.mkdir(parents=True, exist_ok=True)
-    server = subprocess.Popen([program, folder, mount, str(milliseconds)])
-    deadline = time.monotonic() + MOUNT_SECONDS
-    while not os.path.ismount(mount):
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"cannot mount {mount}")
-        time.sleep(0.01)
-    try:
-        yield mount
-    finally:
-        server.terminate()  # upon which it unmounts
-        server.wait()
-
-
-def compiled(folder: Path) -> Path:
-    """Returns the program that mounts."""
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], stdout=subprocess.PIPE, text=True, check=True)
-    program = folder / "slow_mount"
-    source = Path(__file__).with_name("slow_mount.c")
-    subprocess.run(["cc", "-O2", str(source), "-o", str(program), *flags.stdout.split()], check=True)
-    return program
 
 
 def bare_loop(root: Path, num_threads: int = 64, num_reads: int = 6000) -> float:
@@ -156,12 +130,11 @@ def main() -> None:
     packed = options.data / f"slow-{options.format}"
     images = make_set(options.data, "big") / "all"
     dlio.pack(dlio.sources.image_folder(images), packed, format=options.format, shard_size=32 << 20)
-    program = compiled(options.data)
     with ExitStack() as mounts:
         roots = {"memory": packed}
         for latency in options.latencies.split(","):
             mount = options.data / "mounts" / latency
-            roots[f"{latency} ms"] = mounts.enter_context(mounted(program, packed, mount, float(latency)))
+            roots[f"{latency} ms"] = mounts.enter_context(mounted(packed, mount, float(latency)))
         for name, root in roots.items():
             print(f"64 bare threads, {name}: {bare_loop(root):.0f} reads/s", flush=True)
         for kind in options.kinds.split(","):

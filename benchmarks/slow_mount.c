@@ -1,10 +1,11 @@
-/* A read-only FUSE view of a folder whose reads take a given time; benchmarks/slow_load.py builds and mounts it.
+/* A read-only FUSE view of a folder whose reads take a given time; benchmarks/slow_mount.py builds and mounts it.
 
-     slow_mount FOLDER MOUNT MILLISECONDS
+     slow_mount FOLDER MOUNT MILLISECONDS MEGABYTES COUNTS
 
    Each of up to 256 threads answers one request, so that any number of reads wait side by side and none takes the
-   cores' time while it waits. Reads come past the page cache (direct_io) unless MILLISECONDS is followed by `cached`,
-   so that a second read of a record is as slow as the first. Opening and looking take no time: only reads do.
+   cores' time while it waits. Reads come past the page cache (direct_io), so that a second read of a record is as slow
+   as the first. Opening and looking take no time: only reads do. After its time each read takes its turn at MEGABYTES a
+   second, which all readers share (0 for no limit), and the file COUNTS holds the bytes read so far in decimal digits.
 */
 #define FUSE_USE_VERSION 312
 #define _GNU_SOURCE
@@ -12,16 +13,40 @@
 #include <errno.h>
 #include <fuse.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 static const char *folder;
 static struct timespec wait_for;
+static double bytes_per_second;
+static int counts = -1;
+
+/* Counts a read, and waits for its turn at the bandwidth. */
+static void take_turn(size_t size) {
+    static pthread_mutex_t turnstile = PTHREAD_MUTEX_INITIALIZER;
+    static double free_at;
+    static unsigned long long num_read;
+    struct timespec now;
+    pthread_mutex_lock(&turnstile);
+    num_read += size;
+    char digits[24];
+    if (counts >= 0 && pwrite(counts, digits, (size_t)snprintf(digits, sizeof digits, "%llu", num_read), 0) < 0)
+        perror("counts");
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    if (free_at < seconds) free_at = seconds;
+    if (bytes_per_second > 0) free_at += (double)size / bytes_per_second;
+    double turn = free_at;
+    pthread_mutex_unlock(&turnstile);
+    struct timespec until = {(time_t)turn, (long)((turn - (double)(time_t)turn) * 1e9)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
 
 static const char *below(const char *path, char *buffer) {
     snprintf(buffer, PATH_MAX, "%s%s", folder, path);
@@ -57,9 +82,14 @@ static int open_file(const char *path, struct fuse_file_info *info) {
 static int read_file(const char *path, struct fuse_bufvec **answer, size_t size, off_t offset,
                      struct fuse_file_info *info) {
     struct fuse_bufvec *from = malloc(sizeof *from);
+    struct stat status;
     (void)path;
     if (!from) return -ENOMEM;
     if (wait_for.tv_sec || wait_for.tv_nsec) nanosleep(&wait_for, NULL);
+    if (!fstat((int)info->fh, &status) && offset < status.st_size) {
+        size_t left = (size_t)(status.st_size - offset);
+        take_turn(left < size ? left : size);
+    }
     *from = FUSE_BUFVEC_INIT(size);
     from->buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
     from->buf[0].fd = info->fh;
@@ -85,8 +115,8 @@ static const struct fuse_operations operations = {
 };
 
 int main(int count, char **given) {
-    if (count != 4) {
-        fprintf(stderr, "usage: slow_mount FOLDER MOUNT MILLISECONDS\n");
+    if (count != 6) {
+        fprintf(stderr, "usage: slow_mount FOLDER MOUNT MILLISECONDS MEGABYTES COUNTS\n");
         return 2;
     }
     char resolved[PATH_MAX];
@@ -95,6 +125,8 @@ int main(int count, char **given) {
         perror(given[1]);
         return 1;
     }
+    bytes_per_second = atof(given[4]) * 1e6;
+    counts = open(given[5], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     double seconds = atof(given[3]) / 1000;
     wait_for.tv_sec = (time_t)seconds;
     wait_for.tv_nsec = (long)((seconds - (double)wait_for.tv_sec) * 1e9);

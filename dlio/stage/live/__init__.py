@@ -6,7 +6,7 @@
     agent/      its process
     client      what loaders ask of it
     status      how far it is
-    wire        the protocol; connection: both ends prove that they know the token
+    wire        the protocol; connection: both ends prove that they know the token; pool: of connections
     folder      what the agent and the loaders of a node tell each other by files
     blocks      which blocks of an unfinished file are there
 

@@ -11,18 +11,16 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dlio.errors import StorageError
-from dlio.locking.fork_lock import ForkLock
 from dlio.stage.cache.base_folder import copy_named
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
 from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.pool import Answer, Pool
 from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status
-
-Answer = TypeVar("Answer")
 
 _KEPT = 32  # connections that wait for the next request
 
@@ -58,8 +56,7 @@ class Client:
         named = copy_named(folder.copy)
         self._content = named["content_id"] if named else folder.copy
         self._restart = restart
-        self._lock = ForkLock()
-        self._idle: list[Connection] = []
+        self._pool = Pool(self._connected, _KEPT)
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
 
     def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
@@ -112,10 +109,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections that no request uses; the client can be used again."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
 
     def __del__(self) -> None:
         with suppress(AttributeError):
@@ -125,47 +119,15 @@ class Client:
         return self._with_connection(partial(Connection.ask, request=request))
 
     def _with_connection(self, ask: Callable[[Connection], Answer]) -> Answer:
-        """Returns what `ask` does, on a new connection if the one kept has ended meanwhile."""
-        if connection := self._kept():
-            try:
-                return self._on(connection, ask)
-            except AgentError:
-                raise
-            except OSError:
-                self.close()  # the agent has ended, and with it all connections
+        if self._process != os.getpid():  # the parent goes on with its connections
+            self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+            self.close()
         try:
-            return self._on(self._connected(), ask)
+            return self._pool.use(ask)
         except AgentError:
             raise
         except OSError as error:
             raise self._gone(error) from error
-
-    def _on(self, connection: Connection, ask: Callable[[Connection], Answer]) -> Answer:
-        """Returns what `ask` does, and keeps the connection unless it failed."""
-        try:
-            answer = ask(connection)
-        except AgentError:
-            self._keep(connection)
-            raise
-        except BaseException:
-            connection.close()
-            raise
-        self._keep(connection)
-        return answer
-
-    def _kept(self) -> Connection | None:
-        if self._process != os.getpid():  # the parent goes on with these
-            self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
-            self.close()
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def _keep(self, connection: Connection) -> None:
-        with self._lock:
-            if len(self._idle) < _KEPT:
-                self._idle.append(connection)
-                return
-        connection.close()
 
     def _connected(self) -> Connection:
         """Returns a new connection; raises OSError."""

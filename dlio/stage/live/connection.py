@@ -61,7 +61,7 @@ def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
     if not hmac.compare_digest(proof, _proof(token, b"dlio client", own, theirs, content, server)):
         raise RefusedError("a client without the job's token was refused")
     _send(peer, _proof(token, b"dlio server", theirs, own, content, server), deadline)
-    _settle(peer)
+    _settle(peer, wire.STALL_SECONDS)
     return theirs[:CLIENT_BYTES]
 
 
@@ -74,11 +74,11 @@ def _prove(peer: socket.socket, token: bytes, content: str, client: bytes, deadl
     proof = _receive(peer, _PROOF_BYTES, deadline)
     if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content, server)):
         raise RefusedError("a server without the job's token was refused")
-    _settle(peer)
+    _settle(peer, wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
 
 
-def _settle(peer: socket.socket) -> None:
-    peer.settimeout(wire.STALL_SECONDS)
+def _settle(peer: socket.socket, seconds: float) -> None:
+    peer.settimeout(seconds)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -140,7 +140,7 @@ class Connection:
         Raises:
             AgentError: the server could not do it; the connection can be used again.
             WireError: the server does not follow the protocol.
-            OSError: the connection failed, or the server was silent for `wire.STALL_SECONDS`.
+            OSError: the connection failed, or the server was silent for too long.
         """
         deadline = time.monotonic() + patience
         wire.send_request(self._peer, request)

@@ -127,7 +127,7 @@ class LiveFilling:
         wanted = self._wanted(number)
         unfinished, bits = self._live.unfinished(file), self._live.blocks(file)
         for _ in range(_ATTEMPTS):
-            if not path.exists() and not wanted.need([(0, 1)]):  # before this answer the file may be half made
+            if not path.exists() and not wanted.need([(0, 0)]):  # before this answer the file may be half made
                 return PassedFile(file.num_bytes, wanted)
             if found := open_arriving(unfinished, bits, path, file.num_bytes, wanted):
                 return found

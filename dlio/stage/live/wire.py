@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +22,8 @@ from dlio.errors import StorageError
 CONNECT_SECONDS = 2.0  # to connect and to prove the token
 STALL_SECONDS = 10.0  # without a byte
 BEAT_SECONDS = 2.0  # between two signs that the answer takes longer
+SILENCE_SECONDS = 4.0  # of another node: then the next one is asked
+LEAST_RATE = 1 << 20  # bytes a second: what comes more slowly is taken for stalled
 MAX_RANGES = 4096
 MAX_READ = 8 << 20  # bytes that one request reads
 MAX_TEXT = 4 << 10
@@ -45,6 +48,7 @@ class Op(IntEnum):
     STAT = 5  # send how far the agent is, as JSON
     SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
     HELD = 7  # of an agent: send the ranges if they are here already
+    AHEAD = 8  # as SERVE, after all that somebody waits for
 
 
 class Status(IntEnum):
@@ -162,12 +166,15 @@ def receive(peer: socket.socket, num_bytes: int) -> bytes:
 
 
 def receive_into(peer: socket.socket, target: memoryview) -> None:
-    """Fills `target`; raises WireError if the connection ends before, OSError if it fails."""
+    """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
+    deadline = time.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
     while target:
         count = peer.recv_into(target)
         if not count:
             raise WireError("the connection was closed in the middle of a frame")
         target = target[count:]
+        if target and time.monotonic() > deadline:
+            raise TimeoutError(f"less than {LEAST_RATE:,} bytes came in a second")
 
 
 def in_requests(op: Op, file: int, spans: Sequence[Span], most: int = 1 << 63) -> Iterator[Request]:
@@ -175,6 +182,8 @@ def in_requests(op: Op, file: int, spans: Sequence[Span], most: int = 1 << 63) -
     taken: list[Span] = []
     room = most
     for begin, end in spans:
+        if begin == end:
+            taken.append((begin, end))  # has a file begun
         while begin < end:
             step = min(end - begin, room)
             taken.append((begin, begin + step))

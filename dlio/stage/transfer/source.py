@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from io import FileIO
 from os import PathLike
 from pathlib import Path
@@ -16,6 +18,7 @@ from dlio.io import files
 from dlio.stage.cache.access import Access, Surroundings
 from dlio.urls import is_url
 
+_HELD = 128  # open files from which ranges are read
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
 
 
@@ -79,6 +82,7 @@ class MountedFolder:
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = Surroundings()
+        self._held = lru_cache(_HELD)(_Held)
 
     def __str__(self) -> str:
         return str(self.manifest.root.absolute())  # written into the copy, so absolute
@@ -118,20 +122,40 @@ class MountedFolder:
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
         path = self.manifest.root / file.name
-        with files.storage_errors("read", path), _opened(path) as opened:
-            size = len(target)
-            while target and (count := os.preadv(opened.fileno(), [target], offset + size - len(target))):
-                target = target[count:]
-            os.posix_fadvise(opened.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
-            status = os.fstat(opened.fileno())
+        with files.storage_errors("read", path):
+            try:
+                held = self._held(path)
+                size = len(target)
+                while target and (count := os.preadv(held.descriptor, [target], offset + size - len(target))):
+                    target = target[count:]
+                os.posix_fadvise(held.descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+                status = os.fstat(held.descriptor)
+            except OSError:
+                self._held.cache_clear()  # the server may have started anew
+                raise
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             raise _changed(path)
 
 
+class _Held:
+    """A file that stays open for reading while somebody refers to it: each opening is work for a metadata server."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            os.close(self.descriptor)
+
+
+def _open(path: str | Path, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait, and its size is wrong
+
+
 def _opened(path: Path) -> FileIO:
-    """Returns a file, open for reading; opening a pipe does not wait, and its size is wrong."""
-    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    """Returns a file, open for reading."""
+    return FileIO(path, opener=_open)
 
 
 def rest_of(file: FileIO, buffer: bytearray) -> Iterator[memoryview]:

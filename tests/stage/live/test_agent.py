@@ -21,6 +21,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
+from dlio.locking import claim_file
 from dlio.locking.claim import alone, claimed
 from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import open_up
@@ -29,7 +30,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import NO_OPTIONS
 from dlio.stage.live import start
 from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import fill
+from dlio.stage.live.agent import fill, passing
 from dlio.stage.live.agent import node as agent_node
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.blocks import Blocks
@@ -233,6 +234,66 @@ def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypa
         with pytest.raises(StorageError, match=r"shard-00001\.bin has not been read for"):
             client.need(1, [(0, 5)])
         answers.set()
+
+
+def test_a_source_that_hangs_while_it_is_passed_through_is_named(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), []
+    plain = MountedFolder.read_range
+
+    def read_range(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:
+        if file.name == "shard-00009.bin":
+            asked.append(offset)
+            answers.wait(60)
+        plain(self, file, offset, target)
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    monkeypatch.setattr(passing, "GIVE_UP_SECONDS", 0.5)
+    given = task(source.root, tmp_path / "dest", cache_bytes=4 * MiB)
+    with working(given) as node, closing(client_of(node)) as client:
+        try:
+            with pytest.raises(StorageError, match=r"source/shard-00009\.bin has sent nothing for"):
+                client.read(9, [(0, 5)], memoryview(bytearray(5)))
+            assert asked == [0]
+            data = bytearray(5)
+            assert client.read(8, [(0, 5)], memoryview(data)) == Origin.SOURCE and data == content(source, 8)[:5]
+        finally:
+            answers.set()
+
+
+class _Exited(BaseException):
+    """Instead of the end of this process."""
+
+
+def test_the_claim_is_held_as_long_as_a_thread_may_write(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, states = threading.Event(), []
+    monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(60))
+    job, plan, folder = task(source.root, tmp_path / "dest").prepared()
+    open_up(folder.dest)
+
+    def ready() -> Node:
+        node = Node(task(source.root, tmp_path / "dest"), job, plan, folder)
+        node.begin()
+        monkeypatch.setattr(node, "until_complete", ended)
+        return node
+
+    def ended() -> None:
+        raise LetGo
+
+    def end(code: int) -> None:
+        states.append(claim_file.latest(folder.claims))
+        raise _Exited
+
+    monkeypatch.setattr(os, "_exit", end)
+    try:
+        with pytest.raises(_Exited):
+            agent_main._fill_and_serve(ready, job, plan, folder)
+    finally:
+        answers.set()
+    assert [claim.state for claim in states] == ["held"]
 
 
 def test_what_a_full_disk_cannot_take_is_passed_through(

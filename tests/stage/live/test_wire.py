@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
 from dlio.locking.owner import Owner
 from dlio.stage.live import wire
+from dlio.stage.live.agent import server
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept
+from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept, node_client
 from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.pool import Pool
 from dlio.stage.live.wire import Op, Origin, Request, Status
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import MiB, damaged_files, write_dataset
@@ -206,6 +209,14 @@ def waits_for_ever(peer: socket.socket, request: Request) -> None:
             threading.Event().wait(0.05)
 
 
+def drips(peer: socket.socket, request: Request) -> None:
+    wire.send_reply(peer, Status.OK, length=request.num_bytes)
+    with suppress(OSError):
+        while True:
+            peer.sendall(b"x")
+            threading.Event().wait(0.05)
+
+
 def leaves(peer: socket.socket, request: Request) -> None:
     peer.close()
 
@@ -256,14 +267,15 @@ class HostilePeer:
 
 @pytest.mark.parametrize(
     "behave",
-    [garbage, too_long, too_short, wrong_bytes, stalls, stalls_later, waits_for_ever, leaves, complains],
+    [garbage, too_long, too_short, wrong_bytes, stalls, stalls_later, drips, waits_for_ever, leaves, complains],
     ids=lambda behave: behave.__name__,
 )
 def test_a_hostile_peer_is_gone_round(
     behave: Behaviour, small: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet_in(tmp_path / "meet", monkeypatch)
-    monkeypatch.setattr(wire, "STALL_SECONDS", 0.3)
+    for name in ("STALL_SECONDS", "SILENCE_SECONDS"):
+        monkeypatch.setattr(wire, name, 0.3)
     with (
         closing(HostilePeer(small.content_id, behave)) as peer,
         working(task(small.root, tmp_path / "dest", 0, 2)) as node,
@@ -276,3 +288,57 @@ def test_a_hostile_peer_is_gone_round(
                 client.read(number, [(0, shard.num_bytes)], memoryview(data))
                 assert data == content(small, number)
     assert damaged_files(node.folder.path, small) == []
+
+
+def test_wrong_bytes_of_a_peer_for_a_file_that_is_not_kept_come_from_the_source_then(
+    small: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behave(peer: socket.socket, request: Request) -> None:
+        wrong_bytes(peer, request) if request.op == Op.SERVE else wire.send_reply(peer, Status.ELSEWHERE)
+
+    meet_in(tmp_path / "meet", monkeypatch)
+    with (
+        closing(HostilePeer(small.content_id, behave)),
+        working(task(small.root, tmp_path / "dest", 0, 2, strategy="partition")) as node,
+        closing(client_of(node)) as client,
+    ):
+        far = next(number for number in range(4) if number not in node.plan.kept)
+        data, spans = bytearray(17), [(0, 17)]
+        assert client.read(far, spans, memoryview(data)) == Origin.PEER and data == bytes(17)
+        client.bad(far, spans)
+        assert client.read(far, spans, memoryview(data)) == Origin.SOURCE
+        assert data == content(small, far)[:17]
+
+
+def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    content_id, token = node.plan.manifest.content_id, token_of(node)
+
+    def connect(rank: int) -> Connection:
+        return Connection(node.server.address, token, content_id, node_client(rank))
+
+    pools = [Pool(partial(connect, rank), 1) for rank in (1, 2)]
+    read = partial(Connection.read, request=Request(Op.HELD, 0, ((0, 1),)), target=memoryview(bytearray(1)))
+    try:
+        for _ in range(3):
+            for pool in pools:
+                assert pool.use(read) == Origin.DISK
+            assert still_serves(node)
+    finally:
+        for pool in pools:
+            pool.close()
+
+
+def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
+    asked: list[Connection] = []
+
+    def ask(connection: Connection) -> None:
+        asked.append(connection)
+        if len(asked) > 1:
+            raise TimeoutError
+
+    with closing(Pool(partial(connected, node), 1)) as pool:
+        pool.use(ask)
+        with pytest.raises(TimeoutError):
+            pool.use(ask)
+    assert len(asked) == 2

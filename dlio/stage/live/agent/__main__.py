@@ -111,7 +111,8 @@ def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: Sta
                     node.publish()
                 except BaseException:
                     ended, node = node, None
-                    ended.close()  # before the claim is given up: the next who has it may write
+                    if not ended.close():  # a thread may still write: the claim is over when this process is
+                        _exit(1)
                     raise
         node = node or ready()
         node.until_unused()
@@ -168,8 +169,13 @@ def main() -> None:
         _log.exception("the agent failed")
         say(f"{type(error).__name__}: {error}")
         code = 1
+    _exit(code)
+
+
+def _exit(code: int) -> None:
+    """Ends this process though a thread may hang in a read of the source."""
     logging.shutdown()
-    os._exit(code)  # a thread may hang in a read of the source
+    os._exit(code)
 
 
 if __name__ == "__main__":

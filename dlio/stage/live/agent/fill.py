@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from dlio.errors import DigestError, StorageError
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
@@ -18,12 +18,11 @@ from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
-ALONE_THREADS = 8  # of a node whose files all come from the source
 LATER_SECONDS = 0.1
-_RESERVED = 2  # threads that only fetch what somebody waits for
-_QUIET_SECONDS = (
-    0.2  # so long after something was waited for the background leaves the source to it, but for one thread
-)
+_LOOK_SECONDS, _IDLE_SECONDS = 0.25, 5.0  # between two looks for work of which nobody told
+_MOST_AHEAD = 4  # pieces at a time for which nobody waits
+_SMALL_BYTES = 512 << 10
+_QUIET_SECONDS = 0.2  # so long after something was waited for the background fetches small pieces
 
 
 class Fill:
@@ -31,7 +30,8 @@ class Fill:
 
     Args:
         store: the files.
-        fetch: fills memory with a span of a file, and returns whence: (number, begin, target, only from the source).
+        fetch: fills memory with a span of a file, and returns whence: (number, begin, target, only from the source,
+            whether somebody waits).
         source_name: returns the name of a file at the source.
         judge: told of each file, once it is whole, whether its digest is right.
     """
@@ -39,13 +39,15 @@ class Fill:
     def __init__(
         self,
         store: Store,
-        fetch: Callable[[int, int, memoryview, bool], Origin],
+        fetch: Callable[[int, int, memoryview, bool, bool], Origin],
         source_name: Callable[[int], str],
         judge: Callable[[int, bool], None] = lambda number, is_right: None,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # notified of work
+        self._waiting: dict[int, list[threading.Event]] = {}  # for files; one condition would wake all for each piece
         self._asked: deque[Piece] = deque()
+        self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
         self._rest: Iterator[int] = iter(())
         self._order: Sequence[int] = ()
@@ -55,7 +57,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._pace = Pace()
-        self._waited_for = self._latest_progress = 0.0
+        self._waited_for = self._latest_progress = self._anew_at = 0.0
         self._in_background = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -67,14 +69,17 @@ class Fill:
             thread.start()
             self._threads.append(thread)
 
-    def stop(self) -> None:
-        """Has the threads end, and waits a moment for them: one may hang in a read of the source."""
+    def stop(self) -> bool:
+        """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+            for number in self._waiting:
+                self._wake(number)
         deadline = time.monotonic() + 1.0
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
@@ -89,7 +94,7 @@ class Fill:
         return self._failures.latest
 
     def need(
-        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, by_loader: bool = True
+        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, is_urgent: bool = True
     ) -> Origin:
         """Waits until the spans of a kept file are here; without spans, until it has its final name.
 
@@ -98,7 +103,7 @@ class Fill:
         Args:
             number, spans: the file and its ranges.
             beat: called every two seconds while this takes longer.
-            by_loader: leave the source to this, but for one thread; else other nodes ask, most likely ahead.
+            is_urgent: a loader waits; else another node asks ahead of need, and all that is urgent comes first.
 
         Raises:
             StorageError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
@@ -106,19 +111,40 @@ class Fill:
         """
         whole = not spans
         spans = spans or [(0, self._store.listed[number].num_bytes)]
+        if self._has(number, spans, whole):
+            return Origin.DISK
         asked = beaten = time.monotonic()
-        had = self._has(number, spans, whole)
-        while not self._has(number, spans, whole):
-            self._ask(number, spans, by_loader=by_loader)
+        with self._news(number) as news:
+            while not self._has(number, spans, whole):
+                self._ask(number, spans, is_urgent=is_urgent)
+                with self._changed:
+                    self._check(number, asked)
+                news.wait(0.1)
+                news.clear()
+                if beat and time.monotonic() - beaten > BEAT_SECONDS:
+                    beaten = time.monotonic()
+                    beat()
+                if whole and self._store.is_whole(number):
+                    self._finish(number)
+        return self._origins.get(number, Origin.DISK)
+
+    @contextmanager
+    def _news(self, number: int) -> Iterator[threading.Event]:
+        """Yields an event that is set whenever something of a file was fetched, or failed."""
+        event = threading.Event()
+        with self._changed:
+            self._waiting.setdefault(number, []).append(event)
+        try:
+            yield event
+        finally:
             with self._changed:
-                self._check(number, asked)
-                self._changed.wait(0.1)
-            if beat and time.monotonic() - beaten > BEAT_SECONDS:
-                beaten = time.monotonic()
-                beat()
-            if whole and self._store.is_whole(number):
-                self._finish(number)
-        return Origin.DISK if had else self._origins.get(number, Origin.DISK)
+                self._waiting[number].remove(event)
+                if not self._waiting[number]:
+                    del self._waiting[number]
+
+    def _wake(self, number: int) -> None:
+        for event in self._waiting.get(number, ()):
+            event.set()
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
@@ -130,18 +156,19 @@ class Fill:
     def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
 
-    def _ask(self, number: int, spans: Sequence[Span], *, by_loader: bool) -> None:
+    def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool) -> None:
         """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
+        queue = self._asked if is_urgent else self._asked_ahead
         missing = self._store.missing(number, spans)
         with self._changed:
-            self._waited_for = time.monotonic() if by_loader else self._waited_for
+            self._waited_for = time.monotonic() if is_urgent else self._waited_for
             under_way = self._under_way.get(number, ())
             free = [part for span in missing for part in without(span, under_way)]
-            asked = {(piece.number, piece.begin) for piece in self._asked}
+            asked = {(piece.number, piece.begin) for piece in queue}
             pieces = [piece for piece in self._pace.pieces(number, free) if (number, piece.begin) not in asked]
             if pieces:
-                self._asked.extend(pieces)
-                self._changed.notify_all()
+                queue.extend(pieces)
+                self._changed.notify(len(pieces))
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
@@ -157,24 +184,26 @@ class Fill:
             raise StorageError(f"{why}: see whether the source answers, then stage again")
 
     def _work(self) -> None:
-        buffer = memoryview(bytearray(MOST_BYTES))
+        buffer = memoryview(b"")
         while (taken := self._take()) is not None:
-            piece, in_background = taken
+            piece, is_urgent = taken
+            if len(buffer) < piece.end - piece.begin:
+                buffer = memoryview(bytearray(piece.end - piece.begin))
             if piece.begin < piece.end:
-                self._bring(piece, buffer[: piece.end - piece.begin])
+                self._bring(piece, buffer[: piece.end - piece.begin], is_urgent)
             with self._changed:
-                self._in_background -= in_background
+                self._in_background -= not is_urgent
                 is_last = not self._under_way.get(piece.number)
             if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
 
-    def _bring(self, piece: Piece, target: memoryview) -> None:
+    def _bring(self, piece: Piece, target: memoryview, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
         with self._changed:
             only_source = piece.number in self._from_source
         began = time.monotonic()
         try:
-            origin = self._fetch(piece.number, piece.begin, target, only_source)
+            origin = self._fetch(piece.number, piece.begin, target, only_source, is_urgent)
             self._store.write(piece.number, piece.begin, target)
         except LaterError:
             time.sleep(LATER_SECONDS)
@@ -189,7 +218,7 @@ class Fill:
         finally:
             with self._changed:
                 self._under_way[piece.number].remove(piece)
-                self._changed.notify_all()
+                self._wake(piece.number)
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
@@ -214,7 +243,7 @@ class Fill:
                 if self._store.is_finished(number):
                     self._failures.mend(number)
                     self._progress.pop(number, None)
-                self._changed.notify_all()
+                self._wake(number)
 
     def _is_first_damage(self, number: int) -> bool:
         """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
@@ -225,38 +254,41 @@ class Fill:
             return is_first
 
     def _take(self) -> tuple[Piece, bool] | None:
-        """Waits for the next piece, and notes that it is under way; None once stopped."""
+        """Waits for the next piece, and notes that it is under way; None once stopped. Tells whether it is urgent."""
         while True:
             with self._changed:
                 if self._stopped:
                     return None
-                if (piece := self._next_asked()) is not None:
-                    return piece, False
-                if self._may_go_ahead() and (piece := self._next_ahead()) is not None:
-                    self._in_background += 1
+                if (piece := self._next_asked(self._asked)) is not None:
                     return piece, True
-                self._changed.wait(0.5)
+                if self._in_background < _MOST_AHEAD and (piece := self._next_ahead()) is not None:
+                    self._in_background += 1
+                    return piece, False
+                self._changed.wait(_LOOK_SECONDS if not self._store.is_complete else _IDLE_SECONDS)
 
-    def _may_go_ahead(self) -> bool:
-        is_quiet = time.monotonic() - self._waited_for > _QUIET_SECONDS
-        return self._in_background < (max(1, len(self._threads) - _RESERVED) if is_quiet else 1)
+    @property
+    def _most_ahead(self) -> int:
+        """The bytes of a piece that nobody waits for: small while somebody waits for others, which come after it."""
+        return MOST_BYTES if time.monotonic() - self._waited_for > _QUIET_SECONDS else _SMALL_BYTES
 
-    def _next_asked(self) -> Piece | None:
-        for _ in range(len(self._asked)):
-            piece = self._asked.popleft()
+    def _next_asked(self, queue: deque[Piece]) -> Piece | None:
+        for _ in range(len(queue)):
+            piece = queue.popleft()
             failure = self._failures.get(piece.number)
             if failure and not failure.is_due:
                 if not failure.is_final:
-                    self._asked.append(piece)
+                    queue.append(piece)
                 continue
-            if (lacking := self._lacking(piece)) is not None:
+            if (lacking := self._lacking(piece, queue)) is not None:
                 return lacking
         return None
 
     def _next_ahead(self) -> Piece | None:
+        if (piece := self._next_asked(self._asked_ahead)) is not None:
+            return piece
         while True:
             while self._ahead:
-                if (lacking := self._lacking(self._ahead.popleft())) is not None:
+                if (lacking := self._lacking(self._ahead.popleft(), self._ahead)) is not None:
                     return lacking
             number = next(self._rest, None)
             if number is None:
@@ -267,20 +299,22 @@ class Fill:
                 continue
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 whole = (0, self._store.listed[number].num_bytes)
-                self._ahead.extend(self._pace.pieces(number, self._store.missing(number, [whole])))
+                missing = self._store.missing(number, [whole])
+                self._ahead.extend(self._pace.pieces(number, missing, self._most_ahead))
                 if not self._ahead and not self._under_way.get(number):
                     return self._taken(Piece(number, 0, 0))  # it lacks its name only
         return None
 
     def _begin_anew(self) -> None:
-        """Goes through the files that are left once more, after a pause, since some may have failed."""
-        self._changed.wait(0.25)
-        if not self._store.is_complete:
+        """Goes through the files that are left once more, now and then, since some may have failed."""
+        now = time.monotonic()
+        if now >= self._anew_at and not self._store.is_complete:
+            self._anew_at = now + _LOOK_SECONDS
             self._order = [number for number in self._order if not self._store.is_finished(number)]
             self._rest = iter(self._order)
 
-    def _lacking(self, piece: Piece) -> Piece | None:
-        """Returns the first part of a piece that nobody fetches, and asks for the others; None if there is none."""
+    def _lacking(self, piece: Piece, queue: deque[Piece]) -> Piece | None:
+        """Returns the first part of a piece that nobody fetches, and puts the others back; None if there is none."""
         try:
             lacking = self._store.missing(piece.number, [(piece.begin, piece.end)])
         except StorageError as error:
@@ -289,7 +323,7 @@ class Fill:
         free = [part for span in lacking for part in without(span, self._under_way.get(piece.number, ()))]
         parts = self._pace.pieces(piece.number, free)
         first = next(parts, None)
-        self._asked.extendleft(reversed(list(parts)))
+        queue.extendleft(reversed(list(parts)))
         return self._taken(first) if first else None
 
     def _taken(self, piece: Piece) -> Piece:

@@ -34,6 +34,7 @@ from dlio.stage.live.folder import TOKEN, write_token
 MEET, INTERFACE = "DLIO_MEET", "DLIO_INTERFACE"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 _FRESH_SECONDS = 1.0  # a file is read again after so long
+_SOON_SECONDS = 0.1  # between two looks for a node that has not come yet
 _FORGOTTEN_SECONDS = 7 * 86400
 _SIOCGIFADDR = 0x8915
 _MEETINGS = "dlio-meet"  # below a folder that may hold others' files
@@ -135,7 +136,8 @@ class Meeting:
         with self._lock:
             now = time.monotonic()
             looked, found = self._seen.get(node, (0.0, None))
-            if not looked or now - looked > _FRESH_SECONDS:
+            is_expected = found is None and self.is_gathering
+            if not looked or now - looked > (_SOON_SECONDS if is_expected else _FRESH_SECONDS):
                 found = self._look(node)
                 self._seen[node] = (now, found)
             return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dlio.stage.live.agent.fill import ALONE_THREADS, Fill
+from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.wire import Origin, Span
 
-_NEAR_THREADS = _FAR_THREADS = 6
+_THREADS = 12  # of each
 
 
 class NearAndFar:
@@ -32,14 +32,13 @@ class NearAndFar:
 
     def start(self) -> None:
         """Starts the threads."""
-        self._near.start(ALONE_THREADS if self._is_alone else _NEAR_THREADS)
+        self._near.start(_THREADS)
         if not self._is_alone:
-            self._far.start(_FAR_THREADS)
+            self._far.start(_THREADS)
 
-    def stop(self) -> None:
-        """Has the threads end."""
-        self._near.stop()
-        self._far.stop()
+    def stop(self) -> bool:
+        """Has the threads end, and returns whether they do within a moment."""
+        return all([self._near.stop(), self._far.stop()])
 
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order of the background."""
@@ -52,10 +51,10 @@ class NearAndFar:
         return self._near.problem or self._far.problem
 
     def need(
-        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, by_loader: bool = True
+        self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None, *, is_urgent: bool = True
     ) -> Origin:
         """Waits until spans of a file are here; see `Fill.need`."""
-        return self._of(number).need(number, spans, beat, by_loader=by_loader)
+        return self._of(number).need(number, spans, beat, is_urgent=is_urgent)
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again; see `Fill.again`."""

@@ -24,6 +24,7 @@ from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
 from dlio.stage.live.agent.near_and_far import NearAndFar
+from dlio.stage.live.agent.passing import Passing
 from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
@@ -75,11 +76,12 @@ class Node:
             lambda number: self.plan.owner(number) != self.plan.node,
             is_alone=self._meeting is None,
         )
-        self.owns, self.fetch = self._fetching.owns, self._fetching.fetch
+        self.owns = self._fetching.owns
+        self._passing = Passing(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
         host = host_address() if self._meeting else "127.0.0.1"
-        self.server = Server((host, 0), self._token, content, self.store, self.fill, self)
+        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._passing, self)
         self._inode = self._live.path.stat().st_ino
 
     @staticmethod
@@ -214,16 +216,18 @@ class Node:
         self._tell()
         shutil.rmtree(self._live.path / FILES, ignore_errors=True)
 
-    def close(self) -> None:
-        """Stops fetching and serving, and withdraws what was told."""
+    def close(self) -> bool:
+        """Stops fetching and serving, and withdraws what was told; returns whether nothing can be written any more."""
         self._live.withdraw()
         self.server.close()
-        self.fill.stop()
+        has_stopped = self.fill.stop()
+        self._passing.close()
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()
         if self.folder.has_manifest():
             shutil.rmtree(self._live.path, ignore_errors=True)
+        return has_stopped
 
 
 def _shown(peer: Peer) -> dict[str, Any]:

@@ -7,17 +7,19 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from dlio.io import trace
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
+from dlio.stage.live.pool import Pool
 from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
 
-STREAMS = 2  # connections to one node at a time: the training's own messages need the network
+STREAMS = 12  # connections to one node at a time
 _AVOID_SECONDS = 5.0  # a node that could not be reached
 _DISTRUST_SECONDS = 60.0  # a node that sent bytes which proved wrong
 _TRIES = 3
@@ -43,7 +45,8 @@ class Fetching:
         self._lock = threading.Lock()
         self._client = node_client(plan.node)
         self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
-        self._idle: dict[tuple[int, object], list[Connection]] = defaultdict(list)
+        self._pools: dict[tuple[int, object], Pool] = {}
+        self._asked: dict[int, str] = {}
         self._not_held: set[int] = set()
         self._senders: dict[int, set[int]] = defaultdict(set)
         self.source_bytes = self.peer_bytes = 0
@@ -52,18 +55,25 @@ class Fetching:
         """Returns whether this node is to read a file from the source now."""
         return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
 
-    def fetch(self, number: int, begin: int, target: memoryview, only_source: bool = False) -> Origin:
+    def fetch(
+        self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
+    ) -> Origin:
         """Fills `target` with a span of a file, and returns where it came from.
+
+        Args:
+            number, begin, target: the file, the span's begin, and the memory of its length.
+            only_source: do not ask other nodes.
+            is_urgent: somebody waits for it.
 
         Raises:
             LaterError: the file's owner has not come yet, and may come soon.
             StorageError: neither another node nor the source can give it.
         """
-        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target):
+        if self._meeting and not only_source and self._from_peers(self._meeting, number, begin, target, is_urgent):
             with self._lock:
                 self.peer_bytes += len(target)
             return Origin.PEER
-        with trace.span("read source", "stage", self._plan.listed[number].name):
+        with self._asking(number, self._source.name_of(self._plan.listed[number])):
             self._source.read_range(self._plan.listed[number], begin, target)
         with self._lock:
             self.source_bytes += len(target)
@@ -77,7 +87,7 @@ class Fetching:
                 _log.warning("%s, partly from node %d, is damaged: it is fetched from the source", name, node)
                 self._meeting.avoid(node, _DISTRUST_SECONDS)
 
-    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
+    def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source is to be read."""
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
@@ -88,7 +98,8 @@ class Fetching:
                 if meeting.is_gathering:
                     raise LaterError(f"node {owner}, which reads {self._plan.listed[number].name}, has not come yet")
                 continue
-            if (found := self._ask(meeting, peer, Op.SERVE, number, begin, target)) is not None:
+            op = Op.SERVE if is_urgent else Op.AHEAD
+            if (found := self._ask(meeting, peer, op, number, begin, target)) is not None:
                 return found
         return False
 
@@ -107,52 +118,48 @@ class Fetching:
     def _ask(self, meeting: Meeting, peer: Peer, op: Op, number: int, begin: int, target: memoryview) -> bool | None:
         """Has a node send a span; returns False if it does not have it, None if it cannot be reached."""
         try:
-            with self._connection(meeting, peer) as connection:
-                request = Request(op, number, ((begin, begin + len(target)),))
-                with trace.span("read peer", "stage", self._plan.listed[number].name):
-                    sent = connection.read(request, target, wire.STALL_SECONDS)
+            sent = self._read(meeting, peer, Request(op, number, ((begin, begin + len(target)),)), target)
         except AgentError as error:
             _log.info("node %d: %s", peer.node, error)
             return False
         except OSError as error:
-            _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
-            meeting.avoid(peer.node, _AVOID_SECONDS)
+            if peer.node not in meeting:  # else another thread has found it out
+                _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
+                meeting.avoid(peer.node, _AVOID_SECONDS)
             return None
         if sent is not None:
             with self._lock:
                 self._senders[number].add(peer.node)
         return sent is not None
 
-    @contextmanager
-    def _connection(self, meeting: Meeting, peer: Peer) -> Iterator[Connection]:
-        """Yields one of at most two connections to a node."""
-        key = (peer.node, peer.owner)
+    def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:
+        """Fills `target` by one of at most two connections to a node; raises as `Connection.read`."""
+        content, client = self._plan.manifest.content_id, self._client
         with self._lock:
-            streams = self._streams[peer.node]
-        with streams:
-            with self._lock:
-                idle = self._idle[key].pop() if self._idle[key] else None
-            connection = idle or Connection(peer.address, meeting.token, self._plan.manifest.content_id, self._client)
-            try:
-                yield connection
-            except AgentError:
-                self._keep(key, connection)
-                raise
-            except BaseException:
-                connection.close()
-                raise
-            self._keep(key, connection)
+            streams, key = self._streams[peer.node], (peer.node, peer.owner)
+            if key not in self._pools:
+                self._pools[key] = Pool(lambda: Connection(peer.address, meeting.token, content, client), STREAMS)
+        with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
+            if peer.node in meeting:
+                raise TimeoutError("it did not answer just now")
+            read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
+            return self._pools[key].use(read)
 
-    def _keep(self, key: tuple[int, object], connection: Connection) -> None:
-        with self._lock:
-            self._idle[key].append(connection)
+    @contextmanager
+    def _asking(self, number: int, whom: str) -> Iterator[None]:
+        self._asked[number] = whom
+        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom}"):
+            yield
+        self._asked.pop(number, None)
+
+    def asked(self, number: int) -> str:
+        """Returns who is asked, or was asked last without success, for a span of a file; the source if nobody is."""
+        return self._asked.get(number, self._source.name_of(self._plan.listed[number]))
 
     def close(self) -> None:
         """Closes the connections that are not in use."""
-        with self._lock:
-            for connection in [each for idle in self._idle.values() for each in idle]:
-                connection.close()
-            self._idle.clear()
+        for pool in list(self._pools.values()):
+            pool.close()
 
 
 class _And:

@@ -27,9 +27,9 @@ class Pace:
     def __init__(self) -> None:
         self._num_bytes = 1 << 20
 
-    def pieces(self, number: int, spans: Sequence[Span]) -> Iterator[Piece]:
-        """Yields the pieces of spans of a file."""
-        step = self._num_bytes
+    def pieces(self, number: int, spans: Sequence[Span], most: int = MOST_BYTES) -> Iterator[Piece]:
+        """Yields the pieces of spans of a file, of at most `most` bytes each."""
+        step = min(self._num_bytes, most)
         for begin, end in spans:
             for start in range(begin, end, step):
                 yield Piece(number, start, min(start + step, end))

@@ -8,22 +8,21 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from dlio.errors import DlioError
 from dlio.stage.live import wire
-from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, FullError, LaterError
-from dlio.stage.live.agent.fill import LATER_SECONDS
+from dlio.stage.live.agent.failures import FullError
 from dlio.stage.live.agent.near_and_far import NearAndFar
+from dlio.stage.live.agent.passing import Passing
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import Address, RefusedError, accept, is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 
 _MAX_UNPROVEN = 64  # connections in their first two seconds
 MAX_CONNECTIONS = 1024
-_PASSED_THROUGH = 4  # requests at a time, of up to `wire.MAX_READ` each
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +32,6 @@ class Surroundings(Protocol):
 
     def owns(self, number: int) -> bool:
         """Returns whether this node is to read a file from the source."""
-
-    def fetch(self, number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
-        """Fills `target` with a span of a file, from another node or the source; raises StorageError."""
 
     def order(self, client: bytes, first: int, shards: list[int]) -> None:
         """Takes a part of the order in which a client first uses the shards."""
@@ -56,20 +52,28 @@ class Server:
         content: the content id of the data set.
         store: the files that this node keeps.
         fill: fetches them.
+        passing: reads the other files.
         agent: what else is known.
     """
 
     def __init__(
-        self, address: Address, token: bytes, content: str, store: Store, fill: NearAndFar, agent: Surroundings
+        self,
+        address: Address,
+        token: bytes,
+        content: str,
+        store: Store,
+        fill: NearAndFar,
+        passing: Passing,
+        agent: Surroundings,
     ) -> None:
         self._token, self._content = token, content
-        self._store, self._fill, self._agent = store, fill, agent
+        self._store, self._fill, self._passing, self._agent = store, fill, passing, agent
         self._listener = socket.create_server(address, backlog=256)
         self.address: Address = self._listener.getsockname()[:2]
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, bytes] = {}
+        self._idle: dict[socket.socket, None] = {}  # of other nodes, the one that has waited longest first
         self._last_used = time.monotonic()
-        self._passing = threading.Semaphore(_PASSED_THROUGH)
         self._refused: set[str] = set()
         self.sent_bytes = 0
         threading.Thread(target=self._listen, name="dlio-listen", daemon=True).start()
@@ -101,13 +105,23 @@ class Server:
                     return
                 time.sleep(0.1)  # out of descriptors
                 continue
-            with self._lock:
-                unproven = sum(not client for client in self._connections.values())
-                is_full = len(self._connections) >= MAX_CONNECTIONS or unproven >= _MAX_UNPROVEN
-                if not is_full:
-                    self._connections[peer] = b""
-            if is_full or not self._begin(peer, address[0]):
+            if not self._has_room(peer) or not self._begin(peer, address[0]):
                 peer.close()
+
+    def _has_room(self, peer: socket.socket) -> bool:
+        """Adds a connection; if there are too many, the one of another node that has been idle for longest ends."""
+        with self._lock:
+            if sum(not client for client in self._connections.values()) >= _MAX_UNPROVEN:
+                return False
+            if len(self._connections) >= MAX_CONNECTIONS:
+                if not self._idle:
+                    return False
+                oldest = next(iter(self._idle))
+                del self._idle[oldest], self._connections[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends, and the node connects anew when it must
+            self._connections[peer] = b""
+            return True
 
     def _begin(self, peer: socket.socket, host: str) -> bool:
         """Lets a thread answer a client; returns whether one could start."""
@@ -126,7 +140,7 @@ class Server:
             client = accept(peer, self._token, self._content)
             with self._lock:
                 self._connections[peer] = client
-            while _wait_for_bytes(peer):
+            while self._wait_for_bytes(peer, client):
                 self._answer(peer, wire.receive_request(peer), client)
         except (RefusedError, WireError) as error:
             self._complain(host, error)
@@ -134,12 +148,26 @@ class Server:
             pass  # the client has left, or is too slow
         finally:
             with self._lock:
-                del self._connections[peer]
+                self._connections.pop(peer, None)
+                self._idle.pop(peer, None)
                 self._last_used = time.monotonic() if client and not is_node(client) else self._last_used
                 is_gone = client not in self._connections.values()
             peer.close()
             if client and is_gone:
                 self._agent.left(client)
+
+    def _wait_for_bytes(self, peer: socket.socket, client: bytes) -> bool:
+        """Waits for the next request, for ever; returns whether there is one."""
+        if is_node(client):
+            with self._lock:
+                if peer in self._connections:  # else it was ended to make room
+                    self._idle[peer] = None
+        peer.settimeout(None)
+        has_more = bool(peer.recv(1, socket.MSG_PEEK))
+        peer.settimeout(wire.STALL_SECONDS)
+        with self._lock:
+            self._idle.pop(peer, None)
+        return has_more
 
     def _complain(self, host: str, error: Exception) -> None:
         """Logs a client's mistake, once for each host and kind."""
@@ -187,6 +215,8 @@ class Server:
             raise WireError(f"{request.num_bytes:,} bytes were asked for at once: at most {wire.MAX_READ:,}")
 
     def _bring(self, peer: socket.socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
+        if request.op == Op.BAD:
+            self._passing.distrust(request.file)
         if request.file not in self._store:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         bring = self._fill.need if request.op == Op.NEED else self._fill.again
@@ -201,15 +231,14 @@ class Server:
         with suppress(FullError):
             if number in self._store:
                 origin = Origin.DISK
-                if request.op == Op.READ or (request.op == Op.SERVE and self._agent.owns(number)):
-                    origin = self._fill.need(number, spans or [(0, 0)], beat, by_loader=request.op == Op.READ)
+                if request.op == Op.READ or (request.op in (Op.SERVE, Op.AHEAD) and self._agent.owns(number)):
+                    origin = self._fill.need(number, spans or [(0, 0)], beat, is_urgent=request.op != Op.AHEAD)
                 elif self._store.missing(number, spans):
                     return lambda: wire.send_reply(peer, Status.ELSEWHERE)
                 return lambda: self._send_file(peer, request, origin)
         if request.op != Op.READ:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
-        with _beating(beat):
-            data, origin = self._passed_through(request)
+        data, origin = self._passing.read(request, beat)
         return lambda: wire.send_reply(peer, Status.OK, data, origin=origin)
 
     def _send_file(self, peer: socket.socket, request: Request, origin: Origin) -> None:
@@ -221,48 +250,3 @@ class Server:
         if request.op != Op.READ:
             with self._lock:
                 self.sent_bytes += request.num_bytes
-
-    def _passed_through(self, request: Request) -> tuple[bytearray, Origin]:
-        """Returns the ranges of a file that this node does not keep, and where they came from; raises StorageError."""
-        with self._passing:
-            data, origin = bytearray(request.num_bytes), Origin.DISK
-            target = memoryview(data)
-            for begin, end in request.spans:
-                origin = max(origin, self._fetched(request.file, begin, target[: end - begin]))
-                target = target[end - begin :]
-            return data, origin
-
-    def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:
-        while True:
-            try:
-                return self._agent.fetch(number, begin, target, False)
-            except LaterError:  # for some seconds at the agent's start
-                time.sleep(LATER_SECONDS)
-
-
-@contextmanager
-def _beating(beat: Callable[[], None]) -> Iterator[None]:
-    """Tells a client that its answer takes longer, but not for ever: the source may hang."""
-    over = threading.Event()
-
-    def work() -> None:
-        deadline = time.monotonic() + GIVE_UP_SECONDS
-        with suppress(OSError):  # the client has left
-            while not over.wait(wire.BEAT_SECONDS) and time.monotonic() < deadline:
-                beat()
-
-    thread = threading.Thread(target=work, name="dlio-beat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def _wait_for_bytes(peer: socket.socket) -> bool:
-    """Waits for the next request, for ever; returns whether there is one."""
-    peer.settimeout(None)
-    has_more = bool(peer.recv(1, socket.MSG_PEEK))
-    peer.settimeout(wire.STALL_SECONDS)
-    return has_more

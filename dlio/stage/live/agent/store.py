@@ -15,7 +15,7 @@ from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
 from dlio.stage.live.blocks import Blocks
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.live.wire import Span
 from dlio.stage.transfer.copy import Copying, give_name
 
@@ -35,6 +35,7 @@ class Store:
     def __init__(self, live: LiveFolder, listed: Sequence[File], kept: Collection[int], copying: Copying) -> None:
         self.listed = listed
         self._live, self._copying = live, copying
+        self._files = live.path / FILES
         self._kept = kept
         self._lock = threading.Lock()
         self._begun: dict[int, Blocks] = {}
@@ -139,7 +140,7 @@ class Store:
                 yield descriptor
 
     def _path(self, number: int) -> Path:
-        return self._live.unfinished(self.listed[number])
+        return self._files / self.listed[number].name
 
     def _blocks(self, number: int) -> Blocks | None:
         """Returns the bitmap of an unfinished file, made or gone on with at the first use; None if it is finished."""
