@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
     from dlio.dataset.schema import Field, Sample, Schema
+    from dlio.look.bench import bench
+    from dlio.look.doctor import doctor
+    from dlio.look.report import report
+    from dlio.look.show import show
     from dlio.pack.index import index
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
@@ -29,13 +33,17 @@ __all__ = [
     "Sample",
     "Schema",
     "Topology",
+    "bench",
     "clean",
     "convert",
+    "doctor",
     "index",
     "info",
     "pack",
     "plan",
+    "report",
     "resolve",
+    "show",
     "sources",
     "stage",
     "verify",
@@ -48,12 +56,16 @@ _LAZY = {
     "Schema": "dlio.dataset.schema",
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
+    "bench": "dlio.look.bench",
     "clean": "dlio.stage.cache.clean",
     "convert": "dlio.verbs",
+    "doctor": "dlio.look.doctor",
     "index": "dlio.pack.index",
     "info": "dlio.verbs",
     "plan": "dlio.verbs",
+    "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",
+    "show": "dlio.look.show",
     "verify": "dlio.verbs",
 }
 

@@ -8,5 +8,9 @@ VARIABLES = {
     "DLIO_MEET": "a folder on a shared file system where the agents of a job's nodes find each other "
     "(default: `~/.local/state/dlio`).",
     "DLIO_MAX_MANIFEST": "the most bytes that a manifest may have (default: `256MiB`).",
+    "DLIO_RATES": "the file of measured rates that `dlio bench` writes, and `plan` and `stage` take "
+    "(default: `~/.cache/dlio/rates.json`).",
+    "DLIO_TRACE": "a file for the spans of reading, decoding, waiting and staging, in Chrome's trace format; "
+    "`%h` stands for the host, `%p` for the process.",
     "DLIO_MAX_SAMPLE": "the most bytes that an encoded image may have (default: `1GiB`).",
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # type checkers need the functions by name; when dlio runs, `
     from dlio.pack.sources.frames import frames as frames
     from dlio.pack.sources.imagefolder import image_folder as image_folder
     from dlio.pack.sources.images import images as images
+    from dlio.pack.sources.lmdb import lmdb_images as lmdb_images
     from dlio.pack.sources.lst import lst_file as lst_file
     from dlio.pack.sources.packed import packed as packed
 

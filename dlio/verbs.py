@@ -143,7 +143,8 @@ def plan(
         nodes: the number of nodes.
         local_free: the room on each, in bytes.
         source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
-            from one node to another, and to a node's storage; by default those of a middling cluster.
+            from one node to another, and to a node's storage; by default those that `dlio bench` measured, else those
+            of a middling cluster.
         osts: storage targets of the source; 0 for enough.
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.
@@ -155,14 +156,16 @@ def plan(
     """
     from dlio.stage import strategies
     from dlio.stage.auto import choose
+    from dlio.stage.measured import applied
     from dlio.stage.planning.cost import Machine, Volume
     from dlio.stage.planning.live_cost import live_cost
     from dlio.stage.transfer.source import source_of
 
-    volume = Volume.of(source_of(dataset).manifest)
+    manifest = source_of(dataset).manifest
+    volume = Volume.of(manifest)
     given = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
     rates: dict[str, Any] = {name: rate for name, rate in given.items() if rate is not None}
-    machine = replace(Machine(nodes, local_free, num_targets=osts), **rates)
+    machine = replace(applied(Machine(nodes, local_free, num_targets=osts), manifest, None), **rates)
     chosen = choose(volume, machine, epochs)
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
     ways = {name: strategies.cost_of(name, volume, machine, copies) for name in names}

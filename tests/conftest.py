@@ -51,8 +51,9 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps the list of folders that were staged to in the test's own folder."""
+    """Keeps the list of folders that were staged to, and the rates measured, in the test's own folder."""
     monkeypatch.setattr(locations, "LISTED_AT", tmp_path)
+    monkeypatch.setenv("DLIO_RATES", str(tmp_path / "no-rates.json"))
 
 
 @pytest.fixture

@@ -32,12 +32,15 @@ HEAVY += ["fsspec", "aiohttp", "cv2", "pyarrow"]
 BASE = {"errors", "urls", "io"}
 
 #: The rooms, and which others the modules of each may import, whether at their top or inside a function. In short:
-#: cli -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
+#: cli -> look -> pack, stage, loaders; these never one another, but for the loaders, which ask stage for a staged copy;
 #: pack, loaders -> dataset -> formats -> dataset.schema and sample_group; everything -> io, errors.
 MAY_IMPORT = {
     "__init__": {"cluster", "dataset", "pack", "stage", "verbs"},
     "__main__": {"cli"},
-    "cli": BASE | {"__init__", "cluster", "dataset", "executors", "formats", "loaders", "pack", "stage", "verbs"},
+    "cli": BASE
+    | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
+    "look": BASE
+    | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
     "verbs": {"dataset", "loaders", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},

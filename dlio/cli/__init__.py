@@ -39,6 +39,10 @@ VERBS = {
     "verify": ("verify",),
     "index": ("index",),
     "stage": ("stage", "plan", "clean"),
+    "report": ("report",),
+    "show": ("show",),
+    "bench": ("bench",),
+    "doctor": ("doctor",),
 }
 
 

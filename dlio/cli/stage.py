@@ -202,9 +202,10 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 
 def _in_one_line(summary: Summary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
+    by = f", by the rates of {summary.rates}" if summary.rates else ""
     return (
         f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
-        f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy})"
+        f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 
 
@@ -260,8 +261,8 @@ class _Shown:
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
 
-    Rates that are not given are those of a middling cluster. The first line, or the key `chosen`, is what `auto` would
-    choose there.
+    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
+    or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
     names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from dlio.io import trace
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
@@ -37,7 +38,9 @@ class Clock:
         try:
             yield
         finally:
-            self.add(f"{name}_seconds", time.perf_counter() - began)
+            ended = time.perf_counter()
+            self.add(f"{name}_seconds", ended - began)
+            trace.add(name, began, ended)
 
     def add(self, name: str, amount: float) -> None:
         """Adds `amount` to `name`."""

@@ -28,9 +28,9 @@ try:
 except ModuleNotFoundError as error:
     raise missing_package("torch", "torch", "dlio.loaders.torch") from error
 
-from dlio.loaders._torch.dataset import PackedDataset
+from dlio.loaders._torch.dataset import Batch, Item, PackedDataset
 from dlio.loaders._torch.loader import DataLoader
 from dlio.loaders.sampling.order import Window
 from dlio.loaders.sampling.rank_share import End
 
-__all__ = ["DataLoader", "End", "PackedDataset", "Window"]
+__all__ = ["Batch", "DataLoader", "End", "Item", "PackedDataset", "Window"]

@@ -25,6 +25,15 @@ def choose(volume: Volume, machine: Machine, epochs: int = 0) -> Cost:
     Raises:
         StorageError: it does not fit at all. (One node has no choice: staging shows whether it fits.)
     """
+    chosen = _chosen(volume, machine, epochs)
+    return (
+        replace(chosen, why=f"{chosen.why} (rates of {machine.rates})", rates=machine.rates)
+        if machine.rates
+        else chosen
+    )
+
+
+def _chosen(volume: Volume, machine: Machine, epochs: int) -> Cost:
     chosen = _fitting(volume, machine)
     pays_after = pays_after_epochs(chosen.seconds, volume.num_bytes, machine)
     if not epochs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dlio.cluster.topology import Topology
@@ -15,6 +15,7 @@ from dlio.stage.cache.node_cache import room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.comm.connect import can_exchange, world
 from dlio.stage.job import Job, all_files
+from dlio.stage.measured import applied
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.strategies import load, needs_of, shared_names
 
@@ -63,17 +64,17 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) 
 
 
 def machine_of(manifest: Manifest, dest: Path, topology: Topology) -> Machine:
-    """Returns the machine as this node sees it; the rates are the cost model's defaults."""
+    """Returns the machine as this node sees it; where rates were not measured, they are the cost model's defaults."""
     system = filesystem_of(dest)
     free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
-    return Machine(topology.num_nodes or 1, free, can_exchange(topology))
+    return applied(Machine(topology.num_nodes or 1, free, can_exchange(topology)), manifest, dest)
 
 
 def _agreed(machine: Machine, whole: bool, topology: Topology) -> tuple[Machine, bool]:
-    """Returns the machine with the room of the fullest node, and whether every node has the whole data set."""
+    """Returns rank 0's machine with the room of the fullest node, and whether every node has the whole data set."""
     with world(topology) as everyone:
-        found = everyone.gather((node_id(), machine.free_bytes, whole))
-    nodes, frees, wholes = zip(*found, strict=True)
-    return replace(machine, num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)
+        found = everyone.gather((node_id(), machine.free_bytes, whole, asdict(machine)))
+    nodes, frees, wholes, machines = zip(*found, strict=True)
+    return replace(Machine(**machines[0]), num_nodes=len(set(nodes)), free_bytes=min(frees)), all(wholes)

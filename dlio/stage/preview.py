@@ -32,9 +32,9 @@ class Preview:
         path: the folder of the staged data set on this node.
         content_id: its content id.
         file_system: the file system of the destination.
-        pays_after_epochs: after how many epochs staging has paid for itself, at the cost model's default rates; None
-            for never.
+        pays_after_epochs: after how many epochs staging has paid for itself; None for never.
         layout: how files are to be striped; "" if stripes are not chosen.
+        rates: the file of the rates, as `dlio bench` measured them; "" for those of a middling cluster.
     """
 
     decision: Cost
@@ -43,6 +43,7 @@ class Preview:
     file_system: str
     pays_after_epochs: float | None
     layout: str = ""
+    rates: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields in one flat dictionary."""
@@ -84,6 +85,7 @@ def preview(
         str(filesystem_of(job.dest)),
         round(pays_after, 1) if math.isfinite(pays_after) else None,
         chosen.layout(job) if isinstance(chosen, LayingOut) else "",
+        machine.rates,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import DlioError, StorageError, UsageError
+from dlio.io import trace
 from dlio.io.filesystems import filesystem_of
 from dlio.stage.cache.clean import forsake
 from dlio.stage.cache.folder import StagedFolder
@@ -43,6 +44,7 @@ class Summary:
         source_bytes: read from the source by this process.
         copied_bytes: written here by this process.
         seconds: from the call to its end.
+        rates: the file of the measured rates by which `auto` decided; "" for those of a middling cluster.
     """
 
     path: str
@@ -52,6 +54,7 @@ class Summary:
     source_bytes: int
     copied_bytes: int
     seconds: float
+    rates: str = ""
 
 
 def run(
@@ -105,15 +108,18 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
 def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summary]:
     """Returns the same as `run`, for the folder `job.dest`."""
     check_job(job, strategy)
+    rates = ""
     if strategy == AUTO:
         decision = decide(job.manifest, job.dest, job.topology, job.options.epochs)
+        rates = decision.rates
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)
     chosen = load(strategy)
     with nullcontext(job) if chosen.NEEDS.exchange else seen_by_rank_0(job) as seen:
         for dest in (job.dest, own_dest(job.dest)):
             await_agent(StagedFolder(dest, chosen.copy_name(seen)), seen.listeners)
-        outcome = _carried_out(chosen, seen)
+        with trace.span("stage", "stage", str(job.source)):
+            outcome = _carried_out(chosen, seen)
     remember(job.dest)
     return outcome.manifest, Summary(
         path=str(outcome.manifest.root),
@@ -123,4 +129,5 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
         source_bytes=outcome.source_bytes,
         copied_bytes=outcome.copied_bytes,
         seconds=round(time.monotonic() - started, 3),
+        rates=rates,
     )

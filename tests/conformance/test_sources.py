@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 
@@ -78,6 +79,14 @@ def frames(folder: Path) -> Path:
     return folder
 
 
+def database(folder: Path) -> Path:
+    folder.mkdir()
+    with lmdb.open(str(folder / "db"), map_size=1 << 24) as environment, environment.begin(write=True) as txn:
+        for number, name in enumerate(["cat/0", "cat/1", "dog/0"]):
+            txn.put(name.encode(), image(number))
+    return folder / "db"
+
+
 def packed(folder: Path) -> Path:
     dlio.pack(image_folder(image_tree(folder / "photos")), folder / "packed", num_shards=2, engine="serial")
     return folder / "packed"
@@ -142,6 +151,7 @@ INPUTS: dict[str, Callable[[Path], Path]] = {
     "images": flat,
     "masks": masks,
     "voc": voc,
+    "lmdb": database,
     "lst": of_lines(["{row}\t{row}\t{name}"], "train.lst"),
     "packed": packed,
     "parquet": parquet,

@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlio.io import trace
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.locking.fork_lock import ForkLock
 
@@ -131,7 +132,8 @@ class Reads(Generic[R_co]):
 
     def piece(self, rows: Rows) -> list[object]:
         """Reads the rows of a piece; called by any thread."""
-        values, waited = _timed(self._read, rows)
+        with trace.span("read ahead"):
+            values, waited = _timed(self._read, rows)
         self.pace.note(waited)
         return values
 

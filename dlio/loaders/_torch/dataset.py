@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
@@ -22,8 +23,14 @@ from dlio.images import Transform
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.chosen import ChosenSamples
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
+from dlio.loaders.joined import JoinedSamples
 from dlio.loaders.sampling.order import Indices
+
+#: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
+Item = tuple[Any, Any] | dict[str, Any]
+#: What dlio's DataLoader yields: (images, labels), with `end="mask"` also a bool tensor, or a dict of all fields.
+Batch = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, torch.Tensor] | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class PackedDataset(Dataset[Any]):
         """
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Returns several samples, read shard by shard and decoded as a batch; called by torch's DataLoader.
 
         Raises:
@@ -161,7 +168,7 @@ class PackedDataset(Dataset[Any]):
         """Returns the reads of `items`, which may be made ahead of use."""
         return (self.packed.sample_reads if self.packed.transform is None else self.packed.column_reads)(indices)
 
-    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Any]:
+    def items(self, indices: Sequence[int] | Indices, key: int, reads: Reads[Any] | None = None) -> list[Item]:
         """Returns several samples; `key` seeds the random choices of a transform of `dlio.images`.
 
         Raises:
@@ -198,31 +205,66 @@ class PackedDataset(Dataset[Any]):
             return _value(torch.from_numpy(self.packed.class_indices(np.asarray(value))[None]), 0)
         return _tensor(value)
 
-    def _item(self, fields: Batch) -> Any:
+    def _item(self, fields: dict[str, Any]) -> Item:
         if LABEL in fields and self.target_transform is not None:
             fields[LABEL] = self.target_transform(fields[LABEL])
         return (fields[IMAGE], fields[LABEL]) if is_pair(self.packed.schema) else fields
 
 
 def chosen_part(dataset: Any, *, ascending: bool) -> Any:
-    """Returns a PackedDataset for a Subset of one, or of a Subset of one; anything else as it is.
+    """Returns a PackedDataset for Subsets and ConcatDatasets of some, however nested; anything else as it is.
 
-    With `ascending` the samples are in the order of the shards, else as the Subset has them.
+    With `ascending` the samples of Subsets are in the order of the shards, else as the Subsets have them.
+
+    Raises:
+        UsageError: joined data sets differ in their fields or transforms.
+        IndexError: a row is out of range.
     """
-    rows: npt.NDArray[Any] | None = None
-    given = dataset
-    while isinstance(dataset, Subset):
-        own = np.asarray(dataset.indices, dtype=np.int64)
-        rows, dataset = own if rows is None else own[rows], dataset.dataset
-    if rows is None or not isinstance(dataset, PackedDataset):
-        return given
-    part = copy.copy(dataset)
-    part.packed = ChosenSamples(dataset.packed, np.sort(rows) if ascending else rows)
+    if not isinstance(dataset, Subset | ConcatDataset) or (found := _rows_of(dataset)) is None:
+        return dataset
+    first, samples, rows = found
+    part = copy.copy(first)
+    part.packed = samples if rows is None else ChosenSamples(samples, np.sort(rows) if ascending else rows)
     part.manifest = part.packed.manifest
     return part
 
 
-def tensors(batch: Batch) -> Batch:
+def _rows_of(dataset: Any) -> tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None] | None:
+    """Returns the first PackedDataset in it, all samples, and the rows of them, None for all; None if it is another."""
+    if isinstance(dataset, PackedDataset):
+        return dataset, dataset.packed, None
+    if isinstance(dataset, Subset) and (found := _rows_of(dataset.dataset)):
+        first, samples, rows = found
+        own = np.asarray(dataset.indices, dtype=np.int64)
+        return first, samples, own if rows is None else rows[own]
+    if isinstance(dataset, ConcatDataset):
+        parts = [found for found in map(_rows_of, dataset.datasets) if found]
+        return _joined(parts) if parts and len(parts) == len(dataset.datasets) else None
+    return None
+
+
+def _joined(
+    parts: list[tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None]],
+) -> tuple[PackedDataset, PackedSamples, npt.NDArray[np.int64] | None]:
+    """Returns parts one after the other; raises as `chosen_part`."""
+    first = parts[0][0]
+    for other, _, _ in parts:
+        if (other.transform, other.target_transform) != (first.transform, first.target_transform):
+            raise UsageError(
+                f"{first.root} and {other.root} have different transforms: give both the same to join them"
+            )
+    samples = JoinedSamples([samples for _, samples, _ in parts])
+    if all(rows is None for _, _, rows in parts):
+        return first, samples, None
+    starts = accumulate((len(samples) for _, samples, _ in parts), initial=0)
+    rows = [
+        start + (np.arange(len(of)) if rows is None else of.numbers(rows))
+        for start, (_, of, rows) in zip(starts, parts, strict=False)
+    ]
+    return first, samples, np.concatenate(rows)
+
+
+def tensors(batch: dict[str, Any]) -> dict[str, Any]:
     """Returns the batch with tensors instead of arrays, over the same memory, and bytes instead of views."""
     return {name: _tensor(value) for name, value in batches.with_bytes(batch).items()}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import Sampler, Subset
+from torch.utils.data import ConcatDataset, Sampler, Subset
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.dataset.words import in_html
@@ -45,7 +45,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: PackedDataset | Subset[Any],
+        dataset: PackedDataset | Subset[Any] | ConcatDataset[Any],
         batch_size: int | None = 1,
         shuffle: Shuffle | None = None,
         sampler: Sampler[int] | Iterable[int] | None = None,
@@ -72,7 +72,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 
         Args:
-            dataset: the samples; or some, by torch's Subset or random_split, whose order is that of the shards.
+            dataset: the samples; or some, by torch's Subset or random_split, whose order is that of the shards; or
+                those of several data sets with the same fields and transform, by torch's ConcatDataset.
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             sampler, batch_sampler: another order, used unchanged on every rank.

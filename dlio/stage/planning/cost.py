@@ -16,8 +16,8 @@ from dlio.io.sizes import format_size
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    The default rates are those of a middling cluster: a shared file system of 5 GB/s, of which one node gets 2, an
-    InfiniBand network of 10, and an NVMe disk of 2.
+    Where `dlio bench` has measured none, the rates are those of a middling cluster: a shared file system of 5 GB/s, of
+    which one node gets 2, an InfiniBand network of 10, and an NVMe disk of 2.
 
     Attributes:
         num_nodes: nodes in the job.
@@ -28,6 +28,7 @@ class Machine:
         network: rate at which a node sends while it receives as much.
         local: rate at which a node's local storage writes.
         num_targets: storage targets of the shared file system; 0 for more than are used.
+        rates: the file in which the rates were measured; "" for those of a middling cluster.
     """
 
     num_nodes: int
@@ -38,6 +39,7 @@ class Machine:
     network: float = 10e9
     local: float = 2e9
     num_targets: int = 0
+    rates: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Cost:
         source_bytes: read from the source by all nodes together.
         seconds: predicted.
         why: one sentence.
+        rates: as the machine's.
     """
 
     strategy: str = field(default="", kw_only=True)
@@ -83,6 +86,7 @@ class Cost:
     source_bytes: int
     seconds: float
     why: str = ""
+    rates: str = ""
 
     def on(self, machine: Machine) -> Cost:
         """Returns the same, with a word on it if it does not fit."""

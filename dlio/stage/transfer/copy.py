@@ -18,7 +18,7 @@ from typing import IO
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError
-from dlio.io import files
+from dlio.io import files, trace
 from dlio.stage.cache.access import Access
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.source import StagingSource, rest_of
@@ -177,9 +177,11 @@ def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, t
         target.seek(0)
         for block in rest_of(target, buffer):
             digest.update(block)
-        for block in source.blocks(file, target.tell(), buffer):
+        # Held by no name, the blocks' file is closed as soon as this fails.
+        for block in trace.each(source.blocks(file, target.tell(), buffer), "read source", "stage", file.name):
             digest.update(block)
-            append_block(target, block)
+            with trace.span("write copy", "stage", file.name):
+                append_block(target, block)
             tally.count(read=len(block), written=len(block))
         os.fsync(target.fileno())
         size = os.fstat(target.fileno()).st_size  # another process may have written to it

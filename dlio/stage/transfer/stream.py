@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError
-from dlio.io import files
+from dlio.io import files, trace
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.planning.placement import BLOCK_BYTES
@@ -117,7 +117,10 @@ class OwnStream:
         while position < end:
             stop = min(end, self._ends[index])
             file = self._files[index]
-            self._source.read_range(file, position - (self._ends[index] - file.num_bytes), target[: stop - position])
+            with trace.span("read source", "stage", file.name):
+                self._source.read_range(
+                    file, position - (self._ends[index] - file.num_bytes), target[: stop - position]
+                )
             target, position, index = target[stop - position :], stop, index + 1
         block.seal(end - number * BLOCK_BYTES)
         return end - number * BLOCK_BYTES
@@ -145,7 +148,8 @@ class Sink:
             piece, data = data[: self._left], data[self._left :]
             self._left -= len(piece)
             if self._target is not None and piece:
-                with files.storage_errors("write", self._target.path):
+                path = self._target.path
+                with files.storage_errors("write", path), trace.span("write copy", "stage", path.name):
                     self._target.append(piece)
                 self._digest.update(piece)
                 self._tally.count(read=0, written=len(piece))

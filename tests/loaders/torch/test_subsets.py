@@ -1,10 +1,10 @@
-"""Torch's Subset, random_split and WeightedRandomSampler over a PackedDataset: each sample once, resumed anywhere."""
+"""Torch's Subset, random_split, ConcatDataset and WeightedRandomSampler: each sample once, resumed anywhere."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import Subset, WeightedRandomSampler, random_split
+from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler, random_split
 
 import dlio
 from dlio.errors import UsageError
@@ -85,3 +85,52 @@ def test_what_it_is_shows_in_a_line(dataset):
     assert "shuffle True, seed 7, epoch 0" in repr(DataLoader(dataset, shuffle=True, seed=7))
     for each in (dataset, dataset.manifest, DataLoader(dataset)):
         assert "&lt;" in each._repr_html_()
+
+
+@pytest.fixture
+def other(tmp_path, dataset):
+    make_image_folder(tmp_path / "more", {"dog": 5, "cat": 3, "owl": 4}, "JPEG")
+    dlio.pack(tmp_path / "more", tmp_path / "other", format="recordio", num_shards=2, engine="serial")
+    other = PackedDataset(tmp_path / "other", CenterCrop(8))
+    yield other
+    other.packed.close()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_joined_sets_are_read_once_and_resumed(dataset, other, shuffle):
+    joined = ConcatDataset([dataset, Subset(other, [7, 2, 11]), other])
+    options = {"batch_size": 4, "shuffle": shuffle, "num_workers": 2, "seed": 5}
+    loader = DataLoader(joined, **options)
+    whole = read(loader)
+    assert sorted(whole) == sorted(tuple(joined[i][0].flatten().tolist()) for i in range(len(joined)))
+    batches = iter(loader)
+    begun = [next(batches) for _ in range(5)]
+    state = loader.state_dict()
+    loader.close()
+    resumed = DataLoader(joined, **options)
+    resumed.set_epoch(state["epoch"])
+    resumed.load_state_dict(state)
+    left = read(resumed)
+    again = DataLoader(joined, **options)
+    again.set_epoch(state["epoch"])
+    assert read(begun) + left == read(again)
+    with pytest.raises(UsageError, match="another data set"):
+        DataLoader(ConcatDataset([dataset, other]), **options).load_state_dict(state)
+
+
+def test_a_split_of_joined_sets_has_their_labels(dataset, other):
+    part, _ = random_split(ConcatDataset([dataset, other]), [30, 18], torch.Generator().manual_seed(2))
+    chosen = DataLoader(part, batch_size=5, num_workers=1)
+    labels = [*dataset.targets.tolist(), *other.targets.tolist()]
+    assert chosen.dataset.targets.tolist() == [labels[row] for row in sorted(part.indices)]
+    assert [label for _, batch in chosen for label in batch.tolist()] == chosen.dataset.targets.tolist()
+
+
+def test_sets_that_differ_are_not_joined(dataset, other, tmp_path):
+    bare = PackedDataset(other.manifest)
+    with pytest.raises(UsageError, match="different transforms"):
+        DataLoader(ConcatDataset([dataset, bare]), batch_size=2)
+    make_image_folder(tmp_path / "birds", {"emu": 2})
+    birds = PackedDataset(dlio.pack(tmp_path / "birds", tmp_path / "b", engine="serial"), CenterCrop(8))
+    with pytest.raises(UsageError, match=r"classes .* differ"):
+        DataLoader(ConcatDataset([dataset, birds]), batch_size=2)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from dlio.io import trace
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
@@ -150,7 +151,8 @@ class Fetching:
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:
         self._asked[number] = whom
-        yield
+        with trace.span("fetch", "stage", f"{self._plan.listed[number].name} from {whom}"):
+            yield
         self._asked.pop(number, None)
 
     def asked(self, number: int) -> str:

@@ -1,0 +1,65 @@
+"""The verb that measures what this machine makes of a data set: bench."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import asdict
+from typing import Any
+
+import dlio
+from dlio.cli.options import add_verb, chosen, dataset_argument, local_path
+from dlio.cli.output import print_report, say
+from dlio.errors import EXIT_DONE, UsageError
+from dlio.io.sizes import format_size
+
+_TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, bench)
+    dataset_argument(verb)
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the local folder to measure")
+    known = ", ".join(_TRANSFORMS)
+    verb.add_argument(
+        "--transform",
+        type=_transform,
+        metavar="NAME:SIZE",
+        help=f"of the images: {known} (default: RandomResizedCrop:224)",
+    )
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measures here, in a minute, what the data set's storage, a local folder, decoding and loading give.
+
+    Says how many threads to use, what waits for what, and whether staging pays. The rates of storage are kept in the
+    file that is named at the end; `plan` and `stage --strategy auto` take them from there.
+    """
+
+    def show(name: str, rate: float, unit: str) -> None:
+        shown = f"{format_size(rate)}/s" if unit == "B/s" else f"{rate:,.0f} {unit}"
+        say(args, f"{name:20} {shown if rate else 'none'}")
+
+    found = dlio.bench(**chosen(args, "dataset", "dest", "transform"), report=show)
+    if args.json:
+        return print_report(args, asdict(found) | {"num_threads": found.num_threads, "verdict": found.verdict()})
+    for line in found.verdict():
+        say(args, line)
+    if found.rates:
+        say(args, f"plan and stage take these rates of storage from {found.rates}")
+    return EXIT_DONE
+
+
+def _transform(text: str) -> Any:
+    """Returns a transform such as `CenterCrop:224`; RandomResizedCrop also flips."""
+    from dlio import images
+
+    match = re.fullmatch(rf"({'|'.join(_TRANSFORMS)}):([0-9]{{1,5}})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(_TRANSFORMS)} with a size, as in Resize:224")
+    options = {"flip": True} if match[1] == "RandomResizedCrop" else {}
+    try:
+        return getattr(images, match[1])(int(match[2]), **options)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,40 @@
+"""The verb that says what this machine is to dlio: doctor."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import dlio
+from dlio.cli.options import add_verb, local_path
+from dlio.cli.output import print_report, say
+from dlio.errors import EXIT_DONE, MissingError
+from dlio.look.checks.finding import Finding, State
+
+_MARKS = {State.GOOD: "good   ", State.CHANGE: "change ", State.BROKEN: "broken "}
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, doctor)
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_path, help="a packed data set to look at too")
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="a folder to stage to")
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Says what this machine is to dlio, line by line: good, or what to change.
+
+    Looks at the compiled core, packages, launcher, cores, memory, local storage, MPI, and what jobs have left; nothing
+    is waited for longer than some seconds. The exit code is 0 unless something cannot work.
+    """
+
+    def show(finding: Finding) -> None:
+        advice = f" -> {finding.advice}" if finding.advice else ""
+        say(args, f"{_MARKS[finding.state]} {finding.check + ':':15} {finding.found}{advice}")
+
+    found = dlio.doctor(args.dataset, args.dest, report=show)
+    if args.json:
+        print_report(args, {"findings": [asdict(finding) for finding in found]})
+    broken = any(finding.state is State.BROKEN for finding in found)
+    return MissingError.exit_code if broken else EXIT_DONE

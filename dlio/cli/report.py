@@ -1,0 +1,40 @@
+"""The verb that writes a page about a data set: report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import dlio
+from dlio.cli.options import add_verb, count, dataset_argument, local_path
+from dlio.cli.output import print_report, say
+from dlio.cli.progress import Progress
+from dlio.dataset.manifest import Manifest
+from dlio.errors import EXIT_DONE
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, report)
+    dataset_argument(verb)
+    verb.add_argument(
+        "-o", "--out", type=local_path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
+    )
+    verb.add_argument("--samples", type=count, default=20_000, metavar="N", help="samples to read at most (20,000)")
+
+
+def report(args: argparse.Namespace) -> int:
+    """Writes a page about the packed data set DATASET: one HTML file that opens offline, in less than a megabyte.
+
+    It shows samples of each class, and tells of classes, sizes, encodings, mean and standard deviation, shards, equal
+    images, what was skipped or is damaged, and how well shuffles by windows mix.
+    """
+    manifest = Manifest.load(args.dataset)
+    with Progress("report", unit="samples", quiet=args.quiet) as progress:
+        progress.start(min(manifest.num_samples, args.samples))
+        path = dlio.report(manifest, args.out, samples=args.samples, progress=progress.advance)
+    if args.json:
+        return print_report(args, {"path": str(path), "bytes": path.stat().st_size})
+    say(args, str(path))
+    return EXIT_DONE

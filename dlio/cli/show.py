@@ -1,0 +1,85 @@
+"""The verb that shows the images of a data set: show."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import dlio
+from dlio.cli.options import add_verb, count, dataset_argument, local_path
+from dlio.cli.output import complain, print_report, say, unmistakable
+from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, missing_package
+from dlio.io.sizes import format_size
+from dlio.look.show import Shown, write
+
+_COLUMNS = 48
+
+
+def add_verbs(verbs: Any) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, show)
+    dataset_argument(verb)
+    verb.add_argument(
+        "index", metavar="INDEX", type=int, nargs="*", default=(), help="numbers of samples (default: some of all)"
+    )
+    verb.add_argument("--class", dest="class_", metavar="C", help="samples of this class, by its name or number")
+    verb.add_argument("--count", type=count, default=8, metavar="N", help="how many samples at most (8)")
+    verb.add_argument("--out", type=local_path, metavar="FOLDER", help="write the images here, as they are stored")
+
+
+def show(args: argparse.Namespace) -> int:
+    """Shows images of the packed data set DATASET in the terminal, or writes them to files.
+
+    Terminals that know kitty's or sixel's graphics get pixels, others half blocks. Without a terminal only the lines
+    are printed: number, key, class, encoding, size.
+    """
+    draw = _drawing() if _has_terminal() and not (args.out or args.json or args.quiet) else None
+    lines, damaged = [], False
+    for shown in dlio.show(args.dataset, args.index, class_=args.class_, count=args.count):
+        path = write(shown, args.out) if args.out else None
+        lines.append({name: getattr(shown, name) for name in ("number", "key", "label", "num_bytes", "about")})
+        lines[-1] |= {"path": str(path)} if path else {}
+        label = f", {unmistakable(shown.label)}" if shown.label else ""
+        what = f"{shown.number}: {unmistakable(shown.key)}{label}, {shown.about}, {format_size(shown.num_bytes)}"
+        say(args, f"{what}{f' -> {path}' if path else ''}")
+        damaged |= draw is not None and not _drawn(shown, draw)
+    if args.json:
+        print_report(args, {"samples": lines})
+    return EXIT_SKIPPED if damaged else EXIT_DONE
+
+
+def _has_terminal() -> bool:
+    """Returns whether the output is a terminal that says how large it is."""
+    try:
+        return sys.stdout.isatty() and os.get_terminal_size(sys.stdout.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
+
+
+def _drawing() -> Callable[[Any], None]:
+    """Returns a function that draws an image as well as this terminal can."""
+    try:
+        from rich.console import Console
+        from textual_image.renderable import Image
+    except ImportError as error:
+        raise missing_package("textual-image", "terminal", "dlio show in a terminal (or give --out)") from error
+    console = Console()
+
+    def draw(image: Any) -> None:
+        console.print(Image(image, width=min(_COLUMNS, console.width), height="auto"))
+
+    return draw
+
+
+def _drawn(shown: Shown, draw: Callable[[Any], None]) -> bool:
+    """Draws a sample's image; returns False if it cannot be decoded."""
+    try:
+        if (image := shown.image) is not None:
+            draw(image)
+    except DataError as error:
+        complain(str(error))
+        return False
+    return True

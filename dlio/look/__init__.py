@@ -1,0 +1,1 @@
+"""Looking at data sets and machines: reports, images in the terminal, findings on this machine, measurements."""

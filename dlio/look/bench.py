@@ -1,0 +1,177 @@
+"""What this machine makes of a data set: storage, decoding and loading, measured in seconds, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import SourceError
+from dlio.images import RandomResizedCrop, Transform
+from dlio.io.filesystems import filesystem_of, local_folders
+from dlio.io.sizes import format_size
+from dlio.loaders.dataset import IMAGE, PackedSamples
+from dlio.loaders.sampling.rank import num_cores_of_rank
+from dlio.look.measure import loading, storage
+from dlio.stage import measured
+
+_GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
+_ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files
+_USUAL = RandomResizedCrop(224, flip=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured on this node.
+
+    Attributes:
+        num_samples, num_bytes: of the data set.
+        source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
+            too small to tell.
+        write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
+        decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
+        loader_rates: samples per second by the number of threads.
+        local: the local folder; "" if this node has none.
+        rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
+    """
+
+    num_samples: int
+    num_bytes: int
+    source_rate: float
+    write_rate: float
+    read_rate: float
+    decode_rate: float
+    loader_rates: dict[int, float]
+    local: str
+    rates: str
+
+    @property
+    def num_threads(self) -> int:
+        """The least number of threads that gives nearly the best rate."""
+        best = max(self.loader_rates.values())
+        return min(count for count, rate in self.loader_rates.items() if rate >= _GOOD_SHARE * best)
+
+    def verdict(self) -> list[str]:
+        """Returns what follows, in sentences: the threads, what waits for what, and whether staging pays."""
+        return [self._threads(), self._bound(), self._staging()]
+
+    def _threads(self) -> str:
+        rate = self.loader_rates[self.num_threads]
+        word = "thread" if self.num_threads == 1 else "threads"
+        return f"use {self.num_threads} {word}: {rate:,.0f} samples/s with all data in memory"
+
+    @property
+    def _wanted_rate(self) -> float:
+        """The bytes per second that the loader takes at its best."""
+        return self.loader_rates[self.num_threads] * self.num_bytes / max(1, self.num_samples)
+
+    def _bound(self) -> str:
+        if not self.source_rate:
+            return f"the data set is too small to measure its storage: {format_size(self.num_bytes)}"
+        wanted, given = format_size(self._wanted_rate), format_size(self.source_rate)
+        if self.source_rate < self._wanted_rate:
+            return f"the loader waits for the source, which gives {given}/s of the {wanted}/s that it could take"
+        return f"the source waits for the loader, which takes {wanted}/s of the {given}/s that it could give"
+
+    def _staging(self) -> str:
+        if not (self.write_rate and self.source_rate):
+            return "whether staging pays is not known" if self.local else "staging: this node has no local folder"
+        loading_seconds = self.num_bytes / self._wanted_rate
+        gain = max(0.0, self.num_bytes / self.source_rate - max(loading_seconds, self.num_bytes / self.read_rate))
+        gain = 0.0 if self.source_rate >= self._wanted_rate else gain
+        seconds = self.num_bytes / min(self.source_rate, self.write_rate)
+        if not gain:
+            return "staging does not pay for this rank alone; with other ranks and jobs the source gives each less"
+        return f"staging to {self.local} takes {seconds:,.0f} s, and pays after {seconds / gain:.1f} epochs"
+
+
+def bench(
+    dataset: str | Path | Manifest,
+    dest: str | Path | None = None,
+    *,
+    transform: Transform | None = None,
+    report: Callable[[str, float, str], None] = lambda name, rate, unit: None,
+) -> Measured:
+    """Measures what this machine makes of a data set; takes some seconds for each measurement, and a local file.
+
+    The rates of storage are kept in a file (dlio/stage/measured.py), from which `plan` and `stage` take them.
+
+    Args:
+        dataset: the folder of a packed data set, or its manifest.
+        dest: the local folder to measure; by default the first that `stage` would look at.
+        transform: of the images; by default a random crop of 224 x 224 pixels.
+        report: called with each measurement: its name, its rate, and the unit.
+
+    Raises:
+        SourceError: there are no samples.
+        ManifestError, CorruptRecordError, StorageError: it cannot be read, or the local folder not written.
+    """
+    manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+    if not manifest.num_samples:
+        raise SourceError(f"{manifest.root} has no samples: give a data set that has some")
+    local = Path(dest) if dest is not None else next((folder for _, folder in local_folders()), None)
+    source_rate, write_rate, read_rate = _storage(manifest, local, report)
+    transform = transform or _USUAL
+    decode_rate = _decode_rate(manifest, transform)
+    report("decode, 1 thread", decode_rate, "images/s")
+    loader_rates = {}
+    for count, rate in _loader_rates(manifest, transform):
+        loader_rates[count] = rate
+        report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
+    return Measured(
+        manifest.num_samples,
+        manifest.num_bytes,
+        source_rate,
+        write_rate,
+        read_rate,
+        decode_rate,
+        loader_rates,
+        "" if local is None else str(local),
+        _kept(manifest, source_rate, local, write_rate),
+    )
+
+
+def _storage(
+    manifest: Manifest, local: Path | None, report: Callable[[str, float, str], None]
+) -> tuple[float, float, float]:
+    """Returns the rates of the source, of writing to the local folder and of reading there, 0 for one not known."""
+    paths = [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
+    rate, num_bytes = storage.read_rate(paths)
+    source_rate = rate if num_bytes >= _ENOUGH_BYTES else 0.0
+    report("source", source_rate, "B/s")
+    write_rate, read_rate = storage.write_rate(local) if local is not None else (0.0, 0.0)
+    report("local write", write_rate, "B/s")
+    report("local read", read_rate, "B/s")
+    return source_rate, write_rate, read_rate
+
+
+def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate: float) -> str:
+    """Keeps the rates of storage that are known; returns the file, "" if none is known."""
+    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if source_rate else {})
+    if local is not None and write_rate:
+        known.write[str(filesystem_of(local))] = write_rate
+    return str(measured.note(known)) if known != measured.Rates() else ""
+
+
+def _has_images(manifest: Manifest) -> bool:
+    return IMAGE in manifest.schema and manifest.schema[IMAGE].dtype in ("bytes", "uint8")
+
+
+def _decode_rate(manifest: Manifest, transform: Transform) -> float:
+    if not _has_images(manifest):
+        return 0.0
+    with closing(PackedSamples(manifest)) as samples:
+        return loading.decode_rate(samples, transform)
+
+
+def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[int, float]]:
+    """Yields the rates of loaders with 1, 2, 4, ... threads up to the cores of this rank."""
+    count, most = 1, num_cores_of_rank()
+    while True:
+        with closing(PackedSamples(manifest, transform if _has_images(manifest) else None)) as samples:
+            yield count, loading.loader_rate(samples, count)
+        if count >= most:
+            return
+        count = min(2 * count, most)

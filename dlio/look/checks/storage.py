@@ -1,0 +1,115 @@
+"""Checks of local folders, the data set's storage, and what jobs have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.reader import ShardReader
+from dlio.errors import DlioError, StorageError
+from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
+from dlio.io.sizes import format_size
+from dlio.look.checks.finding import Finding, State, judged
+from dlio.stage import measured
+from dlio.stage.cache.locations import folders_with_copies
+from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
+from dlio.stage.cache.resolve import resolve
+from dlio.stage.planning import striping
+
+_FEW_SHARED = 1 << 30  # Docker gives 64 MB; torch's worker processes pass batches through it
+_FEW_BYTES = 10 << 30
+
+
+def shared_memory(check: str) -> Iterator[Finding]:
+    """The room in /dev/shm."""
+    system = filesystem_of("/dev/shm")
+    advice = "torch's worker processes need more (dlio's threads do not): docker run --shm-size=8g"
+    yield judged(check, f"{format_size(system.free_bytes)} free", system.free_bytes < _FEW_SHARED, advice)
+
+
+def local_storage(check: str) -> Iterator[Finding]:
+    """The folders of this node that `stage` would choose from, with their room."""
+    found = [(why, folder, filesystem_of(folder)) for why, folder in local_folders()]
+    for why, folder, system in found:
+        small = system.free_bytes < _FEW_BYTES
+        yield judged(check, f"{folder} ({why}): {_room(system)}", small, "little room: free some, or name another DEST")
+    if not found:
+        yield Finding(check, State.CHANGE, "no local folder can be written", "set TMPDIR to one, or give DEST")
+
+
+def _room(system: FileSystem) -> str:
+    memory = ", in memory" if system.in_memory else ""
+    return f"{system}{memory}, {format_size(system.free_bytes)} free"
+
+
+def leftovers(check: str) -> Iterator[Finding]:
+    """Staged copies on this node that no job uses, and those that nobody completes."""
+    found = 0
+    for folder in folders_with_copies():
+        try:
+            staged = copies(folder)
+        except StorageError as error:
+            yield Finding(check, State.CHANGE, error.text, f"see why {folder} cannot be looked at")
+            continue
+        found += len(staged)
+        for copy in staged:
+            if not copy.has_manifest() and not is_being_filled(copy):
+                advice = f"left by a job that ended: stage again, or dlio clean {folder}"
+                yield Finding(check, State.CHANGE, f"{copy.path} is incomplete", advice)
+            elif not is_in_use(copy):
+                advice = f"its room is given back when another data set needs it, or now by dlio clean {folder}"
+                yield Finding(check, State.GOOD, f"{copy.path} is used by no job: {advice}")
+    if not found:
+        yield Finding(check, State.GOOD, "nothing is staged here")
+
+
+def rates(check: str) -> Iterator[Finding]:
+    """Whether the rates of storage were measured."""
+    known = measured.load()
+    verbs = {"read": known.read, "write": known.write}
+    words = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
+    advice = "plan and stage take those of a middling cluster: measure them by dlio bench DATASET"
+    yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
+
+
+def data_set(path: Path, check: str) -> Iterator[Finding]:
+    """The data set, its file system, its stripes, and its copy on this node."""
+    manifest = Manifest.load(path)
+    size = f"{manifest.num_samples} samples, {format_size(manifest.num_bytes)}, {len(manifest.shards)} shards"
+    yield Finding(check, State.GOOD, f"{manifest.format}, {size}, on {filesystem_of(path)}")
+    yield from _shards(manifest, check)
+    if striping.is_lustre(path) and manifest.shards:
+        yield _stripes(manifest, check)
+    staged = resolve(path)
+    shared = filesystem_of(path).shared and staged == path
+    found = "no copy is staged on this node" if staged == path else f"loaders here read the copy {staged}"
+    yield judged(check, found, shared, f"the storage is shared with other jobs: dlio stage {path}, or cache=True")
+
+
+def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
+    """Opens the first shard, which needs its format's package."""
+    try:
+        if manifest.shards_here:
+            ShardReader(manifest, manifest.shards_here[0]).close()
+    except DlioError as error:
+        yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {manifest.root}")
+
+
+def _stripes(manifest: Manifest, check: str) -> Finding:
+    file = max((file for shard in manifest.shards for file in shard.files), key=lambda file: file.num_bytes)
+    layout = striping.layout_of(manifest.root / file.name)
+    wanted = striping.stripe_count(file.num_bytes, len(manifest.shards), len(striping.targets(manifest.root)))
+    advice = f"{wanted} would be right: dlio stage DATASET FOLDER --strategy stripe copies it so"
+    return judged(check, f"{file.name} lies on {layout.count} storage targets", layout.count < wanted, advice)
+
+
+def destination(path: Path, dataset: Path | None, check: str) -> Iterator[Finding]:
+    """The folder to stage to: its type, and whether the data set fits."""
+    system = filesystem_of(path)
+    advice = "other machines see it: name a node-local folder, or stage by --strategy stripe"
+    yield judged(check, f"{path}: {_room(system)}", system.shared, advice)
+    needed = Manifest.load(dataset).num_bytes if dataset is not None else 0
+    if needed > system.free_bytes:
+        advice = "name another folder, or stage parts: --strategy partition"
+        yield Finding(check, State.CHANGE, f"{format_size(needed)} do not fit", advice)

@@ -1,0 +1,80 @@
+"""What this machine is to dlio, each fact with what to change; nothing is waited for longer than some seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from dlio.errors import DlioError
+from dlio.io.threads import Threads
+from dlio.look.checks import machine, storage
+from dlio.look.checks.finding import Check, Finding, State
+
+_SECONDS = 15.0  # for a check; the slowest imports MPI from a busy file system
+
+#: By what they look at.
+CHECKS: dict[str, Check] = {
+    "core": machine.core,
+    "packages": machine.packages,
+    "launcher": machine.launcher,
+    "cores": machine.cores,
+    "memory": machine.memory,
+    "open files": machine.open_files,
+    "MPI": machine.mpi,
+    "/dev/shm": storage.shared_memory,
+    "local storage": storage.local_storage,
+    "leftovers": storage.leftovers,
+    "rates": storage.rates,
+}
+
+
+def doctor(
+    dataset: str | Path | None = None,
+    dest: str | Path | None = None,
+    *,
+    report: Callable[[Finding], None] = lambda finding: None,
+) -> list[Finding]:
+    """Returns what this machine is to dlio, in lines that are good or say what to change.
+
+    Args:
+        dataset: a packed data set to look at, too.
+        dest: a folder to stage to.
+        report: called with each finding as soon as it is known.
+    """
+    checks = dict(CHECKS)
+    if dataset is not None:
+        checks |= {"data set": partial(storage.data_set, Path(dataset))}
+    if dest is not None:
+        checks |= {"destination": partial(storage.destination, Path(dest), None if dataset is None else Path(dataset))}
+    found = []
+    for finding in _all(checks):
+        report(finding)
+        found.append(finding)
+    return found
+
+
+def _all(checks: dict[str, Check]) -> Iterator[Finding]:
+    """Yields the findings of all checks, which run side by side, in their order."""
+    threads = Threads(len(checks), "dlio-doctor")
+    running: dict[str, Future[list[Finding]]] = {
+        name: threads.submit(partial(list, check(name))) for name, check in checks.items()
+    }
+    try:
+        for name, check in running.items():
+            yield from _of(name, check)
+    finally:
+        threads.end(0)
+
+
+def _of(name: str, check: Future[list[Finding]]) -> list[Finding]:
+    """Returns what a check found; one that hangs or fails is a finding, too."""
+    try:
+        return check.result(_SECONDS)
+    except TimeoutError:
+        advice = "a disk or server does not answer: see df and mount, and leave what hangs out of the variables"
+        return [Finding(name, State.BROKEN, f"no answer within {_SECONDS:g} s", advice)]
+    except (DlioError, OSError, ValueError) as error:
+        text = error.text if isinstance(error, DlioError) else str(error)
+        return [Finding(name, State.BROKEN, text, "see the message")]

@@ -1,0 +1,1 @@
+"""Measurements of `dlio bench`, each of a few seconds: storage, decoding, loading."""

@@ -1,0 +1,69 @@
+"""dlio bench: what is measured is told, kept for plan and stage, and leaves nothing else behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dlio
+from dlio.look import bench as bench_module
+from dlio.look.bench import Measured
+from dlio.look.measure import loading, storage
+from dlio.stage import measured
+from tests.helpers.images import make_image_folder
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    for module in (storage, loading):
+        monkeypatch.setattr(module, "SECONDS", 0.02)
+    monkeypatch.setattr(storage, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(bench_module, "_ENOUGH_BYTES", 1)
+
+
+def test_rates_are_measured_told_and_kept(quick, tmp_path, run):
+    make_image_folder(tmp_path / "photos", {"cat": 5, "dog": 7})
+    packed = dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
+    (tmp_path / "node").mkdir()
+    before = measured.load()
+    code, out, _ = run("bench", tmp_path / "packed", tmp_path / "node", "--transform", "CenterCrop:8", "--json")
+    found = json.loads(out)
+    assert (code, found["num_samples"], found["num_bytes"]) == (0, 12, packed.num_bytes)
+    assert all(found[name] > 0 for name in ("source_rate", "write_rate", "read_rate", "decode_rate"))
+    assert set(found["loader_rates"]) >= {"1"} and len(found["verdict"]) == 3
+    kept = measured.load()
+    assert before == measured.Rates() and found["rates"] == str(measured.path())
+    assert found["source_rate"] in kept.read.values() and found["write_rate"] in kept.write.values()
+    assert list((tmp_path / "node").iterdir()) == []
+    assert found["rates"] in dlio.plan(tmp_path / "packed", nodes=2).chosen.why
+
+
+def test_a_set_too_small_to_measure_leaves_the_source_unknown(quick, monkeypatch, photos):
+    monkeypatch.setattr(bench_module, "_ENOUGH_BYTES", 1 << 40)
+    packed = dlio.pack(photos, photos.parent / "packed", engine="serial")
+    found = dlio.bench(packed, photos.parent)
+    assert found.source_rate == 0 and measured.load().read == {}
+    assert "too small" in found.verdict()[1]
+
+
+def verdict(source_rate: float, loader_rates: dict[int, float]) -> list[str]:
+    return Measured(1000, 100_000, source_rate, 1e6, 1e6, 50.0, loader_rates, "/node", "").verdict()
+
+
+@pytest.mark.parametrize(
+    "source_rate, loader_rates, said",
+    [
+        (1e6, {1: 100, 2: 199, 4: 200}, ["use 2 threads", "the source waits for the loader", "does not pay"]),
+        (1e4, {1: 2000}, ["use 1 thread:", "the loader waits for the source", "takes 10 s, and pays after 1.1 epochs"]),
+    ],
+)
+def test_the_verdict_says_what_waits_for_what(source_rate, loader_rates, said):
+    for line, words in zip(verdict(source_rate, loader_rates), said, strict=True):
+        assert words in line
+
+
+@pytest.mark.parametrize("text", ["CenterCrop", "CenterCrop:0", "os:224", "Resize:-1"])
+def test_a_transform_that_is_none_is_refused(text, run, tmp_path):
+    code, _, err = run("bench", tmp_path, "--transform", text)
+    assert code == 2 and "--transform" in err

@@ -1,0 +1,56 @@
+"""The rates that `dlio bench` measures decide what staging costs, and are named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dlio
+from dlio.cluster.topology import Topology
+from dlio.io.filesystems import filesystem_of
+from dlio.stage import measured
+from dlio.stage.decide import decide, machine_of
+from dlio.stage.measured import Rates
+from dlio.stage.planning.cost import Machine
+from dlio.stage.preview import preview
+from dlio.stage.run import run
+
+ALONE = Topology.single()
+
+
+def test_plan_and_stage_take_the_measured_rates_and_name_their_file(dataset, tmp_path):
+    system = str(filesystem_of(tmp_path))
+    assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
+    measured.note(Rates({system: 1e6}))
+    path = measured.note(Rates(write={system: 3e6}))
+    machine = machine_of(dataset, tmp_path / "node", ALONE)
+    assert (machine.client, machine.local, machine.rates) == (1e6, 3e6, str(path))
+    assert machine.source == Machine(1, 0).source  # of all nodes together: not measured
+    assert decide(dataset, tmp_path / "node", ALONE).why.endswith(f"(rates of {path})")
+    seen = preview(dataset, tmp_path / "node", topology=ALONE)
+    assert seen.rates == str(path) and seen.decision.seconds >= dataset.num_bytes / 1e6
+    predicted = dlio.plan(dataset, nodes=2)
+    assert str(path) in predicted.chosen.why
+    assert dlio.plan(dataset, nodes=2, client_rate=2e9).ways[0].seconds < predicted.ways[0].seconds
+
+
+def test_the_line_of_stage_names_the_rates(dataset, tmp_path):
+    path = measured.note(Rates({str(filesystem_of(tmp_path)): 1e6}))
+    by_auto = run(dataset, tmp_path / "node", topology=ALONE)[1]
+    assert by_auto.rates == str(path)
+    assert run(dataset, tmp_path / "node", topology=ALONE, strategy="replicate")[1].rates == ""
+
+
+def test_rates_of_other_file_systems_change_nothing(dataset, tmp_path):
+    measured.note(Rates({"lustre at /nowhere": 1.0}, {"xfs at /nowhere": 1.0}))
+    assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"read": {"x": -1}}', '{"read": 3}', '{"speed": {}}', "[" * 9999])
+def test_a_file_that_holds_no_rates_is_named_and_left_out(text, dataset, tmp_path, caplog):
+    measured.path().write_text(text)
+    assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
+    assert str(measured.path()) in caplog.text
+    measured.note(Rates({"ext4 at /": 1e9}))
+    assert json.loads(measured.path().read_text())["read"] == {"ext4 at /": 1e9}
