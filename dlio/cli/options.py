@@ -32,13 +32,16 @@ def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argpa
     return verb
 
 
-def local_path(text: str) -> Path:
+def local_path(text: str, advice: str = "") -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage"
-        )
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL, and none can be given here{advice}")
     return Path(text)
+
+
+def local_dataset(text: str) -> Path:
+    """Returns the path of a data set, as an argument's type."""
+    return local_path(text, ": copy it to a folder first, by dlio stage")
 
 
 def path_or_url(text: str) -> Path | str:
@@ -48,7 +51,7 @@ def path_or_url(text: str) -> Path | str:
 
 def dataset_argument(verb: argparse.ArgumentParser) -> None:
     """Adds DATASET."""
-    verb.add_argument("dataset", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("dataset", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
 
 
 def workers_option(verb: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from dlio.cli.options import (
     chosen,
     count,
     engine_options,
+    local_dataset,
     local_path,
     name_and_value,
     open_pool,
@@ -151,7 +152,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("src", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("src", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
     _shard_options(verb, "the shards of DATASET")
     verb.set_defaults(source="packed", root=None, option=[])
 

@@ -15,7 +15,7 @@ from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE, StorageError
+from dlio.errors import EXIT_DONE, StorageError, UsageError
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
 from dlio.urls import shown
@@ -86,6 +86,8 @@ def stage(args: argparse.Namespace) -> int:
     A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
     one process of each node prints an object: its first, and any other that had to copy in its place.
     """
+    if args.cache_size is not None and not args.background:
+        raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
     from dlio.cluster.topology import Topology
