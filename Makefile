@@ -18,8 +18,9 @@ venv: .venv/.complete
 demo: .venv/.complete
 	.venv/bin/python tools/demo/demo.py
 
+# One process more than there are cores, since many a test waits for other processes.
 test: .venv/.complete
-	.venv/bin/python -m pytest -n 2 --dist worksteal
+	.venv/bin/python -m pytest -n 3 --dist worksteal
 
 soak: .venv/.complete
 	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600

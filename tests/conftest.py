@@ -25,10 +25,20 @@ from tests.helpers.slow_source import slow_mounts
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
+if (
+    ROUNDS == 1
+):  # nobody cuts the power here, and tens of thousands of calls take minutes; processes started by tests sync
+    os.fsync = os.fdatasync = lambda file: os.fstat(file) and None  # a bad descriptor is an error still
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
