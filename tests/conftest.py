@@ -25,10 +25,6 @@ from tests.helpers.slow_source import slow_mounts
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
-if (
-    ROUNDS == 1
-):  # nobody cuts the power here, and tens of thousands of calls take minutes; processes started by tests sync
-    os.fsync = os.fdatasync = lambda file: os.fstat(file) and None  # a bad descriptor is an error still
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
@@ -57,6 +53,16 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets fsync fail only where a descriptor is bad: tens of thousands of calls take minutes, but in `make soak`.
+
+    A module that cuts the power overrides this fixture; processes that tests start do sync.
+    """
+    for name in ("fsync", "fdatasync") if ROUNDS == 1 else ():
+        monkeypatch.setattr(os, name, os.fstat)
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,16 @@ import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dlio import executors
 from dlio.errors import UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
+
+#: The verbs of a command line.
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 OF_ALL_VERBS = {
     "--json": "print the report as one JSON object",
@@ -21,7 +24,7 @@ OF_ALL_VERBS = {
 }
 
 
-def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """Returns a new parser for a verb, with the name and the docstring of `function`."""
     text = (function.__doc__ or "").strip()
     first, _, rest = text.partition("\n")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import dlio
 from dlio import formats
 from dlio.cli.options import (
+    Verbs,
     add_verb,
     chosen,
     count,
@@ -36,7 +36,7 @@ from dlio.pack.run import Request, make_plan
 from dlio.verbs import describe
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     _source_options(add_verb(verbs, pack))
     _dataset_options(add_verb(verbs, convert))

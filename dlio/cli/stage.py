@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlio
-from dlio.cli.options import add_verb, chosen, count, local_path, octal, size
+from dlio.cli.options import Verbs, add_verb, chosen, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dlio.stage.run import Summary
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)

@@ -178,7 +178,7 @@ def test_others_name_a_node_that_falls_silent_outside_the_rounds(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
     """Before the first block, twice, and after the last one; node 0 takes the store with it."""
-    monkeypatch.setenv("LOST_SECONDS", "4")
+    monkeypatch.setenv("LOST_SECONDS", "3")
     cluster = any_cluster
     running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}", options=("-disable-auto-cleanup",))
     while len(cluster.reports()) < 2:
