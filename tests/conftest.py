@@ -31,6 +31,11 @@ _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that take a minute first, so that no processor waits for one of them in the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/tools/test_chaos.py", "tests/examples/")))
+
+
 def pytest_collection_finish() -> None:
     """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
     gc.collect()
