@@ -19,8 +19,9 @@ venv: .venv/.complete
 demo: .venv/.complete
 	.venv/bin/python tools/demo/demo.py
 
+# One process more than there are cores, since many a test waits for other processes.
 test: .venv/.complete
-	.venv/bin/python -m pytest -n 2 --dist worksteal
+	.venv/bin/python -m pytest -n 3 --dist worksteal
 
 docs: .venv/.docs
 	.venv/bin/python -m tools.site.chart

@@ -31,6 +31,17 @@ _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that take a minute first, so that no processor waits for one of them in the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/tools/test_chaos.py", "tests/examples/")))
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
     """Fails a test after which threads run, or files are open, that were not before.
@@ -47,6 +58,16 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _open_files() - files:
         gc.collect()
     assert not _open_files() - files, "files left open"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets fsync fail only where a descriptor is bad: tens of thousands of calls take minutes, but in `make soak`.
+
+    A module that cuts the power overrides this fixture; processes that tests start do sync.
+    """
+    for name in ("fsync", "fdatasync") if ROUNDS == 1 else ():
+        monkeypatch.setattr(os, name, os.fstat)
 
 
 @pytest.fixture(autouse=True)

@@ -111,8 +111,10 @@ def main(argv: list[str] | None = None) -> int:
     words = _verb_first(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace()
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `dlio.__main__`
         parser(words[0] if words else None).parse_args(words, args)
+        import numpy  # noqa: F401  every verb needs it, and may be interrupted once it is loaded
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `dlio.__main__`
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
         logging.basicConfig(handlers=[log_handler()], level=_level(args))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
-from dlio.cli.options import add_verb, chosen, local_path, workers_option
+from dlio.cli.options import Verbs, add_verb, chosen, local_path, workers_option
 from dlio.cli.output import print_report
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
@@ -17,7 +16,7 @@ from dlio.pack.inside import watching
 from dlio.verbs import describe
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, index)
     verb.add_argument("path", metavar="PATH", type=local_path, help="the folder of the shards, or of links to them")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, chosen, count, dataset_argument
+from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument
 from dlio.cli.output import print_report, unmistakable
 from dlio.io.sizes import format_size
 
 SHOWN_CLASSES = 20
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, info)
     dataset_argument(verb)

@@ -6,13 +6,16 @@ import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dlio import executors
 from dlio.errors import UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
+
+#: The verbs of a command line.
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 OF_ALL_VERBS = {
     "--json": "print the report as one JSON object",
@@ -21,7 +24,7 @@ OF_ALL_VERBS = {
 }
 
 
-def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """Returns a new parser for a verb, with the name and the docstring of `function`."""
     text = (function.__doc__ or "").strip()
     first, _, rest = text.partition("\n")
@@ -32,13 +35,16 @@ def add_verb(verbs: Any, function: Callable[[argparse.Namespace], int]) -> argpa
     return verb
 
 
-def local_path(text: str) -> Path:
+def local_path(text: str, advice: str = "") -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage"
-        )
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL, and none can be given here{advice}")
     return Path(text)
+
+
+def local_dataset(text: str) -> Path:
+    """Returns the path of a data set, as an argument's type."""
+    return local_path(text, ": copy it to a folder first, by dlio stage")
 
 
 def path_or_url(text: str) -> Path | str:
@@ -48,7 +54,7 @@ def path_or_url(text: str) -> Path | str:
 
 def dataset_argument(verb: argparse.ArgumentParser) -> None:
     """Adds DATASET."""
-    verb.add_argument("dataset", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("dataset", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
 
 
 def workers_option(verb: argparse.ArgumentParser) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import dlio
 from dlio import formats
 from dlio.cli.options import (
+    Verbs,
     add_verb,
     chosen,
     count,
     engine_options,
+    local_dataset,
     local_path,
     name_and_value,
     open_pool,
@@ -35,7 +36,7 @@ from dlio.pack.run import Request, make_plan
 from dlio.verbs import describe
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     _source_options(add_verb(verbs, pack))
     _dataset_options(add_verb(verbs, convert))
@@ -151,7 +152,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("src", metavar="DATASET", type=local_path, help="the folder that holds manifest.jsonl")
+    verb.add_argument("src", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
     _shard_options(verb, "the shards of DATASET")
     verb.set_defaults(source="packed", root=None, option=[])
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlio
-from dlio.cli.options import add_verb, chosen, count, local_path, octal, size
+from dlio.cli.options import Verbs, add_verb, chosen, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE, StorageError
+from dlio.errors import EXIT_DONE, StorageError, UsageError
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
 from dlio.urls import shown
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dlio.stage.run import Summary
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
@@ -95,6 +95,8 @@ def stage(args: argparse.Namespace) -> int:
     A copy that exists already is found at once. The last line printed is the folder of the staged data set. With --json
     one process of each node prints an object: its first, and any other that had to copy in its place.
     """
+    if args.cache_size is not None and not args.background:
+        raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
     from dlio.cluster.topology import Topology

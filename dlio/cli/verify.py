@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
-from dlio.cli.options import add_verb, local_path, size, workers_option
+from dlio.cli.options import Verbs, add_verb, local_dataset, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -23,11 +22,11 @@ from dlio.stage.cache.repair import manifest_at_rest, staged_copy
 from dlio.stage.cache.scrub import Scrubbed, check_copy, scrub
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, verify)
     what = "the folder of manifest.jsonl; with --staged the DEST of dlio stage (default: where dlio clean looks)"
-    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_path, help=what)
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_dataset, help=what)
     verb.add_argument("--decode", action="store_true", help="also decode every image")
     verb.add_argument("--repair", action="store_true", help="copy damaged files of a staged copy again from its source")
     origin = "repair from this folder or URL (default: the source of the copy)"

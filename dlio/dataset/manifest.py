@@ -24,7 +24,7 @@ from typing import Any
 
 from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import MAX_COUNT, CropReady, File, Shard, count
+from dlio.dataset.shard import CropReady, File, Shard, count, whole_number
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files, limits
@@ -187,7 +187,7 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
         number, head = next(numbered)
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
-        schema = Schema.of(head["schema"], _texts(head["class_names"]), _signed(head["label_offset"]))
+        schema = Schema.of(head["schema"], _texts(head["class_names"]), whole_number(head["label_offset"]))
         shards = []
         for number, line in numbered:  # noqa: B007  `number` is used by the error below
             shards.append(Shard.from_json(line))
@@ -259,12 +259,6 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
     if isinstance(values, str) or len(texts) != len(tuple(values)):
         raise ValueError(f"expected a list of names, found {values!r}")
     return texts
-
-
-def _signed(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_COUNT:
-        raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
-    return value
 
 
 def read_partial(root: Path) -> Manifest | None:

@@ -127,3 +127,10 @@ def count(value: object) -> int:
     if type(value) is not int or not 0 <= value <= MAX_COUNT:  # type: a bool is an int, too
         raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")
     return value
+
+
+def whole_number(value: object) -> int:
+    """Returns a number that may be negative, checked; raises ValueError."""
+    if type(value) is not int or abs(value) > MAX_COUNT:
+        raise ValueError(f"expected a whole number of 64 bits, found {value!r}")
+    return value

@@ -181,23 +181,9 @@ def load(name: str) -> Format:
     Raises:
         UsageError: the format is unknown, or its module is not imported.
     """
-    if "." not in name:
-        if name in read_only_names():
-            return cast(Format, importlib.import_module(f"{__name__}.readonly.{name}"))
-        if name not in names():
-            raise UsageError(
-                f"{name!r} is not a format: expected one of {', '.join(names())}, or a module's dotted path"
-            )
-        return cast(Format, importlib.import_module(f"{__name__}.{name}"))
-    if name not in sys.modules:
+    if "." in name and name not in sys.modules:
         raise UsageError(f"the format {name!r} is a module of another package: if you trust it, `import {name}` first")
-    module = sys.modules[name]
-    missing = [member for member in ("SUFFIX", "refuses", "Writer", "Reader") if not hasattr(module, member)]
-    if missing:
-        raise UsageError(
-            f"the module {name!r} is not a format: it has no {', '.join(missing)} (see dlio.formats.Format)"
-        )
-    return cast(Format, module)
+    return import_format(name)
 
 
 def import_format(name: str) -> Format:
@@ -206,12 +192,10 @@ def import_format(name: str) -> Format:
     Raises:
         UsageError: the format is unknown.
     """
-    if "." in name:
-        try:
-            importlib.import_module(name)
-        except (ImportError, ValueError, TypeError) as error:
-            raise UsageError(f"the format {name!r} cannot be imported: {error}") from error
-    return load(name)
+    if name in read_only_names():
+        return cast(Format, importlib.import_module(f"{__name__}.readonly.{name}"))
+    members = ("SUFFIX", "refuses", "Writer", "Reader")
+    return cast(Format, extensions.load(name, "a format", __name__, names(), members))
 
 
 def require(name: str, schema: Schema) -> Format:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
+from dlio.io.arrivals import Filling
 from dlio.io.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.rank_share import Step
 
 
 class ChosenSamples(PackedSamples):
@@ -40,6 +42,9 @@ class ChosenSamples(PackedSamples):
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns the numbers of samples in the whole data set."""
         return np.asarray(self._rows[super().numbers(indices)])
+
+    def _tell(self, filling: Filling, coming: Iterable[Step]) -> None:
+        super()._tell(filling, (replace(step, indices=self._rows[step.indices]) for step in coming))
 
     @property
     def labels(self) -> npt.NDArray[np.generic]:

@@ -217,11 +217,10 @@ class PackedSamples:
                 values.append((at if rows is None else rows[at], read(shard, records)))
             return values
 
-        return Reads(read_rows, join, partial(self._pieces, indices), len(indices) * self.sample_bytes, self.pace)
+        def cut() -> list[Rows]:
+            return pieces(self.numbers(indices), self.sample_bytes)
 
-    def _pieces(self, indices: Sequence[int] | Indices) -> list[Rows]:
-        """Returns the rows of samples in the order of reading, cut into pieces of a few requests."""
-        return pieces(self.numbers(indices), self.sample_bytes)
+        return Reads(read_rows, join, cut, len(indices) * self.sample_bytes, self.pace)
 
     @cached_property
     def sample_bytes(self) -> int:
@@ -257,8 +256,9 @@ class PackedSamples:
 
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
-        if _are_numbers(indices, len(self)):
-            return np.asarray(indices)
+        is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
+        if is_array and ((array := np.asarray(indices)) >= 0).all() and (array < len(self)).all():
+            return array
         return np.array([self.number(index) for index in indices], dtype=np.int64)
 
     @cached_property
@@ -268,8 +268,7 @@ class PackedSamples:
     def expect(self, coming: Iterable[Step]) -> None:
         """Tells whoever fills the folder in which order the shards of these batches come, from a thread of its own."""
         if self.filling is not None:
-            told = Thread(target=self._tell, args=(self.filling, coming), name="dlio-order", daemon=True)
-            told.start()
+            Thread(target=self._tell, args=(self.filling, coming), name="dlio-order", daemon=True).start()
 
     def _tell(self, filling: Filling, coming: Iterable[Step]) -> None:
         filling.expect(first_uses(coming, self._offsets))
@@ -290,12 +289,6 @@ class PackedSamples:
         self._pool.close()
         self.memory.clear()
         self.read_memory.clear()
-
-
-def _are_numbers(indices: Sequence[int] | Indices, count: int) -> bool:
-    """Returns whether `indices` is an int64 array of numbers from 0 up to `count`."""
-    is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
-    return is_array and bool(((np.asarray(indices) >= 0) & (np.asarray(indices) < count)).all())
 
 
 def _put(column: Any, rows: Indices, values: Any) -> None:

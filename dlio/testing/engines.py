@@ -127,6 +127,8 @@ class EngineTests:
     def test_a_stopped_run_leaves_no_process_and_goes_on(
         self, engine: EngineRunner, many: Path, tmp_path: Path, number: signal.Signals
     ) -> None:
+        if engine.ends_late and number == signal.SIGTERM:
+            pytest.skip("dlio ends as at SIGINT, and starting this engine takes long")
         engine = engine.alone()
         out = tmp_path / "out"
         command = engine.pack_command(many / "in", out, "--format", "recordio", "--num-shards", "120")

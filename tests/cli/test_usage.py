@@ -77,7 +77,14 @@ def test_a_manifest_or_a_shard_stands_for_its_data_set(run, photos, tmp_path, na
 def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words):
     code, _, err = run(*words.format(url="s3://user:secret@host/x", packed=packed).split())
     assert code == 2
-    assert "s3://host/x is a URL, and only stage and plan take one: copy it to a folder first, by dlio stage" in err
+    assert "s3://host/x is a URL, and none can be given here" in err
+    assert ("copy it to a folder first, by dlio stage" in err) == (words.split()[0] in ("info", "verify", "convert"))
+
+
+def test_a_cache_size_without_a_background_is_refused(run, packed, tmp_path):
+    code, _, err = run("stage", packed, tmp_path / "local", "--cache-size", "1MiB")
+    assert code == 2 and "--cache-size goes with --background" in err
+    assert not (tmp_path / "local").exists()
 
 
 def test_options_may_stand_between_the_arguments(run, packed, tmp_path):

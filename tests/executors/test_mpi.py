@@ -85,7 +85,9 @@ class TestWhoSpeaks:
         shutil.copytree(photos, tmp_path / "bad")
         (tmp_path / "bad/cat/x.png").write_text("no image")
         options = arguments.format(tmp=tmp_path).split()
-        done = mpi.run(mpi.command("-m", "dlio", "pack", *options, "--format", "tfrecord", "--engine", "mpi"))
+        done = mpi.run(
+            mpi.command("-m", "dlio", "pack", *options, "--format", "tfrecord", "--engine", "mpi", workers=1)
+        )
         assert done.returncode == code
         assert message in done.stderr
         assert done.stderr.count("dlio: ") == 1
@@ -94,14 +96,14 @@ class TestWhoSpeaks:
     def test_a_report(self, mpi, photos, tmp_path):
         (photos / "cat/x.png").write_text("no image")
         options = ["--format", "tfrecord", "--engine", "mpi", "--on-error", "skip", "--json"]
-        done = mpi.run(mpi.command("-m", "dlio", "pack", photos, tmp_path / "out", *options))
+        done = mpi.run(mpi.command("-m", "dlio", "pack", photos, tmp_path / "out", *options, workers=1))
         assert done.returncode == 1
         assert json.loads(done.stdout)["samples"] == 36
         assert done.stderr.count("dlio: skipped 'cat/x.png'") == 1
 
     def test_a_dry_run(self, mpi, photos, tmp_path):
         options = ["--format", "tfrecord", "--engine", "mpi", "--dry-run", "--json"]
-        done = mpi.run(mpi.command("-m", "dlio", "pack", photos, tmp_path / "out", *options))
+        done = mpi.run(mpi.command("-m", "dlio", "pack", photos, tmp_path / "out", *options, workers=1))
         assert done.returncode == 0
         assert json.loads(done.stdout)["samples"] == 36
         assert not (tmp_path / "out").exists()

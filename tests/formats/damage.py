@@ -20,11 +20,12 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.testing.container import Container
 from dlio.testing.samples import same, samples
+from tests.helpers.rounds import ROUNDS
 
 SCHEMA = Schema.of({"image": "bytes", "label": "int64"})
 OTHER_SCHEMA = Schema.of({"frames": "bytes[]", "name": "str", "box": "float32[4]"})
 CHECKED = {"tfrecord"}  # containers with a checksum over all of their data
-MAX_POINTS = 150
+MAX_POINTS = 60 * ROUNDS
 MEMORY_BYTES = 4 << 30
 
 Damage = Callable[[bytes, int], bytes]

@@ -90,7 +90,7 @@ def test_what_is_no_format_is_refused(name):
 
 
 def test_a_module_that_is_no_format_is_refused(their_package):
-    with pytest.raises(UsageError, match=r"other.*no SUFFIX, refuses, Writer, Reader"):
+    with pytest.raises(UsageError, match=r"other.*lacks SUFFIX, refuses, Writer, Reader"):
         formats.import_format(f"{their_package}.other")
 
 

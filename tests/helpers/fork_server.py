@@ -1,7 +1,7 @@
 """A process that has imported some packages, and forks for each script that needs them: an import takes seconds.
 
 Run as `fork_server.py MODULE...`, it imports the modules and reads jobs, a JSON object on each line: a script, its
-arguments, its environment, and a folder for what it says, `said`, and its exit code, `ended`.
+arguments, its environment, and a folder for what it says, `said`, its session, and its exit code, `ended`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Job:
         return int((self._folder / "ended").read_text()) if (self._folder / "ended").exists() else None
 
     def kill(self) -> None:
-        """Kills the script at once, as a crash would."""
-        while not (started := self._folder / "started").exists():
-            time.sleep(0.005)
+        """Kills the script and what it has started, if that runs."""
+        while not (self._folder / "session").exists():
+            assert self._server.poll() is None
+            time.sleep(0.01)
         with suppress(ProcessLookupError):
-            os.kill(int(started.read_text()), signal.SIGKILL)
+            os.killpg(int((self._folder / "session").read_text()), signal.SIGKILL)
 
     def communicate(self, timeout: float = 280) -> tuple[str, str]:
         """Waits for the end, and returns what the script has said."""
@@ -48,7 +49,11 @@ class Job:
         while self.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        return (self._folder / "said").read_text(), ""
+        return self.said(), ""
+
+    def said(self) -> str:
+        """Returns what the script has said so far."""
+        return (self._folder / "said").read_text()
 
 
 def start(
@@ -67,7 +72,7 @@ def start(
 def _server(modules: tuple[str, ...]) -> subprocess.Popen[str]:
     """Returns the process with these modules, one for a test session."""
     command = [sys.executable, __file__, *modules]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     server = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT, env=environ)
     atexit.register(server.communicate)  # it ends with its input
     return server
@@ -79,18 +84,19 @@ def _watch(folder: str, **job: object) -> None:
     child = os.fork()
     if child == 0:
         _run(folder, **job)  # type: ignore[arg-type]
-    _leave(folder, "started", child)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    _leave(folder, "ended", code)
+    _leave(folder, "session", child)
+    _leave(folder, "ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def _leave(folder: str, name: str, number: int) -> None:
+    """Writes a file, whole or not at all."""
     Path(folder, f".{name}").write_text(str(number))
     Path(folder, f".{name}").rename(Path(folder, name))
 
 
 def _run(folder: str, script: str, arguments: list[str], environ: dict[str, str]) -> None:
     """Becomes the script; it ends without the end of the interpreter, which takes a second with torch in it."""
+    os.setsid()
     said = os.open(f"{folder}/said", os.O_WRONLY | os.O_CREAT)
     for descriptor, copy in ((os.open(os.devnull, os.O_RDONLY), 0), (said, 1), (said, 2)):
         os.dup2(descriptor, copy)

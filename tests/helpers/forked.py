@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 def wait_for(path: Path) -> None:
@@ -37,3 +40,28 @@ class Forked:
     def wait(self) -> int:
         """Returns its exit code."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+#: By what names Python makes a system call.
+_CALLS = {"fsync": ("fsync",), "linkat": ("link",), "rename": ("rename", "replace"), "unlink": ("unlink", "remove")}
+
+
+def run_until(call: str, when: int, function: Callable[[], object]) -> int:
+    """Runs a function in a process that is killed as it makes a system call for the `when`-th time.
+
+    Returns its exit code: minus SIGKILL, unless it ended before.
+    """
+
+    def run() -> None:
+        left = itertools.count(when - 1, -1)
+        for name in _CALLS[call]:
+            setattr(os, name, partial(_call, left, getattr(os, name)))
+        function()
+
+    return Forked(run).wait()
+
+
+def _call(left: Iterator[int], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    if not next(left):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*arguments, **options)

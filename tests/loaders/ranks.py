@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+import time
 from pathlib import Path
 from typing import Any
 
+from tests.helpers import fork_server
+
 _JOBS = Path(__file__).with_name("jobs")
-_REPOSITORY = Path(__file__).parents[2]
 _LIMIT_SECONDS = 280
 _LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "HOROVOD_", "TF_CONFIG", "KERAS_BACKEND")
+
+#: What the processes of jobs share, imported once. TensorFlow loads Keras, for itself.
+_TORCH = ("accelerate", "lightning", "transformers.trainer", "dlio.loaders.torch")
+_TENSORFLOW = ("tensorflow", "tf_keras", "dlio.loaders.tensorflow")
+_IMPORTED = {
+    "accelerate_job": _TORCH,
+    "ddp_job": _TORCH,
+    "hf_trainer_job": _TORCH,
+    "jax_job": ("jax", "dlio.loaders.jax"),
+    "keras_job": _TENSORFLOW,
+    "lightning_job": _TORCH,
+    "mirrored_job": _TENSORFLOW,
+    "multi_worker_job": _TENSORFLOW,
+}
 
 
 def free_ports(count: int) -> list[int]:
@@ -41,37 +51,32 @@ def run_job(job: str, data: Path, folder: Path, processes: list[dict[str, str]])
 
     A process that fails ends the others, and the test with what it said.
     """
-    folder.mkdir(exist_ok=True)
-    logs = [folder / f"process{number}.log" for number in range(len(processes))]
-    command = [sys.executable, str(_JOBS / f"{job}.py"), str(data), str(folder)]
-    started = [_start(command, environment, log) for environment, log in zip(processes, logs, strict=True)]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
+    fixed = {"PYTHONPATH": str(fork_server.ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    started = []
+    for number, environment in enumerate(processes):
+        log = folder / f"process{number}"
+        log.mkdir(parents=True)
+        arguments, environ = [str(data), str(folder)], own | fixed | environment
+        modules = () if environ.get("KERAS_BACKEND") == "torch" else _IMPORTED[job]
+        started.append(fork_server.start(modules, _JOBS / f"{job}.py", arguments, log, environ))
     try:
-        with ThreadPoolExecutor(len(started)) as pool:
-            for ended in as_completed([pool.submit(process.wait, _LIMIT_SECONDS) for process in started]):
-                if ended.exception() or ended.result():
-                    _end(started)
+        codes = _wait(started)
     finally:
-        _end(started)
-    failed = [log.read_text() for log, process in zip(logs, started, strict=True) if process.returncode]
-    assert not failed, "\n\n".join(failed)
+        for process in started:
+            process.kill()
+    assert not any(codes), "\n\n".join(process.said() for process in started)
     return [json.loads(report.read_text()) for report in sorted(folder.glob("rank*.json"))]
 
 
-def _start(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Starts a process with this one's environment, less what a launcher told it."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-    fixed = {"PYTHONPATH": str(_REPOSITORY), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as out:
-        env = own | fixed | environment
-        return subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Ends the processes and what they started."""
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _wait(started: list[fork_server.Job]) -> list[int | None]:
+    """Returns the exit codes, None for those that run when another has failed."""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while None in (codes := [process.poll() for process in started]) and not any(codes):
+        if time.monotonic() > deadline:
+            return [1]
+        time.sleep(0.01)
+    return codes
 
 
 def photos_of(ranks: list[list[list[int]]]) -> list[int]:

@@ -35,8 +35,9 @@ def pack(path: str | Path, source: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe"])
+@pytest.mark.parametrize(
+    ("source", "path"), [*((source, "pipe") for source in SOURCES), ("archive", "/dev/zero"), ("csv", "/dev/null")]
+)
 def test_devices_and_pipes_are_refused(tmp_path: Path, source: str, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     given = tmp_path / path  # an absolute path stays what it is

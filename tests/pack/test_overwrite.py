@@ -21,10 +21,10 @@ from dlio.pack.recode import Recode
 from dlio.pack.resume import CLAIMS
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
+from tests.helpers.forked import run_until
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import content, samples
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the faults")
 HOW = {"num_shards": 3, "engine": "serial"}
 
 
@@ -159,17 +159,12 @@ class TestOverwrite:
         assert len(samples(out)) == 12
         assert not list(out.glob("shard-000001*"))
 
-    @needs_strace
     @pytest.mark.parametrize("call", ["rename", "unlink"])
     @pytest.mark.parametrize("when", [2, 5, 8, 10, 12, 14, 15])
     def test_killed_on_the_way_the_same_command_ends_it(self, out, others, tmp_path, call, when):
         words = ["pack", str(others.path), str(out), "--format", "recordio"]
         words += ["--num-shards", "2", "--engine", "serial", "--overwrite", "--quiet"]
-        watched = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
-        watched += ["-e", f"inject={call}:signal=SIGKILL:when={when}"]
-        watched += [sys.executable, "-m", "dlio", *words]
-        killed = subprocess.run(watched, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
-        assert killed.returncode in (0, -9, 137)
+        assert run_until(call, when, lambda: main(words)) in (0, -signal.SIGKILL)
         assert Manifest.load(out).num_samples in (12, 36)
         assert main(words) == 0
         dlio.pack(others, tmp_path / "new", format="recordio", num_shards=2, engine="serial")

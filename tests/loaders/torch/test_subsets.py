@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from queue import Queue
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler, random_split
@@ -54,6 +57,13 @@ def test_ranks_share_a_part(dataset):
     ranks = [read(DataLoader(part, batch_size=2, shuffle=True, rank=rank, world_size=2, seed=1)) for rank in range(2)]
     assert len(ranks[0]) == len(ranks[1])
     assert {*ranks[0], *ranks[1]} == {tuple(part[i][0].flatten().tolist()) for i in range(len(part))}
+
+
+def test_a_folder_being_filled_is_told_the_shards_of_a_part(dataset):
+    told = Queue()
+    dataset.packed.filling = SimpleNamespace(expect=told.put, counts=dict)
+    read(DataLoader(Subset(dataset, [35, 13, 34]), batch_size=2))
+    assert told.get(timeout=60) == [1, 2]
 
 
 def test_a_part_of_a_part_under_a_sampler_of_its_own(dataset):
