@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "loaders": BASE | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage"},
     "executors": BASE | {"cluster"},
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
-    "dataset": BASE | {"formats"},
+    "dataset": BASE | {"formats", "native"},
     "formats": BASE | {"dataset.sample_group", "dataset.schema"},
     "locking": BASE | {"cluster"},
     "cluster": BASE,
