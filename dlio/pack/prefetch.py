@@ -53,12 +53,14 @@ class Depth:
         reads: the number of reads in flight.
         slow: the number of the caller's own reads in a row that were slow.
         clock: measures the caller's own reads, in seconds.
+        in_group: how many small items one call of the caller reads.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
         self.reads = 0
         self.clock = clock
         self.slow = 0
+        self.in_group = 1
         self._most = most
         self._in_time = self._settling = 0
 
@@ -113,7 +115,6 @@ class Prefetcher(Generic[T]):
         self._read_group = read_group
         self._group: deque[T | Exception] = deque()  # read with others, not handed out yet
         self._group_next = 0  # the number of the first of them
-        self._in_group = 1
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
         self._depth = depth
@@ -151,9 +152,10 @@ class Prefetcher(Generic[T]):
 
         Else it returns None, and they are to be asked for one by one.
         """
-        if self._read_group is None or self._in_group == 1 or self._group or self._begun or self._depth.reads:
+        depth = self._depth
+        if self._read_group is None or depth.in_group == 1 or self._group or self._begun or depth.reads:
             return None
-        numbers, read_group = range(number, min(number + self._in_group, self._count)), self._read_group
+        numbers, read_group = range(number, min(number + depth.in_group, self._count)), self._read_group
         found = self._read_now(lambda: read_group(numbers), len)
         if isinstance(found, kind):
             return found
@@ -169,10 +171,10 @@ class Prefetcher(Generic[T]):
         seconds = depth.clock() - began
         if seconds < SLOW_SECONDS + count(result) * _FAST_SECONDS or _num_waits() == waits:  # or others had the core
             depth.slow = 0
-            self._in_group = min(2 * self._in_group, _MOST_IN_GROUP)
+            depth.in_group = min(2 * depth.in_group, _MOST_IN_GROUP)
         else:
             depth.was_slow()
-            self._in_group = max(1, self._in_group // _SMALLER)
+            depth.in_group = max(1, depth.in_group // _SMALLER)
         return result
 
     def _begin(self) -> None:
