@@ -41,7 +41,7 @@ std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::s
     if (i > 0 && std::chrono::steady_clock::now() > enough) break;
     path.assign(names.begin(i), names.size(i));
     if (above < 0 && path[0] != '/') path.insert(0, std::string(folder) + '/');
-    const FileRead file = read_file(above, path.c_str(), room, buffer + used);
+    const FileRead file = read_file(above < 0 ? AT_FDCWD : above, path.c_str(), room, buffer + used);
     if (file.error == EINTR) break;
     used += file.size;
     files.push_back(file);
