@@ -15,9 +15,8 @@ struct FileRead {
 };
 
 // Reads at most `room` bytes of each file into `buffer`, one behind the other, until all are read, or fewer than `room`
-// bytes of the buffer's `capacity` are left, or 5 ms have passed, or a signal comes. Returns those that were read; never
-// waits for a pipe.
-// The names are paths below `folder`, or absolute ones.
+// bytes of the buffer's `capacity` are left, or 5 ms have passed, or a signal comes. Returns those that were read;
+// never waits for a pipe. The names are paths below `folder`, or absolute ones.
 std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,
                                  std::size_t capacity);
 
