@@ -1,9 +1,11 @@
 """A read-only FUSE view of a folder that imitates a slow, shared or failing source, and counts what is read from it.
 
     python slow_source.py FOLDER MOUNT [--latency-ms L] [--bandwidth MB/s] [--fail NAME] [--counts FILE]
+        [--most FILE]
 
 Every read waits for the latency, then takes its turn at the bandwidth, which all readers share. Reads of files whose
-path holds NAME answer EIO. FILE holds the bytes read so far, as decimal digits. Needs the package mfusepy and libfuse.
+path holds NAME answer EIO. The file of --counts holds the bytes read so far, that of --most how many reads
+were under way at once, as decimal digits. Needs the package mfusepy and libfuse.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
         self.free_at = 0.0
         self.num_read = 0
         self.counts = os.open(options.counts, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.counts else None
+        self.most = os.open(options.most, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if options.most else None
+        self.under_way = self.most_under_way = 0
 
     def path(self, path: str) -> str:
         return str(self.options.folder) + path
@@ -49,9 +53,15 @@ class SlowSource(mfusepy.Operations):  # type: ignore[misc]
     def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
         if self.options.fail and self.options.fail in path:
             raise mfusepy.FuseOSError(errno.EIO)
+        with self.turnstile:
+            self.under_way += 1
+            if self.most is not None and self.under_way > self.most_under_way:
+                self.most_under_way = self.under_way
+                os.pwrite(self.most, b"%d" % self.most_under_way, 0)
         time.sleep(self.options.latency_ms / 1000)
         data = os.pread(info.fh, size, offset)
         with self.turnstile:
+            self.under_way -= 1
             self.num_read += len(data)
             if self.counts is not None:
                 os.pwrite(self.counts, b"%d" % self.num_read, 0)
@@ -79,6 +89,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=0.0, help="MB/s over all readers")
     parser.add_argument("--fail", default="", help="answer EIO for paths that hold this")
     parser.add_argument("--counts", help="a file that keeps the bytes read so far")
+    parser.add_argument("--most", help="a file that keeps the most reads under way at once")
     options = parser.parse_args()
     mfusepy.FUSE(
         SlowSource(options), options.mount, foreground=True, nothreads=False, raw_fi=True, ro=True, allow_other=True,

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage", "targets"},
     "executors": BASE | {"cluster"},
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
-    "dataset": BASE | {"formats"},
+    "dataset": BASE | {"formats", "native"},
     "formats": BASE | {"dataset.sample_group", "dataset.schema"},
     "locking": BASE | {"cluster"},
     "cluster": BASE,

@@ -134,7 +134,8 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated",
     )
-    verb.add_argument("--root", type=local_path, help="the folder that a list's paths start from (default: the list's)")
+    about = "the folder or URL that a list's paths start from (default: the list's folder)"
+    verb.add_argument("--root", type=path_or_url, help=about)
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import io
 import zipfile
-from itertools import accumulate, pairwise, repeat
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.checksum import crc32c, crc32c_of_group
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Array, Field, Sample, Schema, Value
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError
@@ -50,17 +52,17 @@ class SampleTableBuilder:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._keys: list[bytes] = []
-        self._crcs: list[Value] = []
-        self._sizes: list[Value] = []
+        self._keys, self._key_ends = bytearray(), array("q", [0])
+        self._crcs, self._sizes = array("I"), array("q")  # uint32, int64
         self._values: dict[str, list[Value]] = {name: [] for name in columns(schema)}
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._sizes)
 
     def append(self, sample: Sample) -> None:
         """Adds the row of a sample that `Schema.check` has returned."""
-        self._keys.append(sample.key.encode())
+        self._keys += sample.key.encode()
+        self._key_ends.append(len(self._keys))
         self._crcs.append(crc32c(sample, self._schema))
         num_bytes = 0
         for value in sample.fields.values():
@@ -71,24 +73,22 @@ class SampleTableBuilder:
 
     def extend(self, group: SampleGroup) -> None:
         """Adds the rows of a group that follows the schema."""
-        self._keys += map(str.encode, group.keys)
-        self._crcs += crc32c_of_group(group, self._schema)
-        columns = [
-            map(len, group.fields[name]) if kind.dtype == "bytes" else repeat(NUMBER_BYTES)
-            for name, kind in self._schema.fields
-        ]
-        self._sizes += map(sum, zip(*columns, strict=False))
-        for name, values in self._values.items():
-            values += group.fields[name]
+        self._key_ends.frombytes((group.keys.bounds[1:] - group.keys.bounds[0] + len(self._keys)).tobytes())
+        self._keys += group.keys.joined()
+        self._crcs.frombytes(crc32c_of_group(group).tobytes())
+        sizes = [values.sizes if isinstance(values, Pieces) else NUMBER_BYTES for values in group.fields.values()]
+        self._sizes.frombytes((sum(sizes) + np.zeros(len(group), np.int64)).tobytes())
+        for name, values in self._values.items():  # numbers, never bytes
+            values += group.numbers(name).tolist()
 
     def to_bytes(self) -> bytes:
         """Returns the table's file; equal rows give equal bytes."""
-        rows = [self._crcs, self._sizes, *self._values.values()]
+        rows: list[Sequence[Value]] = [self._crcs, self._sizes, *self._values.values()]
         arrays = {
             name: npy.encode(np.array(values, dtype=kind.dtype).reshape(len(values), *kind.fixed_shape))
             for (name, kind), values in zip(_arrays(self._schema).items(), rows, strict=True)
         }
-        return _dump(_key_arrays(self._keys) | arrays)
+        return _dump(_key_arrays(self._keys, np.frombuffer(self._key_ends, np.int64)) | arrays)
 
 
 def _size(value: Value) -> int:
@@ -99,9 +99,8 @@ def _size(value: Value) -> int:
     return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", NUMBER_BYTES)
 
 
-def _key_arrays(keys: list[bytes]) -> dict[str, bytes]:
-    offsets = np.fromiter(accumulate(map(len, keys), initial=0), np.int64)
-    return {"key_bytes": npy.encode(np.frombuffer(b"".join(keys), np.uint8)), "key_offsets": npy.encode(offsets)}
+def _key_arrays(keys: bytes | bytearray, offsets: Numbers) -> dict[str, bytes]:
+    return {"key_bytes": npy.encode(np.frombuffer(keys, np.uint8)), "key_offsets": npy.encode(offsets)}
 
 
 def _dump(arrays: dict[str, bytes]) -> bytes:
@@ -205,7 +204,8 @@ class SampleTable:
             CorruptRecordError: the table is damaged.
         """
         kept = {name: npy.encode(self._array(name)) for name in _arrays(self._schema)}
-        return _dump(_key_arrays([key.encode() for key in keys]) | kept)
+        pieces = Pieces.of([key.encode() for key in keys])
+        return _dump(_key_arrays(pieces.data, pieces.bounds) | kept)
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

@@ -82,7 +82,7 @@ class RecordWriter:
             return False
         try:
             for number, (key, parts) in enumerate(zip(group.keys, datum.encode_group(group), strict=True)):
-                self._tree.put(record_key(self._num_records + number, key), parts, sum(map(len, parts)))
+                self._tree.put(_record_key(self._num_records + number, key), parts, sum(map(len, parts)))
         except OSError as error:
             raise self._refused(error) from error
         self._num_records += len(group)
@@ -105,7 +105,11 @@ class RecordWriter:
 
 def record_key(number: int, key: str) -> bytes:
     """Returns the record's key: `%08d_` and as many whole characters of `key` as fit 511 bytes."""
-    whole = b"%08d_%b" % (number, key.encode())
+    return _record_key(number, key.encode())
+
+
+def _record_key(number: int, key: bytes) -> bytes:
+    whole = b"%08d_%b" % (number, key)
     return whole if len(whole) <= MAX_KEY_BYTES else whole[:MAX_KEY_BYTES].decode(errors="ignore").encode()
 
 

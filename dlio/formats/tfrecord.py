@@ -15,11 +15,12 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
@@ -30,6 +31,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile
 SUFFIX = ".tfrecord"
 HEADER_BYTES = 12
 FRAME_BYTES = 16
+_HEAD = [("length", "<u8"), ("crc", "<u4")]
 
 
 def refuses(schema: Schema) -> str | None:
@@ -39,10 +41,11 @@ def refuses(schema: Schema) -> str | None:
 
 def masked_crc(data: bytes | memoryview) -> int:
     """Returns the masked CRC-32C of `data`, as a uint32."""
-    return _mask(crc32c(data))
+    return int(_mask(crc32c(data)))
 
 
-def _mask(crc: int) -> int:
+def _mask(crc: Any) -> Any:
+    """Returns the masked form of a checksum, or of an array of uint32."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -67,9 +70,23 @@ class Writer:
         self._index.write(b"%d %d\n" % (offset, self._records.tell() - offset))
 
     def write_group(self, group: SampleGroup) -> bool:
-        """Appends samples."""
-        for sample in group:
-            self.write(sample)
+        """Appends samples; False unless they are for image classification."""
+        if not self._schema.is_image_classification:
+            return False
+        parts, crcs = example.encode_group(group, self._schema), np.zeros(len(group), np.uint32)
+        for column in parts:
+            column.extend(crcs)
+        heads = np.zeros(len(group), _HEAD)
+        heads["length"] = lengths = np.sum([column.sizes for column in parts], axis=0)
+        head_crcs = np.zeros(len(group), np.uint32)
+        Pieces.rows(heads["length"]).extend(head_crcs)
+        heads["crc"] = _mask(head_crcs)
+        offset = self._records.tell()
+        tails = Pieces.rows(_mask(crcs).astype("<u4"))
+        self._records.writelines([interleave(*[(column, 1) for column in (Pieces.rows(heads), *parts, tails)])])
+        ends = offset + np.cumsum(lengths + FRAME_BYTES)
+        lines = zip((ends - lengths - FRAME_BYTES).tolist(), (lengths + FRAME_BYTES).tolist(), strict=True)
+        self._index.write(b"".join([b"%d %d\n" % line for line in lines]))
         return True
 
     def close(self) -> None:

@@ -5,12 +5,14 @@ fsspec itself reads an answer of any size, decompresses it if the server says so
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio.errors import StorageError
+
+if TYPE_CHECKING:
+    import asyncio  # takes as long to load as the rest of a pack of files
 
 IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
 TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
@@ -47,6 +49,8 @@ def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, l
 
 
 async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, login: str) -> bytes:
+    import asyncio
+
     session = await file_system.set_session()
     options = {**file_system.kwargs, "auto_decompress": False}
     headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **_range(span), **_authorization(login)}
@@ -73,6 +77,8 @@ def _sent_on(answer: Any) -> str:
 
 
 async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
+    import asyncio
+
     bucket, key, _ = file_system.split_path(path)
     async with asyncio.timeout(IDLE_SECONDS) as idle:
         answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
@@ -92,6 +98,8 @@ def _authorization(login: str) -> dict[str, str]:
 
 async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: asyncio.Timeout) -> bytes:
     """Returns at most `num_bytes` of an answer, and extends the idle timeout as long as data arrive."""
+    import asyncio
+
     parts, now = [], asyncio.get_running_loop().time
     while num_bytes and (part := await read(num_bytes)):
         parts.append(part)

@@ -7,7 +7,10 @@
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
-    read_files(paths, room, capacity)            the contents of many small files
+    read_files(folder, names, bounds, room, capacity)
+                                                 the contents of many small files
+    extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
+    interleave(columns)                          records whose parts lie in several columns of such pieces
     status_message(status)                       the meaning of a status of decode_batch
     available                                    whether the core is installed and can be loaded
     missing(purpose)                             the error that says why it is not
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
         decode,
         decode_batch,
         encode,
+        extend_crcs,
+        interleave,
         make_crop_ready,
         measure,
         probe,
@@ -52,6 +57,8 @@ __all__ = [
     "decode",
     "decode_batch",
     "encode",
+    "extend_crcs",
+    "interleave",
     "make_crop_ready",
     "measure",
     "missing",

@@ -152,24 +152,56 @@ def measure(buffers: list[Any]) -> NDArray[np.int64]:
         TypeError, BufferError: as decode_batch.
     """
 
-def read_files(paths: list[str], room: int, capacity: int) -> list[bytes | int | tuple[int, bytes]]:
+def read_files(
+    folder: str, names: Buffer, bounds: NDArray[np.int64], room: int, capacity: int
+) -> tuple[bytes, NDArray[np.int64], list[tuple[int, int, int]]]:
     """Reads many small files, each by one open, one read and one close.
 
-    Never waits for a pipe's writer. A signal ends it early, and it raises nothing for that.
+    Never waits for a pipe's writer. A signal ends it early, and so does a file after which 5 ms have passed; it raises
+    nothing for that.
 
     Args:
-        paths: the files.
+        folder: where the names begin that are not absolute.
+        names: the paths of the files, one behind the other, as the file system has them.
+        bounds: int64 (n + 1,), where in `names` each path begins, and where the last one ends.
         room: how many bytes of each are read at most, 1 to `capacity`.
         capacity: how many bytes are read at most of all.
 
     Returns:
-        For each file, or for the first of them where `capacity` is used up, one of these: its bytes; the number of the
-        system's error; or its open descriptor and what was read, if that is nothing or `room` bytes.
+        What was read of the first k files, where it ends before the last; int64 (k + 1,), where it
+        begins for each file, and ends; and for each file that could not be read, or of which nothing or `room` bytes
+        came: its number, the system's error or 0, and its open descriptor or -1.
 
     Raises:
-        TypeError: a path is no text.
-        ValueError: a room out of range, or a path with a null byte.
-        UnicodeEncodeError: a path that no file can have.
+        TypeError: the folder is no text, or an array of another dtype.
+        ValueError: a room out of range, bounds that are not ascending within `names`, or a name with a null byte.
+        UnicodeEncodeError: a folder that no file system can have.
+    """
+
+def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
+    """Extends n CRC-32Cs, each by its piece of the data.
+
+    Args:
+        data: the pieces.
+        bounds: int64 (n + 1,), where in `data` each piece begins, and where the last one ends.
+        crcs: uint32 (n,), the checksums of what precedes each piece, 0 for nothing; they are changed.
+
+    Raises:
+        TypeError: an array of another dtype, or a read-only one.
+        ValueError: bounds that are not ascending within `data`, or another number of checksums.
+    """
+
+def interleave(columns: list[tuple[Buffer, NDArray[np.int64], int]]) -> bytes:
+    """Returns n records: for each, its pieces of all columns, one after the other.
+
+    Args:
+        columns: the pieces, and their bounds, as `extend_crcs` takes them, and a number from 1 on: zeros follow each
+            piece until the record so far has a multiple of so many bytes.
+
+    Raises:
+        TypeError: an array of another dtype.
+        ValueError: bounds that are not ascending within the data, columns of different lengths, or a multiple of 0.
+        MemoryError: there is not enough memory.
     """
 
 MAX_PIXELS: int

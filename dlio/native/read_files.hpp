@@ -4,17 +4,20 @@
 #include <cstddef>
 #include <vector>
 
+#include "pieces.hpp"
+
 namespace dlio {
 
 struct FileRead {
   int error = 0;        // of the system; 0 where the file was read
   int descriptor = -1;  // of a file left open: it is empty, or has `room` bytes or more, or is no plain file
-  std::size_t begin = 0, size = 0;  // where its bytes are in the buffer
+  std::size_t size = 0;
 };
 
 // Reads at most `room` bytes of each file into `buffer`, one behind the other, until all are read, or fewer than `room`
-// bytes of the buffer's `capacity` are left, or a signal comes. Returns those that were read; never waits for a pipe.
-std::vector<FileRead> read_files(const std::vector<const char*>& paths, std::size_t room, char* buffer,
+// bytes of the buffer's `capacity` are left, or 5 ms have passed, or a signal comes. Returns those that were read;
+// never waits for a pipe. The names are paths below `folder`, or absolute ones.
+std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,
                                  std::size_t capacity);
 
 // Closes a file that was left open.

@@ -9,34 +9,41 @@ from __future__ import annotations
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 from dlio.io.threads import Threads
 from dlio.pack import pace
 
 T = TypeVar("T")
 R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
 
 MOST_READS = 96  # of one process: 8,192 looks at a server that answers in 5 ms take less than a second
 MOST_BYTES = 16 << 20  # prefetched, or being read: with what is written, a worker stays below 64 MB
 SLOW_SECONDS = 0.0005  # a read from memory takes 5 to 20 us, from a local disk 100, from a server 300 and more
 _FAST_SECONDS = 1e-5  # of each small file that is read with others from memory
 _FIRST_READS = 8
-_MOST_IN_GROUP = 64  # small files that one call reads: 32 to 128 take the same time each
+_MOST_IN_GROUP = 256  # small files that one call reads
 _SMALLER = 8  # the next group after a slow one: a busy machine costs little, and storage that became slow not much
 _PATIENT, _AT_ONCE = 2.0, 0.0  # seconds to wait at the end for reads that are not needed any more
 
 _Answer = SimpleQueue["tuple[T | None, BaseException | None]"]
-Group = Callable[[range], "Sequence[T | Exception]"]
 
 
 def idle_clock() -> float:
     """Returns a time in seconds that stops while this thread computes, for calls that do more than read."""
     return time.perf_counter() - time.thread_time()
+
+
+class Group(Protocol[T_co]):
+    """Items that one call has read, or the error of each."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[T_co | Exception]: ...
 
 
 class Depth:
@@ -46,12 +53,14 @@ class Depth:
         reads: the number of reads in flight.
         slow: the number of the caller's own reads in a row that were slow.
         clock: measures the caller's own reads, in seconds.
+        in_group: how many small items one call of the caller reads.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, most: int = MOST_READS) -> None:
         self.reads = 0
         self.clock = clock
         self.slow = 0
+        self.in_group = 1
         self._most = most
         self._in_time = self._settling = 0
 
@@ -90,7 +99,7 @@ class Prefetcher(Generic[T]):
         sizes: Sequence[int] | Callable[[int], int],
         count: int,
         depth: Depth,
-        read_group: Group[T] | None = None,
+        read_group: Callable[[range], Group[T]] | None = None,
     ) -> None:
         """Starts no read yet.
 
@@ -104,9 +113,8 @@ class Prefetcher(Generic[T]):
         """
         self._read = pace.bound(read)
         self._read_group = read_group
-        self._group: list[T | Exception] = []  # read with others, not handed out yet
+        self._group: deque[T | Exception] = deque()  # read with others, not handed out yet
         self._group_next = 0  # the number of the first of them
-        self._in_group = 1
         self._size = sizes if callable(sizes) else sizes.__getitem__
         self._count = count
         self._depth = depth
@@ -120,10 +128,10 @@ class Prefetcher(Generic[T]):
         if self._group:
             if number == self._group_next:
                 self._group_next += 1
-                return _of_group(self._group.pop(0))
+                return _of_group(self._group.popleft())
             self._group.clear()
         if not (self._begun or self._depth.reads):
-            return self._read_now(number)
+            return self._read_now(lambda: self._read(number))
         if self._begun and self._begun[0][0] != number:
             self._drop()
         if not self._begun:
@@ -139,36 +147,35 @@ class Prefetcher(Generic[T]):
             raise error
         return result  # type: ignore[return-value]
 
-    def at_hand(self, number: int, kind: type[R]) -> list[R]:
-        """Returns the results from `number` on that a group's read has left; none unless all are of the type `kind`."""
-        if number != self._group_next or {*map(type, self._group)} != {kind}:
-            return []
-        found, self._group = self._group, []
-        return cast("list[R]", found)
+    def several(self, number: int, kind: type[R]) -> R | None:
+        """Returns several items from `number` on if `read_group` reads them and returns a `kind`.
 
-    def _read_now(self, number: int) -> T:
-        """Reads by the caller's thread: one, or several small ones once the storage has answered at once."""
+        Else it returns None, and they are to be asked for one by one.
+        """
+        depth = self._depth
+        if self._read_group is None or depth.in_group == 1 or self._group or self._begun or depth.reads:
+            return None
+        numbers, read_group = range(number, min(number + depth.in_group, self._count)), self._read_group
+        found = self._read_now(lambda: read_group(numbers), len)
+        if isinstance(found, kind):
+            return found
+        self._group, self._group_next = deque(found), number
+        return None
+
+    def _read_now(self, read: Callable[[], R], count: Callable[[R], int] = lambda one: 1) -> R:
+        """Reads by the caller's thread: one item, or several small ones once the storage has answered at once."""
         depth = self._depth
         waits = _num_waits() if depth.slow else -1
         began = depth.clock()
-        if self._read_group is None or self._in_group == 1:
-            result = self._read(number)
-        else:
-            result = self._read_now_in_group(number, self._read_group)
+        result = read()
         seconds = depth.clock() - began
-        if seconds < SLOW_SECONDS + len(self._group) * _FAST_SECONDS or _num_waits() == waits:  # or others had the core
+        if seconds < SLOW_SECONDS + count(result) * _FAST_SECONDS or _num_waits() == waits:  # or others had the core
             depth.slow = 0
-            self._in_group = min(2 * self._in_group, _MOST_IN_GROUP)
+            depth.in_group = min(2 * depth.in_group, _MOST_IN_GROUP)
         else:
             depth.was_slow()
-            self._in_group = max(1, self._in_group // _SMALLER)
+            depth.in_group = max(1, depth.in_group // _SMALLER)
         return result
-
-    def _read_now_in_group(self, number: int, read_group: Group[T]) -> T:
-        numbers = range(number, min(number + self._in_group, self._count))
-        results = read_group(numbers)
-        self._group, self._group_next = list(results[1:]), number + 1
-        return _of_group(results[0]) if results else self._read(number)
 
     def _begin(self) -> None:
         """Starts reads as far as depth and bytes allow, at least one."""
@@ -237,7 +244,7 @@ def prefetching(
     sizes: Sequence[int] | Callable[[int], int],
     count: int,
     depth: Depth | None = None,
-    read_group: Group[T] | None = None,
+    read_group: Callable[[range], Group[T]] | None = None,
 ) -> Generator[Prefetcher[T], None, None]:
     """Gives a `Prefetcher`, and ends its threads."""
     prefetcher = Prefetcher(read, sizes, count, depth or _learned, read_group)

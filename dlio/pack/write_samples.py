@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dlio.pack.listing.base import GroupReader, Listing, Source
 from dlio.pack.recode import KEEP, Recode
 
 _Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
+_is_ready = attrgetter("crop_ready")
 _AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 
@@ -93,7 +95,8 @@ class Written:
     def add(self, group: SampleGroup) -> None:
         """Adds a group of images that were written as they are."""
         self.table.extend(group)
-        self.images.update((info.crop_ready, False) for info in group.image_infos)
+        for is_ready, count in Counter(map(_is_ready, group.image_infos)).items():
+            self.images[is_ready, False] += count
 
     def crop_ready(self) -> CropReady:
         """Returns the numbers of crop-ready images."""
@@ -134,7 +137,7 @@ class _Preparing:
         if self.only_image is None or not group.follows(self.schema):
             return None
         try:
-            return replace(group, image_infos=inspect_images(group.fields[self.only_image]))
+            return replace(group, image_infos=inspect_images(group.pieces(self.only_image)))
         except SourceError:
             return None
 

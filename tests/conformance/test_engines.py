@@ -10,14 +10,18 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import dlio
 from dlio import executors
+from dlio.sources import image_folder
 from dlio.testing.engine_runner import EngineRunner
 from dlio.testing.engines import EngineTests
+from dlio.testing.folders import content
+from dlio.testing.images import make_image_folder
 from tests.helpers.mpi import MPI, MPIEXEC
 
 RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
@@ -62,3 +66,17 @@ class TestEveryEngine(EngineTests):
         return (
             MPI if request.param == "mpi" else EngineRunner(request.param, in_caller=is_serial, one_at_a_time=is_serial)
         )
+
+    def test_reads_side_by_side_from_slow_storage_and_skips_what_fails(
+        self, engine: EngineRunner, tmp_path: Path, slow_source: Callable[..., Path]
+    ) -> None:
+        make_image_folder(tmp_path / "in", {"a": 40, "b": 40})
+        mounted = slow_source(tmp_path / "in", "--latency-ms", "30", "--fail", "0013", "--most", str(tmp_path / "most"))
+        options = ["--format", "recordio", "--num-shards", "2", "--on-error", "skip"]
+        done = engine.run(engine.pack_command(mounted, tmp_path / "out", *options))
+        assert (done.returncode, done.stderr.count("Input/output error")) == (1, 2)
+        assert int((tmp_path / "most").read_text()) > 4  # two workers alone would have two
+        dlio.pack(
+            image_folder(mounted), tmp_path / "whole", format="recordio", num_shards=2, on_error="skip", engine="serial"
+        )
+        assert content(tmp_path / "out") == content(tmp_path / "whole")

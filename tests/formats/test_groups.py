@@ -6,24 +6,30 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio import formats
+from dlio import formats, native
 from dlio.dataset.checksum import crc32c, crc32c_of_group
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Schema
 from dlio.formats.recordio import MAGIC
 
+pytestmark = pytest.mark.skipif(not native.available, reason="the compiled core is not installed")
 IMAGES = [bytes([number]) * (97 * number % 5003 + 1) for number in range(90)]
 
 
 def group_of(images: list[bytes], labels: list[int]) -> SampleGroup:
     keys = [f"class/{number:04}.png" for number in range(len(images))]
     infos = [ImageInfo("PNG", 32, 30 + number % 3, 3) for number in range(len(images))]
-    return SampleGroup(keys, {"image": images, "label": labels}, infos)
+    return SampleGroup(pieces(keys), {"image": Pieces.of(images), "label": np.array(labels)}, infos)
+
+
+def pieces(texts: list[str]) -> Pieces:
+    return Pieces.of([text.encode() for text in texts])
 
 
 def written(folder: Path, name: str, write: Callable[[formats.Writer], None]) -> dict[str, bytes]:
@@ -71,10 +77,12 @@ def test_a_group_with_an_unusual_sample_is_left_to_write(
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(-(1 << 63), (1 << 63) - 1), st.binary()), min_size=1))
 def test_the_table_of_a_group_is_that_of_its_samples(rows: list[tuple[bytes, int, bytes]]) -> None:
     schema = Schema.of({"image": "bytes", "label": "int64", "mask": "bytes"})
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    group = SampleGroup([str(number) for number in range(len(rows))], dict(zip(schema, columns, strict=True)))
+    images, labels, masks = zip(*rows, strict=True)
+    fields = {"image": Pieces.of(images), "label": np.array(labels), "mask": Pieces.of(masks)}
+    group = SampleGroup(pieces([str(number) for number in range(len(rows))]), fields)
     assert group.follows(schema)
-    assert crc32c_of_group(group, schema) == [crc32c(sample, schema) for sample in group]
+    assert [tuple(sample.fields.values()) for sample in group] == rows
+    assert crc32c_of_group(group).tolist() == [crc32c(sample, schema) for sample in group]
     grouped, single = SampleTableBuilder(schema), SampleTableBuilder(schema)
     grouped.extend(group)
     for sample in group:
@@ -82,7 +90,32 @@ def test_the_table_of_a_group_is_that_of_its_samples(rows: list[tuple[bytes, int
     assert grouped.to_bytes() == single.to_bytes()
 
 
-@pytest.mark.parametrize("label", [1 << 63, 1.0, True, "1"])
-def test_a_group_with_another_type_does_not_follow(label: object) -> None:
-    assert not SampleGroup(["a"], {"image": [b""], "label": [label]}).follows(IMAGE_CLASSIFICATION)
-    assert not SampleGroup(["a"], {"image": [b""]}).follows(IMAGE_CLASSIFICATION)
+@pytest.mark.parametrize("labels", [[1.0], [True], ["1"], [[1]], [1 << 63]])
+def test_a_group_with_another_type_does_not_follow(labels: list[object]) -> None:
+    images = Pieces.of([b""])
+    assert not SampleGroup(pieces(["a"]), {"image": images, "label": np.array(labels)}).follows(IMAGE_CLASSIFICATION)
+    assert not SampleGroup(pieces(["a"]), {"image": images}).follows(IMAGE_CLASSIFICATION)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9))), st.integers(1, 8), st.integers(0, 3))
+def test_columns_are_interleaved_with_zeros(rows: list[tuple[bytes, bytes]], multiple: int, skipped: int) -> None:
+    one, two = (Pieces.of([row[number] for row in rows]) for number in range(2))
+    expected = b""
+    for first, second in rows[skipped:]:
+        expected += first + second + bytes(-len(first + second) % multiple)
+    rest = slice(min(skipped, len(rows)), len(rows))
+    assert interleave((one.take(rest), 1), (two.take(rest), multiple)) == expected
+
+
+def test_bounds_outside_the_data_are_refused() -> None:
+    crcs = np.zeros(1, np.uint32)
+    for bounds in ([0, 4], [-1, 1], [2, 1], []):
+        with pytest.raises(ValueError, match="bounds"):
+            Pieces(b"abc", np.array(bounds, np.int64)).extend(crcs)
+    with pytest.raises(ValueError, match="crcs"):
+        Pieces.of([b"a", b"b"]).extend(crcs)
+    with pytest.raises(ValueError, match="lengths"):
+        interleave((Pieces.of([b"a"]), 1), (Pieces.of([]), 1))
+    with pytest.raises(ValueError, match="multiple"):
+        interleave((Pieces.of([b"a"]), 0))
+    assert interleave() == b""

@@ -142,6 +142,35 @@ def test_a_url_that_cannot_be_packed_is_refused(url: str, options: dict[str, str
     assert isinstance(raised.value, UsageError)
 
 
+def test_only_lists_have_roots_at_urls(tmp_path: Path) -> None:
+    (tmp_path / "Data_Entry.csv").touch()
+    with pytest.raises(UsageError, match="no root at a URL such as http://host/photos: give a folder"):
+        open_source(tmp_path, name="chestxray14", root="http://me:pass@host/photos")
+
+
+@pytest.mark.parametrize("kind", ["csv", "lst", "txt"])
+def test_a_list_of_images_at_a_url(web: tuple[WebServer, str], photos: Path, tmp_path: Path, kind: str) -> None:
+    names = sorted(str(path.relative_to(photos)) for path in photos.rglob("*.png"))[::-1]
+    lines = {"csv": "{1},{0}\n", "lst": "{0}\t{0}\t{1}\n", "txt": "{1} {0}\n"}[kind]
+    path, head = tmp_path / f"list.{kind}", "path,label\n" if kind == "csv" else ""
+    path.write_text(head + "".join(lines.format(number, name) for number, name in enumerate([*names, "cat/gone.png"])))
+    server, url = web
+    found, expected = open_source(path, root=url), open_source(path, root=photos)
+    listing = found.listing()
+    assert server.asked == []
+    with found.reader(listing) as read, expected.reader(expected.listing()) as wanted:
+        assert [read(row) for row in range(len(names))] == [wanted(row) for row in range(len(names))]
+        with pytest.raises(SourceError, match=r"cat/gone\.png.*is there"):
+            read(len(names))
+    words = ["--format", "recordio", "--num-shards", "1", "--on-error", "skip", "--quiet", "--engine", "serial"]
+    secret = url.replace("://", "://me:pass@")
+    for name, root in (("remote", secret), ("local", str(photos))):
+        assert cli.main(["pack", str(path), str(tmp_path / name), "--root", root, *words]) == 1  # one is skipped
+    assert shards(tmp_path / "remote") == shards(tmp_path / "local")
+    assert b"pass" not in (tmp_path / "remote" / NAME).read_bytes()
+    assert "pass" not in repr(open_source(path, root=secret))
+
+
 def test_a_bucket_is_packed_as_its_folder_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server(monkeypatch):
         s3 = fsspec.filesystem("s3")

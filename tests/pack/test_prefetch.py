@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -97,9 +98,11 @@ class TestPrefetcher:
     def test_groups_give_the_same_as_single_reads(self):
         asked = []
 
-        def read_group(numbers: range) -> list[int | Exception]:
+        def read_group(numbers: range) -> Sequence[int | Exception]:
             asked.append(len(numbers))
-            return [ValueError(number) if number % 7 == 3 else number for number in numbers[: 1 + len(numbers) // 2]]
+            few = numbers[: 1 + len(numbers) // 2]
+            found = [ValueError(number) if number % 500 == 3 else number for number in few]
+            return found if any(number % 500 == 3 for number in few) else tuple(found)
 
         def read(number: int) -> int:
             found = read_group(range(number, number + 1))[0]
@@ -107,14 +110,22 @@ class TestPrefetcher:
                 raise found
             return found
 
-        with prefetching(read, [1] * 300, 300, Depth(clock=lambda: 0.0), read_group) as result:
-            for number in [*range(100), *range(30, 300)]:
-                if number % 7 == 3:
-                    with pytest.raises(ValueError, match=f"^{number}$"):
-                        result(number)
-                else:
-                    assert result(number) == number
-        assert max(asked) == 64
+        with prefetching(read, [1] * 2000, 2000, Depth(clock=lambda: 0.0), read_group) as result:
+            for start, stop in ((0, 700), (630, 2000)):
+                number = start
+                while number < stop:
+                    found = result.several(number, tuple)
+                    if found is not None:
+                        assert found == tuple(range(number, number + len(found)))
+                        number += len(found)
+                        continue
+                    if number % 500 == 3:
+                        with pytest.raises(ValueError, match=f"^{number}$"):
+                            result(number)
+                    else:
+                        assert result(number) == number
+                    number += 1
+        assert max(asked) == 256
 
     def test_so_many_reads_are_under_way_and_no_more(self):
         began, lock, go = [], threading.Lock(), threading.Event()

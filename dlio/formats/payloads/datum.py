@@ -63,14 +63,13 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
 
 def holds_group(group: SampleGroup) -> bool:
     """Returns whether `encode_group` can encode a group of images with labels."""
-    labels, images = group.fields["label"], group.fields["image"]
-    return min(labels) >= -(2**31) and max(labels) < 2**31 and max(map(len, images)) < _LARGEST
+    labels = group.numbers("label")
+    return bool(-(2**31) <= labels.min() <= labels.max() < 2**31 and group.pieces("image").sizes.max() < _LARGEST)
 
 
 def encode_group(group: SampleGroup) -> Iterator[list[Part]]:
     """Yields `encode` of each sample of a group of encoded images."""
-    images = group.fields["image"]
-    for image, label in zip(images, group.fields["label"], strict=True):
+    for image, label in zip(group.pieces("image"), group.numbers("label").tolist(), strict=True):
         yield [_head(len(image)), image, _tail(label)]
 
 

@@ -20,11 +20,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import Array, Field, Sample, Schema
+from dlio.dataset.sample_group import Pieces, SampleGroup
+from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema
 from dlio.formats import Spans
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
@@ -56,19 +58,33 @@ def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
 
     Most features take few values, so their bytes are cached; the rest is done some 100,000 times a second.
     """
-    label, info, image = sample.fields["label"], sample.image_info, sample.fields["image"]
-    key = sample.key.encode()
+    label, image = sample.fields["label"], sample.fields["image"]
+    before, behind = _around(sample.key.encode(), label, schema.class_name(label), sample.image_info, len(image))
+    return [before, image, behind]
+
+
+def encode_group(group: SampleGroup, schema: Schema) -> list[Pieces]:
+    """Returns `encode` of each sample of a group for image classification, part by part."""
+    images, names = group.pieces("image"), schema.class_name
+    columns = group.keys, group.numbers("label").tolist(), group.image_infos or repeat(None), images.sizes.tolist()
+    parts = [_around(key, label, names(label), info, size) for key, label, info, size in zip(*columns)]  # noqa: B905
+    before, behind = zip(*parts, strict=True)
+    return [Pieces.of(before), images, Pieces.of(behind)]
+
+
+def _around(key: bytes, label: int, synset: str, info: ImageInfo | None, num_bytes: int) -> tuple[bytes, bytes]:
+    """Returns the bytes before an image of `num_bytes`, and those after it."""
     name = key.rpartition(b"/")[2]
     before = _text_head(KEY, len(key)) + key
     behind = _text_head("image/filename", len(name)) + name
     if info is None:
-        before += _class_entries(label, schema.class_name(label))
+        before += _class_entries(label, synset)
     else:
-        before += _class_entries(label, schema.class_name(label), info.format, info.channels)
+        before += _class_entries(label, synset, info.format, info.channels)
         behind += _size_entries(info.format, info.height, info.width)
-    before += _head(IMAGE, len(image))
-    size = varint(len(before) + len(image) + len(behind))
-    return [b"\x0a" + size + before, image, behind]
+    before += _head(IMAGE, num_bytes)
+    size = varint(len(before) + num_bytes + len(behind))
+    return b"\x0a" + size + before, behind
 
 
 @lru_cache(1 << 14)

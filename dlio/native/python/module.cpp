@@ -4,8 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +13,7 @@
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
 #include "python/arrays.hpp"
-#include "read_files.hpp"
+#include "python/pieces.hpp"
 #include "resize/pixels.hpp"
 
 namespace nb = nanobind;
@@ -105,62 +103,6 @@ nb::object measure_all(const nb::list& buffers) {
   return sizes;
 }
 
-// Returns the path's bytes as the system takes them; `kept` holds the object that they are of.
-const char* system_path(nb::handle path, std::vector<nb::object>& kept) {
-  if (!PyUnicode_Check(path.ptr())) throw nb::type_error("paths: expected texts");
-  const char* text = nullptr;
-  Py_ssize_t size = 0;
-  if (PyUnicode_IS_COMPACT_ASCII(path.ptr())) {
-    kept.push_back(nb::borrow(path));
-    text = PyUnicode_AsUTF8AndSize(path.ptr(), &size);
-  } else {
-    kept.push_back(nb::steal(PyUnicode_EncodeFSDefault(path.ptr())));
-    if (!kept.back()) throw nb::python_error();
-    text = PyBytes_AS_STRING(kept.back().ptr());
-    size = PyBytes_GET_SIZE(kept.back().ptr());
-  }
-  if (std::strlen(text) != static_cast<std::size_t>(size)) throw nb::value_error("paths: embedded null byte");
-  return text;
-}
-
-nb::object to_python(const FileRead& file, const char* buffer) {
-  if (file.error != 0) return nb::int_(file.error);
-  nb::bytes data(buffer + file.begin, file.size);
-  if (file.descriptor < 0) return data;
-  return nb::make_tuple(file.descriptor, std::move(data));
-}
-
-nb::list read_all_files(const nb::list& paths, std::size_t room, std::size_t capacity) {
-  thread_local std::unique_ptr<char[]> buffer;
-  thread_local std::size_t held = 0;
-  if (room == 0 || room > capacity) throw nb::value_error("room: expected 1 to capacity");
-  if (held < capacity) {
-    buffer.reset(new char[capacity]);
-    held = capacity;
-  }
-  std::vector<nb::object> kept;
-  std::vector<const char*> texts;
-  texts.reserve(paths.size());
-  for (nb::handle path : paths) texts.push_back(system_path(path, kept));
-  std::vector<FileRead> files;
-  {
-    nb::gil_scoped_release unlocked;
-    files = read_files(texts, room, buffer.get(), capacity);
-  }
-  nb::list found;
-  std::size_t handed_out = 0;
-  try {
-    for (const FileRead& file : files) {
-      found.append(to_python(file, buffer.get()));
-      ++handed_out;
-    }
-  } catch (...) {
-    for (; handed_out < files.size(); ++handed_out) close_file(files[handed_out]);
-    throw;
-  }
-  return found;
-}
-
 std::string status_message(std::int32_t status) {
   const char* text = describe(static_cast<Status>(status));
   if (text == nullptr) throw nb::value_error(("no status of decode_batch: " + std::to_string(status)).c_str());
@@ -217,7 +159,7 @@ NB_MODULE(_jpeg, module) {
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
-  module.def("read_files", dlio::read_all_files, "paths"_a, "room"_a, "capacity"_a);
+  dlio::bind_pieces(module);
   module.def("status_message", dlio::status_message, "status"_a);
   module.attr("MAX_PIXELS") = dlio::kMaxPixels;
   module.attr("TAKES_OUR_DECODER") = dlio::libjpeg_takes_our_decoder();  // now, while one thread runs

@@ -27,6 +27,11 @@ def take(column: Column, indices: range | Numbers) -> Column:
     return column[indices.start : indices.stop] if isinstance(indices, range) else column[indices]
 
 
+def rows(column: Column) -> Any:
+    """Returns the rows of a column as values of samples: numbers and texts of Python, or arrays."""
+    return column.tolist() if column.ndim == 1 else column
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The samples of a source, in its order, without their content; picklable.

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from dlio import native
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack import pace
-from dlio.pack.listing.base import Column, Listing, Numbers
+from dlio.pack.listing.base import Column, Listing, Numbers, rows
+from dlio.pack.listing.image_objects import NOMINAL_BYTES, image_object_reader
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed
 from dlio.pack.prefetch import Prefetcher, prefetching, side_by_side
+from dlio.urls import is_url
 
 Label = TypeVar("Label")
 EXACT_FILES = 8192  # the mean over this many is within 2% of the true mean if sizes vary as much as their mean
 _LEAST_ROOM = 1 << 16
 _LOOKS = 4  # files that one thread looks at in a row: handing over each would take longer than the look itself
 _GROUPED_BYTES = 16 << 10  # the largest mean size of files that are read in groups; to copy larger ones takes longer
-_GROUP_BYTES = 256 << 10  # of one group
+_GROUP_BYTES = 1 << 20  # of one group
 _USUAL_SIZES, _MOST_ROOM = 4, 4 << 20  # sizes may be those of other files: 4 times the mean holds most files
 _INT64 = (1 << 63) - 1
 
@@ -37,20 +40,30 @@ _INT64 = (1 << 63) - 1
 @contextmanager
 def image_file_reader(root: Path, listing: Listing) -> Iterator[ImageFileReader]:
     """Gives a function that reads image files; keys are paths below `root`, labels are in the listing."""
-    folder, keys, num_bytes = str(root), list(listing.keys), listing.num_bytes.tolist()
+    folder, num_bytes, pieces = str(root), listing.num_bytes.tolist(), listing.keys.pieces()
     usual = min(_USUAL_SIZES * sum(num_bytes) // max(1, len(num_bytes)), _MOST_ROOM)
     least = max(usual, _LEAST_ROOM)
 
     def begin(index: int) -> bytes | LongFile:
         return begin_file(path_below(folder, keys[index]), _room(num_bytes[index], least))
 
-    def begin_group(indices: range) -> list[bytes | LongFile | Exception]:
-        paths = [path_below(folder, key) for key in keys[indices.start : indices.stop]]
-        found = native.read_files(paths, least, _GROUP_BYTES)
-        return list(map(_begun, paths, found))
+    def begin_group(indices: range) -> Pieces | list[bytes | LongFile | Exception]:
+        names = pieces.take(slice(indices.start, indices.stop))
+        data, bounds, unusual = native.read_files(folder, names.data, names.bounds, least, _GROUP_BYTES)
+        found = Pieces(data, bounds)
+        if not unusual:
+            return found
+        begun: list[bytes | LongFile | Exception] = list(found)
+        for row, error, descriptor in unusual:
+            path, head = path_below(folder, keys[indices[row]]), data[bounds[row] : bounds[row + 1]]
+            problem = OSError(error, os.strerror(error))
+            begun[row] = _unreadable(path, problem) if error else LongFile(path, descriptor, head)
+        return begun
 
     is_small = usual < _USUAL_SIZES * _GROUPED_BYTES and native.available and pace.in_force() is None
+    is_small &= sys.getfilesystemencoding() == "utf-8"  # else a name is not the bytes of its key
     sizes, group = (lambda index: max(num_bytes[index], least // 2)), begin_group if is_small else None
+    keys = listing.keys if is_small else list(listing.keys)  # of a group all keys are there, none as a text
     with prefetching(begin, sizes, len(keys), read_group=group) as begun:
         yield ImageFileReader(begun, keys, listing)
 
@@ -58,11 +71,12 @@ def image_file_reader(root: Path, listing: Listing) -> Iterator[ImageFileReader]
 class ImageFileReader:
     """Reads the image files of a listing; a `GroupReader`, used by one thread."""
 
-    def __init__(self, begun: Prefetcher[bytes | LongFile], keys: list[str], listing: Listing) -> None:
+    def __init__(self, begun: Prefetcher[bytes | LongFile], keys: Sequence[str], listing: Listing) -> None:
         self._begun = begun
+        self._pieces = listing.keys.pieces()
         self._keys = keys
-        self._columns = {name: _rows(values) for name, values in listing.columns.items()}
-        self._names = list(listing.schema)
+        self._columns = {name: rows(values) for name, values in listing.columns.items()}
+        self._listing = listing
 
     def __call__(self, index: int) -> Sample:
         """Returns the sample in row `index`; raises SourceError."""
@@ -71,15 +85,13 @@ class ImageFileReader:
         return Sample(self._keys[index], fields | {"image": image if isinstance(image, bytes) else image.rest()})
 
     def group(self, index: int) -> SampleGroup | None:
-        """Returns the samples from row `index` on that were read with the one before."""
-        images = self._begun.at_hand(index, bytes)
-        rows = slice(index, index + len(images))
-        fields = {name: self._columns[name][rows] if name in self._columns else images for name in self._names}
-        return SampleGroup(self._keys[rows], fields) if images else None
-
-
-def _rows(values: Column) -> Any:
-    return values.tolist() if values.ndim == 1 else values
+        """Returns the samples from row `index` on that one call reads; None if they are to be asked for one by one."""
+        images = self._begun.several(index, Pieces)
+        if images is None:
+            return None
+        rows, columns = slice(index, index + len(images)), self._listing.columns
+        fields = {name: columns[name][rows] if name in columns else images for name in self._listing.schema}
+        return SampleGroup(self._pieces.take(rows), fields)
 
 
 def path_below(root: str, key: str) -> str:
@@ -126,15 +138,6 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     if in_force is not None:
         in_force.take(0, len(data))
     return data
-
-
-def _begun(path: str, found: bytes | int | tuple[int, bytes]) -> bytes | LongFile | SourceError:
-    """Returns a file that `native.read_files` has read, or the error of one that it could not."""
-    if isinstance(found, bytes):
-        return found
-    if isinstance(found, int):
-        return _unreadable(path, OSError(found, os.strerror(found)))
-    return LongFile(path, *found)
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
@@ -190,17 +193,29 @@ def _read_on(descriptor: int, data: bytes, path: str) -> bytes:
 
 
 def image_file_listing(
-    root: Path,
+    root: str | Path,
     listed: Listed[Label],
     labels: Column | None,
     class_names: tuple[str, ...],
     fields: Mapping[str, Column] = MappingProxyType({}),
 ) -> Listing:
-    """Returns the listing of image files at `root / name`; labels: int64 or float32 of shape (n, ...), or None."""
+    """Returns the listing of image files at `root / name`; labels: int64 or float32 of shape (n, ...), or None.
+
+    Of files at a URL neither size nor version is asked for: that would be another request for each.
+    """
     keys, columns = Keys.of(listed.names), ({} if labels is None else {"label": labels}) | dict(fields)
-    sizes, versions = file_states(root, keys)
+    sizes, versions = _unknown_states(keys) if is_url(root) else file_states(Path(root), keys)
     schema = Schema((("image", Field("bytes")), *((name, _field(each)) for name, each in columns.items())), class_names)
     return Listing(schema, keys, sizes, columns, versions=versions, refused=listed.refused)
+
+
+def _unknown_states(keys: Keys) -> tuple[Numbers, Numbers | None]:
+    return np.full(len(keys), NOMINAL_BYTES), None
+
+
+def listed_reader(root: str | Path, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+    """Gives a function that reads the images of `image_file_listing`."""
+    return image_object_reader(str(root), listing) if is_url(root) else image_file_reader(Path(root), listing)
 
 
 def _field(column: Column) -> Field:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SourceError, StorageError
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
-from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.base import Listing, Refused, rows
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import Keys, odd, printable
@@ -27,7 +27,7 @@ from dlio.urls import shown
 
 _ENTRY_BYTES = 1000  # about what fsspec keeps of an object
 _CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems tell of a change
-_NOMINAL_BYTES = 100_000  # of an object whose server tells no size: about a photo of a data set
+NOMINAL_BYTES = 100_000  # of an object whose server tells no size: about a photo of a data set
 _INT64 = (1 << 63) - 1
 _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
@@ -86,13 +86,22 @@ class ImageObjects:
             refused.append((printable(name), f"{self.path}: {reason}"))
         return not reason
 
-    @contextmanager
-    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index."""
-        files, keys, labels = RemoteFiles(self.url), listing.keys, listing.columns["label"].tolist()
-        sizes = listing.num_bytes.tolist()
-        with prefetching(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
-            yield lambda index: Sample(keys[index], {"image": image(index), "label": labels[index]})
+        return image_object_reader(self.url, listing)
+
+
+@contextmanager
+def image_object_reader(url: str, listing: Listing) -> Iterator[Callable[[int], Sample]]:
+    """Gives a function that reads images; keys are paths below the URL, all else is in the listing."""
+    files, keys, sizes = RemoteFiles(url), listing.keys, listing.num_bytes.tolist()
+    columns = {name: rows(values) for name, values in listing.columns.items()}
+
+    def sample(index: int) -> Sample:
+        return Sample(keys[index], {"image": image(index)} | {name: values[index] for name, values in columns.items()})
+
+    with prefetching(lambda index: _read(files, keys[index], sizes[index]), sizes, len(keys)) as image:
+        yield sample
 
 
 def _images(files: RemoteFiles, folder: str) -> list[_Object]:
@@ -105,7 +114,7 @@ def _images(files: RemoteFiles, folder: str) -> list[_Object]:
 
 def _num_bytes(entry: dict[str, Any]) -> int:
     size = entry.get("size")
-    return _NOMINAL_BYTES if size is None else int(size)
+    return NOMINAL_BYTES if size is None else int(size)
 
 
 def _version(entry: dict[str, Any]) -> int:

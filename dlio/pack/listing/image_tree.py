@@ -171,7 +171,7 @@ def look(folder: Path) -> _Content:
     pace.take(pace.FILE_OPERATIONS)
     with storage_errors("list", folder), os.scandir(folder) as found:
         entries = list(found)
-    folders = {entry.name for entry in entries if is_folder(entry)}
+    folders = {entry.name for entry in entries if not entry.is_file(follow_symlinks=False) and is_folder(entry)}
     images = [entry.name for entry in entries if entry.name.lower().endswith(EXTENSIONS)]
     rest = set() if len(images) == len(entries) else {entry.name for entry in entries} - folders - set(images)
     return sorted(folders), sorted(images if folders.isdisjoint(images) else set(images) - folders), sorted(rest)

@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from dlio.dataset.sample_group import Pieces
 from dlio.errors import SourceError
 from dlio.io.files import Hash
 
@@ -120,9 +121,17 @@ class Keys(Sequence[str]):
 
     def take(self, indices: range | NDArray[np.int64]) -> Keys:
         """Returns the keys `indices`, in that order."""
+        if isinstance(indices, range) and indices.step == 1:
+            offsets = np.frombuffer(self._offsets, np.int64)[indices.start : indices.stop + 1]
+            text = bytes(memoryview(self._text)[offsets[0] : offsets[-1]])
+            return Keys(text, array("q", (offsets - offsets[0]).tobytes()))
         numbers = indices if isinstance(indices, range) else indices.tolist()
         pieces = [self._text[self._offsets[number] : self._offsets[number + 1]] for number in numbers]
         return Keys(b"".join(pieces), array("q", accumulate(map(len, pieces), initial=0)))
+
+    def pieces(self) -> Pieces:
+        """Returns the keys in UTF-8."""
+        return Pieces(bytes(self._text), np.frombuffer(self._offsets, np.int64))
 
     def update(self, running: Hash) -> None:
         """Adds the keys and their offsets to a running digest."""

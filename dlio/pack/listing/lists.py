@@ -16,6 +16,7 @@ from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.pack.listing.labels import LabelColumn
+from dlio.urls import is_url
 
 MAX_LINE = 1 << 20  # characters; a path has up to 4096 bytes, 10,000 labels take about 100 KB
 _MOST_KNOWN = 1 << 16  # there are fewer classes, and measurements are rarely equal
@@ -76,6 +77,13 @@ class Listed(Generic[Label]):
     def _listed_twice(self, row: int, first: int) -> str:
         problem = f"{self.names[row]!r} is listed twice, first by line {first}"
         return f"{self.path}, line {self.lines[row]}: {problem}: keys name samples, remove one of the two"
+
+
+def root_of(path: Path, root: str | Path | None) -> str | Path:
+    """Returns what the paths in the list `path` start from: the URL or folder `root`, by default the list's folder."""
+    if root is None:
+        return path.parent
+    return str(root) if is_url(root) else Path(root).absolute()
 
 
 def label_columns(listed: Listed[tuple[str, ...]], names: Sequence[str]) -> list[LabelColumn]:

@@ -24,6 +24,7 @@ from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
 
 _OF_URLS = "imagefolder"
+_WITH_ROOTS_AT_URLS = ("caffe-list", "csv", "lst")
 
 
 class SourceModule(Protocol):
@@ -61,7 +62,7 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     Args:
         path: a folder or a file, or the URL of a folder of class folders.
         name: the kind of source, or the dotted path of its module; `auto` recognises dlio's own kinds.
-        root: the folder that the paths in a list, or in an archive, start from.
+        root: the folder that the paths in a list, or in an archive, start from; of a list also a URL.
         **options: the keywords of the source's function, as text.
 
     Raises:
@@ -87,13 +88,17 @@ def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[st
     taken = list(inspect.signature(module.open_source).parameters)[1:]
     if root is not None and "root" not in taken:
         raise UsageError(
-            f"the source {kind} reads {shown(str(path))} itself, given the root {root} too: leave --root out"
+            f"the source {kind} reads {shown(str(path))} itself, given the root {shown(str(root))} too: "
+            "leave --root out"
         )
+    if root is not None and is_url(root) and kind not in _WITH_ROOTS_AT_URLS:
+        raise UsageError(f"the source {kind} takes no root at a URL such as {shown(str(root))}: give a folder")
     for option in options:
         if option not in taken:
             own = ", ".join(name for name in taken if name != "root")
             raise UsageError(f"the source {kind} has no option {option!r}, only {own or 'none'}")
-    return module.open_source(path, **options, **({"root": Path(root)} if root is not None else {}))
+    given = {} if root is None else {"root": root if is_url(root) else Path(root)}
+    return module.open_source(path, **options, **given)
 
 
 def _recognise(path: Path) -> str:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Listing
-from dlio.pack.listing.image_files import image_file_listing, image_file_reader
-from dlio.pack.listing.lists import Listed, read_lines
+from dlio.pack.listing.image_files import image_file_listing, listed_reader
+from dlio.pack.listing.lists import Listed, read_lines, root_of
 
 _LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
 
 
 def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
-    """Returns the images that a list names, by paths below `root` (default: the folder of the list).
+    """Returns the images that a list names, by paths below `root`, a folder or a URL (default: the folder of the list).
 
     As in Caffe, `root` precedes every path, even one that begins with a slash.
     """
     path = Path(path).absolute()
-    return CaffeList(path, Path(root).absolute() if root is not None else path.parent, root is not None)
+    return CaffeList(path, root_of(path, root), root is not None)
 
 
 open_source = caffe_list
@@ -45,7 +45,7 @@ class CaffeList:
     """See `caffe_list`; `all_below_root` reads absolute paths as paths below `root`."""
 
     path: Path
-    root: Path
+    root: str | Path = field(repr=False)  # a URL may hold a password
     all_below_root: bool
     name: str = "caffe-list"
 
@@ -64,4 +64,4 @@ class CaffeList:
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label."""
-        return image_file_reader(self.root, listing)
+        return listed_reader(self.root, listing)

@@ -19,17 +19,17 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.image_files import image_file_listing, image_file_reader, path_below
+from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, stack
-from dlio.pack.listing.lists import Listed, label_columns, raw_lines
+from dlio.pack.listing.lists import Listed, label_columns, raw_lines, root_of
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -50,7 +50,7 @@ def csv_file(
 
     Args:
         path: the CSV file; its first line names the columns.
-        root: the folder that paths start from.
+        root: the folder that paths start from, or a URL.
         path_column: the column of paths; by default found by its name.
         label_columns: the columns of labels, as text with commas between them; by default found by their names.
         fields: other columns to keep, each as a field of its own: numbers, or text of up to 256 characters.
@@ -63,7 +63,7 @@ def csv_file(
         UsageError: `labels` is another word, or the delimiter is not one character.
     """
     path = Path(path).absolute()
-    root = Path(root).absolute() if root is not None else path.parent
+    root = root_of(path, root)
     if len(delimiter) > 1:
         raise UsageError(f"the delimiter is one character, found {delimiter!r}")
     check_kind(labels)
@@ -89,7 +89,7 @@ class CsvFile:
     """See `csv_file`."""
 
     path: Path
-    root: Path
+    root: str | Path = field(repr=False)  # a URL may hold a password
     path_column: str | None = None
     label_columns: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -171,4 +171,4 @@ class CsvFile:
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label or labels."""
-        return image_file_reader(self.root, listing)
+        return listed_reader(self.root, listing)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.image_files import image_file_listing, listed_reader
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, stack
-from dlio.pack.listing.lists import Listed, label_columns, read_lines
+from dlio.pack.listing.lists import Listed, label_columns, read_lines, root_of
 
 
 def lst_file(path: str | Path, root: str | Path | None = None, labels: str = AUTO) -> LstFile:
     """Returns the images that a `.lst` file names, by paths below `root` (default: the folder of the list).
 
-    With `labels="numbers"` single labels are measurements, float32; by default whole numbers are class indices.
+    `root` may be a URL. With `labels="numbers"` single labels are measurements, float32; by default whole numbers are
+    class indices.
     """
     path = Path(path).absolute()
     check_kind(labels)
-    return LstFile(path, Path(root).absolute() if root is not None else path.parent, labels)
+    return LstFile(path, root_of(path, root), labels)
 
 
 open_source = lst_file
@@ -37,7 +38,7 @@ class LstFile:
     """See `lst_file`."""
 
     path: Path
-    root: Path
+    root: str | Path = field(repr=False)  # a URL may hold a password
     labels: str = AUTO
     name: str = "lst"
 
@@ -65,4 +66,4 @@ class LstFile:
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label or labels."""
-        return image_file_reader(self.root, listing)
+        return listed_reader(self.root, listing)
