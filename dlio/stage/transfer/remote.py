@@ -65,6 +65,9 @@ class Remote:
         """Fills `target`; see `StagingSource`."""
         target[:] = self._range(file, offset, offset + len(target))
 
+    def close(self) -> None:
+        """Does nothing: connections are kept for the next requests."""
+
     def _range(self, file: File, start: int, end: int) -> bytes:
         if end - start < file.num_bytes and not self._answers_ranges:
             raise StorageError(

@@ -55,6 +55,9 @@ class StagingSource(Protocol):
             StorageError: as `blocks`.
         """
 
+    def close(self) -> None:
+        """Closes what `read_range` keeps open; it can be used again."""
+
 
 def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> StagingSource:
     """Returns the source of a data set, with its manifest loaded.
@@ -136,6 +139,10 @@ class MountedFolder:
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             raise _changed(path)
+
+    def close(self) -> None:
+        """Closes what `read_range` keeps open; see `StagingSource`."""
+        self._held.cache_clear()
 
 
 class _Held:

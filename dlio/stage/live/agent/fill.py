@@ -10,19 +10,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from dlio.errors import DigestError, StorageError
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
-from dlio.stage.live.agent.pieces import MOST_BYTES, Pace, Piece, without
+from dlio.stage.live.agent.pieces import Pace, Piece, without
 from dlio.stage.live.agent.store import Store
+from dlio.stage.live.agent.waiters import Room, Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
 _LOOK_SECONDS, _IDLE_SECONDS = 0.25, 5.0  # between two looks for work of which nobody told
-_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
-_AHEAD = {"quiet": (4, MOST_BYTES), "busy": (4, 512 << 10), "burst": (1, 128 << 10)}  # pieces at a time, and their size
-_QUIET_SECONDS = 0.5  # since something was waited for
 
 
 class Fill:
@@ -45,7 +43,7 @@ class Fill:
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()  # notified of work
-        self._waiting: dict[int, list[threading.Event]] = {}  # for files; one condition would wake all for each piece
+        self._waiters, self._room = Waiters(), Room()
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
@@ -57,7 +55,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._pace = Pace()
-        self._waited_for = self._burst_began = self._latest_progress = self._anew_at = 0.0
+        self._latest_progress = self._anew_at = 0.0
         self._in_background = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
@@ -74,8 +72,7 @@ class Fill:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-            for number in self._waiting:
-                self._wake(number)
+        self._waiters.wake_all()
         deadline = time.monotonic() + 1.0
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -114,7 +111,7 @@ class Fill:
         if self._has(number, spans, whole):
             return Origin.DISK
         asked = beaten = time.monotonic()
-        with self._news(number) as news:
+        with self._waiters.news(number) as news:
             while not self._has(number, spans, whole):
                 self._ask(number, spans, is_urgent=is_urgent)
                 with self._changed:
@@ -127,24 +124,6 @@ class Fill:
                 if whole and self._store.is_whole(number):
                     self._finish(number)
         return self._origins.get(number, Origin.DISK)
-
-    @contextmanager
-    def _news(self, number: int) -> Iterator[threading.Event]:
-        """Yields an event that is set whenever something of a file was fetched, or failed."""
-        event = threading.Event()
-        with self._changed:
-            self._waiting.setdefault(number, []).append(event)
-        try:
-            yield event
-        finally:
-            with self._changed:
-                self._waiting[number].remove(event)
-                if not self._waiting[number]:
-                    del self._waiting[number]
-
-    def _wake(self, number: int) -> None:
-        for event in self._waiting.get(number, ()):
-            event.set()
 
     def again(self, number: int, spans: Sequence[Span], beat: Callable[[], None] | None = None) -> Origin:
         """Fetches spans again that failed their checksums, from the source; raises as `need`."""
@@ -162,9 +141,7 @@ class Fill:
         missing = self._store.missing(number, spans)
         with self._changed:
             if is_urgent:
-                now = time.monotonic()
-                self._burst_began = now if now - self._waited_for > _QUIET_SECONDS else self._burst_began
-                self._waited_for = now
+                self._room.note_urgent()
             under_way = self._under_way.get(number, ())
             free = [part for span in missing for part in without(span, under_way)]
             asked = {(piece.number, piece.begin) for piece in queue}
@@ -221,7 +198,7 @@ class Fill:
         finally:
             with self._changed:
                 self._under_way[piece.number].remove(piece)
-                self._wake(piece.number)
+                self._waiters.wake(piece.number)
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
@@ -246,7 +223,7 @@ class Fill:
                 if self._store.is_finished(number):
                     self._failures.mend(number)
                     self._progress.pop(number, None)
-                self._wake(number)
+                self._waiters.wake(number)
 
     def _is_first_damage(self, number: int) -> bool:
         """Returns whether a file is found damaged for the first time; from now on it comes from the source only."""
@@ -264,18 +241,10 @@ class Fill:
                     return None
                 if (piece := self._next_asked(self._asked)) is not None:
                     return piece, True
-                if self._in_background < self._ahead_now[0] and (piece := self._next_ahead()) is not None:
+                if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:
                     self._in_background += 1
                     return piece, False
                 self._changed.wait(_LOOK_SECONDS if not self._store.is_complete else _IDLE_SECONDS)
-
-    @property
-    def _ahead_now(self) -> tuple[int, int]:
-        """How many pieces that nobody waits for are fetched at a time, and their size: what is urgent is behind."""
-        now = time.monotonic()
-        if now - self._waited_for > _QUIET_SECONDS:
-            return _AHEAD["quiet"]
-        return _AHEAD["burst" if now - self._burst_began < _BURST_SECONDS else "busy"]
 
     def _next_asked(self, queue: deque[Piece]) -> Piece | None:
         for _ in range(len(queue)):
@@ -306,7 +275,7 @@ class Fill:
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 whole = (0, self._store.listed[number].num_bytes)
                 missing = self._store.missing(number, [whole])
-                self._ahead.extend(self._pace.pieces(number, missing, self._ahead_now[1]))
+                self._ahead.extend(self._pace.pieces(number, missing, self._room.now[1]))
                 if not self._ahead and not self._under_way.get(number):
                     return self._taken(Piece(number, 0, 0))  # it lacks its name only
         return None

@@ -160,7 +160,8 @@ class Fetching:
         return self._asked.get(number, self._source.name_of(self._plan.listed[number]))
 
     def close(self) -> None:
-        """Closes the connections that are not in use."""
+        """Closes the source, and the connections that are not in use."""
+        self._source.close()
         for pool in list(self._pools.values()):
             pool.close()
 

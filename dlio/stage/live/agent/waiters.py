@@ -1,0 +1,71 @@
+"""Who waits for which file, and how much may be fetched meanwhile for which nobody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dlio.stage.live.agent.pieces import MOST_BYTES
+
+_QUIET_SECONDS = 0.5  # since something was urgent
+_BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
+_QUIET, _BUSY, _BURST = (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)  # pieces at a time, and their bytes
+
+
+class Waiters:
+    """Wakes those who wait for a file; one condition for all would wake everybody for each piece. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: dict[int, list[threading.Event]] = {}
+
+    @contextmanager
+    def news(self, number: int) -> Iterator[threading.Event]:
+        """Yields an event that is set whenever something of a file was fetched, or failed."""
+        event = threading.Event()
+        with self._lock:
+            self._events.setdefault(number, []).append(event)
+        try:
+            yield event
+        finally:
+            with self._lock:
+                self._events[number].remove(event)
+                if not self._events[number]:
+                    del self._events[number]
+
+    def wake(self, number: int) -> None:
+        """Tells those who wait for a file that there is news."""
+        with self._lock:
+            for event in self._events.get(number, ()):
+                event.set()
+
+    def wake_all(self) -> None:
+        """Tells everybody."""
+        with self._lock:
+            for number in self._events:
+                for event in self._events[number]:
+                    event.set()
+
+
+class Room:
+    """How much is fetched for which nobody waits: what is urgent comes after it, so less while much is urgent."""
+
+    def __init__(self) -> None:
+        self._urgent_at = self._burst_began = 0.0
+
+    def note_urgent(self) -> None:
+        """Notes that somebody waits."""
+        now = time.monotonic()
+        if now - self._urgent_at > _QUIET_SECONDS:
+            self._burst_began = now
+        self._urgent_at = now
+
+    @property
+    def now(self) -> tuple[int, int]:
+        """The pieces at a time, and the bytes of each."""
+        now = time.monotonic()
+        if now - self._urgent_at > _QUIET_SECONDS:
+            return _QUIET
+        return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
