@@ -34,7 +34,7 @@ class FailingSource(SlowSource):
 if __name__ == "__main__":
     folder, mount, fault, seed, latency, bandwidth = sys.argv[1:]
     given = argparse.Namespace(
-        folder=folder, fail="", counts=None, latency_ms=float(latency), bandwidth=float(bandwidth)
+        folder=folder, fail="", counts=None, most=None, latency_ms=float(latency), bandwidth=float(bandwidth)
     )  # fmt: skip
     mfusepy.FUSE(
         FailingSource(given, Path(fault), int(seed)), mount, foreground=True, raw_fi=True, ro=True, allow_other=True

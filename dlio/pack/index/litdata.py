@@ -31,7 +31,7 @@ def listed(root: Path) -> list[str] | None:
     """
     path = root / INDEX
     if not path.is_file():
-        raise SourceError(f"{root} has no {INDEX}, which names the fields of its chunks: give the folder that has one")
+        raise SourceError(f"{root} holds no shards of litdata: give the folder that has their {INDEX}")
     with storage_errors("read", path):
         text = path.read_bytes()
     try:

@@ -10,13 +10,16 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from dlio.errors import StorageError
 from dlio.io import files
 
 BLOCK_BYTES = 16 << 10
+_FEW = 4096  # blocks
 
 Range = tuple[int, int]  #: from a byte up to another
 
@@ -87,18 +90,14 @@ class Blocks:
 
     def missing_of(self, ranges: Sequence[Range]) -> list[Range]:
         """Returns what is missing of several ranges, as `missing` does: each block once."""
-        lacking = [self._touched(begin, end) for begin, end in ranges if not self.has(begin, end)]
-        if not lacking:
-            return []
-        start, stop = min(first for first, _ in lacking), max(last for _, last in lacking)
-        wanted = 0
-        for first, last in lacking:
-            wanted |= (1 << last - first) - 1 << first - start
-        absent = wanted & ~self._number(start, stop)
-        return [
-            ((start + first) * BLOCK_BYTES, min((start + last) * BLOCK_BYTES, self.num_bytes))
-            for first, last in _runs(absent)
-        ]
+        found: list[Range] = []
+        for start, stop in _joined(self._touched(begin, end) for begin, end in ranges if not self.has(begin, end)):
+            absent = ~self._number(start, stop) & (1 << stop - start) - 1
+            found += (
+                ((start + first) * BLOCK_BYTES, min((start + last) * BLOCK_BYTES, self.num_bytes))
+                for first, last in (_runs if stop - start <= _FEW else _many_runs)(absent)
+            )
+        return found
 
     def set(self, begin: int, end: int) -> None:
         """Notes that the bytes from `begin` up to `end` are written; blocks that are there in part do not count."""
@@ -148,10 +147,30 @@ class Blocks:
             self._bits[begin:end] = bits.to_bytes(end - begin, "little")
 
 
+def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yields ranges of blocks in order, those that overlap or touch as one."""
+    begin = end = -1
+    for first, last in sorted(ranges):
+        if first > end:
+            if end > begin:
+                yield begin, end
+            begin = first
+        end = max(end, last)
+    if end > begin:
+        yield begin, end
+
+
+def _many_runs(bits: int) -> Iterator[Range]:
+    """Yields what `_runs` does, in a time that grows with the bits alone."""
+    data = np.frombuffer(bits.to_bytes(bits.bit_length() + 7 >> 3, "little"), dtype=np.uint8)
+    edges = np.flatnonzero(np.diff(np.unpackbits(data, bitorder="little"), prepend=0, append=0))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
 def _runs(bits: int) -> Iterator[Range]:
     """Yields where runs of ones begin and end in a number, counted from its lowest bit.
 
-    Numbers of Python take a microsecond where arrays of numpy take twenty, and an agent asks for each piece.
+    Small numbers of Python take a microsecond where arrays of numpy take twenty, and an agent asks for each piece.
     """
     passed = 0
     while bits:

@@ -56,7 +56,7 @@ class Client:
         named = copy_named(folder.copy)
         self._content = named["content_id"] if named else folder.copy
         self._restart = restart
-        self._pool = Pool(self._connected, _KEPT)
+        self._pool = Pool(_KEPT)
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
 
     def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
@@ -123,7 +123,7 @@ class Client:
             self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
             self.close()
         try:
-            return self._pool.use(ask)
+            return self._pool.use(ask, self._connected)
         except AgentError:
             raise
         except OSError as error:

@@ -15,17 +15,20 @@ class Pool:
     """Connections to one agent; for any number of threads.
 
     Args:
-        connect: returns a new connection; raises OSError.
         most: connections that are kept.
     """
 
-    def __init__(self, connect: Callable[[], Connection], most: int) -> None:
-        self._connect, self._most = connect, most
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = ForkLock()
         self._idle: list[Connection] = []
 
-    def use(self, ask: Callable[[Connection], Answer]) -> Answer:
+    def use(self, ask: Callable[[Connection], Answer], connect: Callable[[], Connection]) -> Answer:
         """Returns what `ask` does, on a new connection if the one kept was closed meanwhile.
+
+        Args:
+            ask: uses a connection.
+            connect: returns a new one; raises OSError.
 
         Raises:
             AgentError: the agent could not do it.
@@ -38,7 +41,7 @@ class Pool:
                 raise
             except OSError:
                 self.close()  # the agent has ended, and with it all connections
-        return self._on(self._connect(), ask)
+        return self._on(connect(), ask)
 
     def close(self) -> None:
         """Closes the connections that no request uses; the pool can be used again."""

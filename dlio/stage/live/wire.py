@@ -29,7 +29,7 @@ MAX_READ = 8 << 20  # bytes that one request reads
 MAX_TEXT = 4 << 10
 MAX_STAT = 64 << 10
 
-_MAGIC, _VERSION = b"dlio", 1
+_MAGIC, _VERSION = b"dlio", 2
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")
@@ -116,7 +116,7 @@ def receive_request(peer: socket.socket) -> Request:
     magic, version, op, count, file = _HEAD.unpack(receive(peer, _HEAD.size))
     _check(magic, version)
     if op not in iter(Op) or count > MAX_RANGES:
-        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 7, at most {MAX_RANGES} ranges")
+        raise WireError(f"a request of op {op} with {count} ranges: expected op 1 to 8, at most {MAX_RANGES} ranges")
     ranges = _RANGE.iter_unpack(receive(peer, count * _RANGE.size))
     return Request(Op(op), file, tuple((offset, offset + length) for offset, length in ranges))
 

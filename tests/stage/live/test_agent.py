@@ -160,7 +160,7 @@ def test_what_is_asked_for_is_not_held_up_by_the_rest(
     source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
 ) -> None:
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
-        eventually(lambda: len(gate[1]) >= 6)  # all threads of the background wait
+        eventually(lambda: len(gate[1]) >= 4)  # all threads of the background wait
         assert client.need(14, [(MiB, MiB + 9)]) == Origin.SOURCE
         gate[0].set()
         eventually(lambda: is_complete(node))
@@ -170,7 +170,7 @@ def test_the_background_follows_the_order_that_loaders_tell(
     source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
 ) -> None:
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
-        eventually(lambda: len(gate[1]) >= 6)
+        eventually(lambda: len(gate[1]) >= 4)
         client.order(list(range(15, -1, -1)))
         gate[0].set()
         eventually(lambda: is_complete(node))
@@ -182,7 +182,7 @@ def test_damaged_bytes_are_fetched_again(
 ) -> None:
     """A loader found a checksum wrong: the agent reads the blocks from the source once more."""
     with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
-        eventually(lambda: len(gate[1]) >= 6)
+        eventually(lambda: len(gate[1]) >= 4)
         client.need(14, [(0, 100)])
         unfinished = LiveFolder(node.folder).unfinished(node.plan.listed[14])
         with unfinished.open("r+b") as file:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import threading
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import StorageError
-from dlio.stage.live.blocks import BLOCK_BYTES, Blocks, bitmap_bytes
+from dlio.stage.live.blocks import BLOCK_BYTES, Blocks, _many_runs, _runs, bitmap_bytes
 
 SIZES = [
     0,
@@ -132,3 +134,19 @@ def test_a_reader_cannot_change_the_bitmap(tmp_path):
     with pytest.raises(TypeError):
         blocks.set(0, 10)
     blocks.close()
+
+
+@pytest.mark.parametrize("kind", [_runs, _many_runs])
+def test_runs_are_those_of_the_bits(kind: Callable[[int], Iterator[tuple[int, int]]]) -> None:
+    chance = random.Random(5)
+    for number in (
+        0,
+        1,
+        2,
+        0b1011,
+        (1 << 70) - 1,
+        *(chance.getrandbits(300) & chance.getrandbits(300) for _ in range(20)),
+    ):
+        runs = list(kind(number))
+        assert sum(sum(1 << bit for bit in range(*run)) for run in runs) == number
+        assert all(end < begin for (_, end), (begin, _) in pairwise(runs))

@@ -317,15 +317,15 @@ def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch:
     def connect(rank: int) -> Connection:
         return Connection(node.server.address, token, content_id, node_client(rank))
 
-    pools = [Pool(partial(connect, rank), 1) for rank in (1, 2)]
+    pools = {rank: Pool(1) for rank in (1, 2)}
     read = partial(Connection.read, request=Request(Op.HELD, 0, ((0, 1),)), target=memoryview(bytearray(1)))
     try:
         for _ in range(3):
-            for pool in pools:
-                assert pool.use(read) == Origin.DISK
+            for rank, pool in pools.items():
+                assert pool.use(read, partial(connect, rank)) == Origin.DISK
             assert still_serves(node)
     finally:
-        for pool in pools:
+        for pool in pools.values():
             pool.close()
 
 
@@ -337,8 +337,9 @@ def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
         if len(asked) > 1:
             raise TimeoutError
 
-    with closing(Pool(partial(connected, node), 1)) as pool:
-        pool.use(ask)
+    connect = partial(connected, node)
+    with closing(Pool(1)) as pool:
+        pool.use(ask, connect)
         with pytest.raises(TimeoutError):
-            pool.use(ask)
+            pool.use(ask, connect)
     assert len(asked) == 2

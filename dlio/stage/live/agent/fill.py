@@ -20,6 +20,7 @@ from dlio.stage.live.agent.waiters import Room, Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
+_OVERDUE_SECONDS = 1.0
 _LOOK_SECONDS, _IDLE_SECONDS = 0.25, 5.0  # between two looks for work of which nobody told
 
 
@@ -113,7 +114,8 @@ class Fill:
         asked = beaten = time.monotonic()
         with self._waiters.news(number) as news:
             while not self._has(number, spans, whole):
-                self._ask(number, spans, is_urgent=is_urgent)
+                is_overdue = time.monotonic() - asked > _OVERDUE_SECONDS  # else urgent work could hold it up for ever
+                self._ask(number, spans, is_urgent=is_urgent, comes_first=is_urgent or is_overdue)
                 with self._changed:
                     self._check(number, asked)
                 news.wait(0.1)
@@ -135,9 +137,9 @@ class Fill:
     def _has(self, number: int, spans: Sequence[Span], whole: bool) -> bool:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
 
-    def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool) -> None:
+    def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
         """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
-        queue = self._asked if is_urgent else self._asked_ahead
+        queue = self._asked if comes_first else self._asked_ahead
         missing = self._store.missing(number, spans)
         with self._changed:
             if is_urgent:
@@ -186,7 +188,10 @@ class Fill:
             origin = self._fetch(piece.number, piece.begin, target, only_source, is_urgent)
             self._store.write(piece.number, piece.begin, target)
         except LaterError:
-            time.sleep(LATER_SECONDS)
+            if is_urgent:
+                time.sleep(LATER_SECONDS)
+            else:
+                self._leave_for_later(piece.number)
         except Exception as error:  # packages that read from URLs have exceptions of their own
             self._failures.note(piece.number, error)
         else:
@@ -199,6 +204,11 @@ class Fill:
             with self._changed:
                 self._under_way[piece.number].remove(piece)
                 self._waiters.wake(piece.number)
+
+    def _leave_for_later(self, number: int) -> None:
+        """Goes on with other files: a later round takes up this one."""
+        with self._changed:
+            self._ahead = deque(piece for piece in self._ahead if piece.number != number)
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""

@@ -12,7 +12,7 @@ from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
 from dlio.stage.live.agent.fill import LATER_SECONDS
 from dlio.stage.live.wire import Origin, Request
 
-_AT_A_TIME = 4  # requests, of up to `wire.MAX_READ` each
+_AT_A_TIME = 8  # requests, of up to `wire.MAX_READ` each
 
 
 class Passing:
@@ -26,6 +26,7 @@ class Passing:
     def __init__(self, fetch: Callable[[int, int, memoryview, bool], Origin], asked: Callable[[int], str]) -> None:
         self._fetch, self._asked = fetch, asked
         self._from_source: set[int] = set()
+        self._latest = 0.0  # a span came, of any request
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="dlio-pass")
 
     def distrust(self, number: int) -> None:
@@ -38,29 +39,33 @@ class Passing:
         Raises:
             StorageError: they cannot be had, or nothing has come for a while; names whom this waited for.
         """
-        data, spans = bytearray(request.num_bytes), [time.monotonic()]
+        data, asked = bytearray(request.num_bytes), time.monotonic()
+        spans: list[float] = []
         try:
             reading = self._threads.submit(self._read, request, memoryview(data), spans)
         except RuntimeError as error:  # closed
             raise StorageError("the agent is ending: stage again") from error
         patience = GIVE_UP_SECONDS + max((end - begin for begin, end in request.spans), default=0) / wire.LEAST_RATE
         while not wait([reading], wire.BEAT_SECONDS).done:
-            if time.monotonic() - spans[-1] > patience:
+            idle = time.monotonic() - (spans[-1] if spans else max(asked, self._latest))  # of others, until its turn
+            if idle > patience:
                 reading.cancel()  # else it is left behind: it may hang in a read of the source
                 raise StorageError(
-                    f"{self._asked(request.file)} has sent nothing for {time.monotonic() - spans[-1]:.0f} s: "
-                    "see whether it answers, then stage again"
+                    f"{self._asked(request.file)} has sent nothing for {idle:.0f} s: see "
+                    " whether it answers, then stage again"
                 )
             beat()
         return data, reading.result()
 
     def _read(self, request: Request, target: memoryview, spans: list[float]) -> Origin:
-        """Fills `target`; adds to `spans` the time at which each of them came."""
+        """Fills `target`; adds to `spans` when it began, and when each of them came."""
         origin = Origin.DISK
+        spans.append(time.monotonic())
         for begin, end in request.spans:
             origin = max(origin, self._fetched(request.file, begin, target[: end - begin]))
             target = target[end - begin :]
-            spans.append(time.monotonic())
+            self._latest = time.monotonic()
+            spans.append(self._latest)
         return origin
 
     def _fetched(self, number: int, begin: int, target: memoryview) -> Origin:

@@ -126,6 +126,10 @@ class Fetching:
             _log.info("node %d: %s", peer.node, error)
             return False
         except OSError as error:
+            if op == Op.AHEAD and isinstance(error, TimeoutError):
+                raise LaterError(
+                    f"node {peer.node} has more urgent work than {self._plan.listed[number].name}"
+                ) from None
             if peer.node not in meeting:  # else another thread has found it out
                 _log.warning("node %d at %s: %s: others are asked", peer.node, peer.address[0], error)
                 meeting.avoid(peer.node, _AVOID_SECONDS)
@@ -136,17 +140,20 @@ class Fetching:
         return sent is not None
 
     def _read(self, meeting: Meeting, peer: Peer, request: Request, target: memoryview) -> Origin | None:
-        """Fills `target` by one of at most two connections to a node; raises as `Connection.read`."""
-        content, client = self._plan.manifest.content_id, self._client
+        """Fills `target` by one of at most STREAMS connections to a node; raises as `Connection.read`."""
+        content, key = self._plan.manifest.content_id, (peer.node, peer.owner)
         with self._lock:
-            streams, key = self._streams[peer.node], (peer.node, peer.owner)
+            streams = self._streams[peer.node]
             if key not in self._pools:
-                self._pools[key] = Pool(lambda: Connection(peer.address, meeting.token, content, client), STREAMS)
+                for old in [old for old in self._pools if old[0] == peer.node]:
+                    self._pools.pop(old).close()  # of an agent that has ended
+                self._pools[key] = Pool(STREAMS)
+            pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:
                 raise TimeoutError("it did not answer just now")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
-            return self._pools[key].use(read)
+            return pool.use(read, lambda: Connection(peer.address, meeting.token, content, self._client))
 
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:

@@ -1,0 +1,55 @@
+"""Requests that are passed through wait for their turn, and only for their turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dlio.errors import StorageError
+from dlio.stage.live import wire
+from dlio.stage.live.agent import passing
+from dlio.stage.live.agent.passing import Passing
+from dlio.stage.live.wire import Op, Origin, Request
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(wire, "BEAT_SECONDS", 0.05)
+
+
+def test_a_slow_source_that_answers_is_not_taken_for_silent() -> None:
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+        time.sleep(0.1)
+        target[:] = bytes([number]) * len(target)
+        return Origin.SOURCE
+
+    passes = Passing(fetch, lambda number: "the source")
+    with ThreadPoolExecutor(24) as threads:
+        found = [
+            threads.submit(passes.read, Request(Op.READ, number, ((0, 1), (1, 2), (2, 3))), lambda: None)
+            for number in range(24)  # of which a few are read at a time: the last ones wait for a second
+        ]
+        assert [each.result()[0] for each in found] == [bytes([number]) * 3 for number in range(24)]
+    passes.close()
+
+
+def test_one_that_hangs_is_given_up_though_others_get_on() -> None:
+    over = threading.Event()
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool) -> Origin:
+        over.wait(20 if number == 0 else 0.05)
+        return Origin.SOURCE
+
+    passes, request = Passing(fetch, lambda number: f"node {number}"), Request(Op.READ, 0, ((0, 1),))
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(passes.read, request, lambda: None)
+        while not hanging.done():
+            passes.read(Request(Op.READ, 1, ((0, 1),)), lambda: None)
+        with pytest.raises(StorageError, match="node 0 has sent nothing for [01] s"):
+            hanging.result()
+    over.set()
+    passes.close()
