@@ -21,7 +21,7 @@ demo: .venv/.complete
 
 # One process more than there are cores, since many a test waits for other processes.
 test: .venv/.complete
-	.venv/bin/python -m pytest -n 3 --dist worksteal
+	.venv/bin/python -m pytest -n 4 --dist worksteal
 
 docs: .venv/.docs
 	.venv/bin/python -m tools.site.chart
