@@ -120,3 +120,25 @@ def test_folders_of_the_datasets_library_are_packed(tmp_path):
     datasets.DatasetDict({"train": rows}).save_to_disk(tmp_path / "splits")
     with pytest.raises(UsageError, match="several splits"):
         open_source(tmp_path / "splits").listing()
+
+
+@pytest.mark.parametrize(
+    "column", [[[1.0, None]], [[1, None]], [[True, None]], [[[1.0], [None]]]], ids=["floats", "ints", "bools", "deep"]
+)
+def test_a_null_within_a_list_is_named(tmp_path, column):
+    write_old(tmp_path / NAME, table(0, 1, ("image",)).append_column("values", pa.array(column)))
+    source = open_source(tmp_path / NAME)
+    with source.reader(source.listing()) as read, pytest.raises(SourceError, match="the list has a null"):
+        read(0)
+
+
+def test_metadata_of_another_form_is_ignored(tmp_path):
+    rows = table(0, 2).replace_schema_metadata({"huggingface": '{"info": {"features": ["x"]}}'})
+    write_old(tmp_path / NAME, rows)
+    assert open_source(tmp_path / NAME).listing().image_fields == ("image", "depth")
+
+
+def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
+    write_old(tmp_path / "train-00000-of-99999999999.parquet", table(0, 1))
+    with pytest.raises(SourceError, match="without 1, 2, 3"):
+        open_source(tmp_path).listing()

@@ -8,6 +8,7 @@ import pytest
 import dlio
 from dlio.errors import SourceError
 from dlio.pack.sources import open_source
+from dlio.pack.sources.lmdb import _key_and_label
 from tests.helpers.images import image
 from tests.pack.index.test_lmdb import caffe_datum
 
@@ -44,6 +45,11 @@ def test_labels_come_from_a_list_and_other_keys_are_left_out(tmp_path):
     assert [name for name, _ in manifest.skipped] == ["image-000000003"]
     with pytest.raises(SourceError, match="has no line for the key 'image-000000003'"):
         dlio.pack(source, tmp_path / "other", engine="serial")
+
+
+def test_a_line_of_a_list_may_have_many_separators():
+    assert _key_and_label("a b/1.png, \tdog") == ("a b/1.png", "dog")
+    assert _key_and_label(f"a{',' * 1_000_000}b,") == ("a" + "," * 1_000_000 + "b", "")
 
 
 def test_whole_numbers_are_labels_and_keys_without_folders_need_none(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,6 +102,7 @@ def _image_fields(schema: Any, taken: Columns) -> tuple[str, ...]:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         features = {}
+    features = features if isinstance(features, dict) else {}
     of_bytes = [name for name, column in taken.items() if column.kind and column.kind.dtype == "bytes"]
     noted = [name for name in of_bytes if '"Image"' in json.dumps(features.get(taken[name].path[0], ""))]
     return tuple(noted) if features else tuple(name for name in of_bytes if taken[name].is_media or name == "image")
@@ -110,7 +112,7 @@ def _keys(file: Path, table: Table, taken: Columns, count: int) -> Keys:
     """Returns the paths of the first images; the number of the row for a row without one."""
     image = next((column for column in taken.values() if column.is_media), None)
     arrays = table.names(image) if image else iter(())
-    names = (name for array in arrays for name in array.to_pylist()) if image else iter([None] * count)
+    names = (name for array in arrays for name in array.to_pylist()) if image else repeat(None, count)
     told = (name if name and odd(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
     with reading(file):
         keys = Keys.of(told)
