@@ -113,6 +113,8 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     _check_some(source, listing)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
+    if request.seed is not None and listing.in_order:
+        raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
     recode.check_targets(source.path, listing.schema)
     formats.require(request.format, listing.schema)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}

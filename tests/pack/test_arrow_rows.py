@@ -142,3 +142,12 @@ def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
     write_old(tmp_path / "train-00000-of-99999999999.parquet", table(0, 1))
     with pytest.raises(SourceError, match="without 1, 2, 3"):
         open_source(tmp_path).listing()
+
+
+@pytest.mark.parametrize("write", [write_old, write_saved])
+def test_rows_are_packed_in_order_only(tmp_path, write):
+    """Each row of another place would read a whole group again."""
+    source = open_source(write(tmp_path / NAME, table(0, 3)))
+    with pytest.raises(UsageError, match="the loaders shuffle"):
+        dlio.pack(source, tmp_path / "out", engine="serial", shuffle=1)
+    assert not (tmp_path / "out").exists()

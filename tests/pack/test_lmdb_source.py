@@ -7,14 +7,15 @@ import pytest
 
 import dlio
 from dlio.errors import SourceError
+from dlio.pack.listing.large import LARGE_BYTES
 from dlio.pack.sources import open_source
 from dlio.pack.sources.lmdb import _key_and_label
 from tests.helpers.images import image
 from tests.pack.index.test_lmdb import caffe_datum
 
 
-def write(path, values, **options):
-    with lmdb.open(str(path), map_size=1 << 26, **options) as environment, environment.begin(write=True) as txn:
+def write(path, values, map_size=1 << 26, **options):
+    with lmdb.open(str(path), map_size=map_size, **options) as environment, environment.begin(write=True) as txn:
         for key, value in values.items():
             txn.put(key.encode(), value)
     return path
@@ -71,3 +72,12 @@ def test_a_cut_database_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[: 3 << 12])
     with pytest.raises(SourceError, match=r"data\.mdb"):
         dlio.pack(open_source(path.parent, name="lmdb"), tmp_path / "out", engine="serial")
+
+
+def test_a_large_value_that_is_no_image_is_refused_by_its_first_bytes(tmp_path):
+    path = write(tmp_path / "db", {"0": image(0), "1": bytes(LARGE_BYTES + 1)}, map_size=1 << 27, sync=False)
+    source = open_source(path, name="lmdb")
+    with source.reader(source.listing()) as read:
+        assert read(0).fields["image"] == image(0)
+        with pytest.raises(SourceError, match="cannot read '1': it is not an image"):
+            read(1)

@@ -77,14 +77,14 @@ def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tu
         raise SourceError(f"{path} has no rows: give a folder that has some")
     columns = _places(np.concatenate(groups))
     versions = np.array([file_state(str(file))[1] for file in files], "int64")[columns["file"]]
-    return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions)
+    return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions, in_order=True)
 
 
 def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
     try:
         return readable(table.schema, names)
     except SchemaError as error:
-        raise SchemaError(f"{file}: {error} by --option columns=") from None
+        raise SchemaError(f"{file}: {error} (--option columns= takes some)") from None
 
 
 def _places(groups: Numbers) -> dict[str, Numbers]:
@@ -186,8 +186,12 @@ class _Cursor:
         if place != self._place or row < self._first:
             self._drop()
             self._place, self._batches = place, self._table.batches(place, self._taken)
-        while row >= self._first + self._count:
-            self._next(row)
+        try:
+            while row >= self._first + self._count:
+                self._next(row)
+        except Exception:
+            self._drop()  # the batches have ended, and the next row begins anew
+            raise
         fields = {}
         for name, kind in self._schema.fields:
             fields[name] = convert(kind, self._arrays[name][row - self._first].as_py())

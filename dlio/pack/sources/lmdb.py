@@ -28,6 +28,7 @@ from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.labels import AUTO, LabelColumn
+from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, read_lines
 from dlio.pack.prefetch import prefetching
 
@@ -145,8 +146,11 @@ class LmdbImages:
             key, (offset, num_bytes) = listing.keys[index], extents[index]
             pace.take(1, num_bytes)
             try:
+                check_large(
+                    file.read(offset, min(num_bytes, HEAD_BYTES)) if num_bytes > LARGE_BYTES else b"", num_bytes
+                )
                 image = {"image": file.read(offset, num_bytes)}
-            except CorruptRecordError as error:
+            except (CorruptRecordError, SourceError) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, image if labels is None else image | {"label": labels[index].item()})
 
