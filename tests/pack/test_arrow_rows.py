@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import dlio
@@ -151,3 +152,24 @@ def test_rows_are_packed_in_order_only(tmp_path, write):
     with pytest.raises(UsageError, match="the loaders shuffle"):
         dlio.pack(source, tmp_path / "out", engine="serial", shuffle=1)
     assert not (tmp_path / "out").exists()
+
+
+def test_compressed_rows_of_a_saved_data_set_are_refused(tmp_path):
+    path = write_saved(tmp_path / "in", table(0, 3)) / "data-00000-of-00001.arrow"
+    with pa.OSFile(str(path), "wb") as file:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(file, table(0, 3).schema, options=options) as writer:
+            writer.write_table(table(0, 3))
+    with pytest.raises(SourceError, match="its rows are compressed"):
+        open_source(tmp_path / "in").listing()
+
+
+def test_rows_that_the_pages_do_not_have_are_not_listed(tmp_path):
+    pq.write_table(pa.table({"label": np.zeros(200_003, "int64")}), tmp_path / NAME)
+    assert len(open_source(tmp_path / NAME).listing()) == 200_003
+    data = (tmp_path / NAME).read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    told, lied = (bytes([n & 127 | 128, n >> 7 & 127 | 128, n >> 14]) for n in (2 * 200_003, 2 * 1_000_003))
+    (tmp_path / NAME).write_bytes(data[:footer] + data[footer:].replace(told, lied))
+    with pytest.raises(DlioError, match="its pages have 200003 values, the footer says 1000003"):
+        open_source(tmp_path / NAME).listing()
