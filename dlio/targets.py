@@ -21,15 +21,16 @@ class WithTargets:
     """A transform that also moves the boxes and masks of each image; for data sets of `coco`, `voc` and `masks`.
 
     Boxes stay float32 of shape (k, 4): left, top, right and bottom, in pixels of the result, cut off at its edges. A
-    box of which less than `visible` is left is dropped, and with it its entry in every other array of numbers with one
-    entry for each box, such as `labels`. `areas` shrink and grow with their boxes. A mask becomes an array of shape
-    (height, width), of the pixel values that are nearest, never of mixed ones.
+    box of which less than `visible` is left is dropped, and with it its entry in each field of `along` whose arrays are
+    of any length. `areas` shrink and grow with their boxes. A mask becomes an array of shape (height, width), of the
+    pixel values that are nearest, never of mixed ones.
 
     Attributes:
         transform: plans the windows.
         boxes: the field of boxes; '' for none.
         masks: the fields of masks, images of one channel.
         visible: the least share of a box that has to be left.
+        along: the fields with one entry for each box.
 
     Raises:
         UsageError: `transform` is none, or `visible` is not from 0 to 1.
@@ -39,6 +40,7 @@ class WithTargets:
     boxes: str = "boxes"
     masks: tuple[str, ...] = ()
     visible: float = 0.1
+    along: tuple[str, ...] = ("labels", _AREAS, "crowd", "difficult")
 
     def __post_init__(self) -> None:
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
@@ -98,8 +100,9 @@ def move_targets(transform: WithTargets, values: dict[str, Any], windows: Window
         return values
     count = len(values[transform.boxes])
     boxes, kept, scales = move_boxes(values[transform.boxes], windows, row, transform.output_size, transform.visible)
-    found = {name: value[kept] if _is_along(value, count) else value for name, value in values.items()}
-    if _is_along(values.get(_AREAS), count):
+    along = {name for name in transform.along if _is_along(values.get(name), count)}
+    found = {name: value[kept] if name in along else value for name, value in values.items()}
+    if _AREAS in along:
         found[_AREAS] = (found[_AREAS] * scales).astype(values[_AREAS].dtype)
     return found | {transform.boxes: boxes}
 

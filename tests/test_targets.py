@@ -102,3 +102,14 @@ class NoTransform:
 def test_what_cannot_be_carried_out_is_refused(wrong):
     with pytest.raises(UsageError):
         WithTargets(**{"transform": Resize(8)} | wrong)
+
+
+def test_arrays_of_another_meaning_keep_their_entries_where_as_many_boxes_are(tmp_path):
+    others = {"size": np.array([60, 80]), "difficult": np.array([True, False]), "notes": np.array([3, 4])}
+    types = TYPES | {"size": "int64[2]", "difficult": "bool[2]", "notes": "int64[]"}
+    pack_samples(tmp_path, Schema.of(types), [Sample("x", squares(0).fields | others)], num_shards=1)
+    samples = PackedSamples(tmp_path, WithTargets(CenterCrop(20), visible=1))
+    made = batches.make(samples, [0], 0)
+    samples.close()
+    assert len(made["boxes"][0]) == len(made["labels"][0]) < 2
+    assert all(np.array_equal(made[name][0], value) for name, value in others.items())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,13 +43,17 @@ class RandomAccessFile:
         self._descriptor: int | None = None
         self._arrival: arrivals.Arrival | None = None
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self.num_bytes = os.fstat(self._descriptor).st_size
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
+            status = os.fstat(self._descriptor)
+            self.num_bytes = status.st_size
         except OSError as error:
             self._arrival = arrivals.find(path) if isinstance(error, FileNotFoundError) else None
             if self._arrival is None:
                 raise StorageError(error.errno, f"cannot open {path}: {error.strerror}") from error
             self.num_bytes = self._arrival.num_bytes
+        else:
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(errno.EINVAL, f"cannot open {path}: it is not a regular file: give another")
 
     @property
     def is_arriving(self) -> bool:

@@ -139,7 +139,9 @@ def _with_moved_targets(
     """Returns the columns with boxes and masks that have moved as the images will, and the damages by row."""
     sizes, _ = decoders.measure(columns[IMAGE], upright=samples.upright)
     windows = transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
-    moved = {name: list(column) for name, column in columns.items() if name != IMAGE}
+    targets = (transform.boxes, *transform.masks)  # another field of fixed shape is not of one entry for each box
+    names = [name for name in columns if name in targets or None in samples.schema[name].shape]
+    moved = {name: list(columns[name]) for name in names if name != IMAGE}
     damaged: Damages = {}
     for row, index in enumerate(indices):
         try:

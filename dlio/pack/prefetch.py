@@ -157,7 +157,7 @@ class Prefetcher(Generic[T]):
             return None
         numbers, read_group = range(number, min(number + depth.in_group, self._count)), self._read_group
         found = self._read_now(lambda: read_group(numbers), len)
-        if isinstance(found, kind):
+        if len(found) and isinstance(found, kind):  # a signal may end the call before its first file
             return found
         self._group, self._group_next = deque(found), number
         return None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlio import native
 from dlio.codecs import jpeg
-from dlio.dataset.schema import ImageInfo
+from dlio.dataset.schema import ImageInfo, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect.image_header import inspect_image
 
@@ -69,6 +69,15 @@ class Recode:
     def changes_pixels(self) -> bool:
         """True if images may have to be decoded."""
         return self.resize is not None or self.center_crop or self.color != "keep" or self.encoding != "keep"
+
+    def check_targets(self, path: object, schema: Schema) -> None:
+        """Raises UsageError if boxes or masks, which stay as they are, would not fit the changed images of `path`."""
+        moves = self.resize is not None or self.center_crop
+        if (moves and "boxes" in schema) or (self.changes_pixels and "mask" in schema):
+            raise UsageError(
+                f"{path} has boxes or masks, which are packed unchanged and would not fit changed images: pack without"
+                " --resize, --center-crop, --color and --encoding, and read with dlio.targets.WithTargets"
+            )
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
         """Returns the image to pack, its header, and whether it was rewritten to be crop-ready.

@@ -22,7 +22,7 @@ from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import inside
-from dlio.pack.listing.base import Listing, Source, take
+from dlio.pack.listing.base import Column, Listing, Source, take
 from dlio.pack.listing.classes import check_indices, pinned
 from dlio.pack.listing.labels import add_offset
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
@@ -113,6 +113,9 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     _check_some(source, listing)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
+    if request.seed is not None and listing.in_order:
+        raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
+    recode.check_targets(source.path, listing.schema)
     formats.require(request.format, listing.schema)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
     shards = plan_shards(listing.num_bytes, bounds=listing.bounds, **sizes)
@@ -159,10 +162,14 @@ def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
     listing.keys.update(running)
     for values in (listing.num_bytes, *listing.columns.values()):
-        running.update(b"".join(values) if values.dtype == object else values.tobytes())
+        running.update(_with_lengths(values) if values.dtype == object else values.tobytes())
     for shard in shards:
         running.update(np.asarray(shard.indices, dtype="int64").tobytes())
     return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
+
+
+def _with_lengths(values: Column) -> bytes:
+    return np.fromiter(map(len, values), "int64", len(values)).tobytes() + b"".join(values)
 
 
 def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:

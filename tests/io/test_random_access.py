@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -73,3 +74,9 @@ def test_a_closed_file_says_so(path: Path) -> None:
     file.close()
     with pytest.raises(StorageError, match="open the shard again"):
         list(file.read_many(np.array([0]), np.array([1])))
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="not a regular file"):
+        RandomAccessFile(tmp_path / "pipe")

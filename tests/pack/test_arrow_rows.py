@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import dlio
@@ -120,3 +121,55 @@ def test_folders_of_the_datasets_library_are_packed(tmp_path):
     datasets.DatasetDict({"train": rows}).save_to_disk(tmp_path / "splits")
     with pytest.raises(UsageError, match="several splits"):
         open_source(tmp_path / "splits").listing()
+
+
+@pytest.mark.parametrize(
+    "column", [[[1.0, None]], [[1, None]], [[True, None]], [[[1.0], [None]]]], ids=["floats", "ints", "bools", "deep"]
+)
+def test_a_null_within_a_list_is_named(tmp_path, column):
+    write_old(tmp_path / NAME, table(0, 1, ("image",)).append_column("values", pa.array(column)))
+    source = open_source(tmp_path / NAME)
+    with source.reader(source.listing()) as read, pytest.raises(SourceError, match="the list has a null"):
+        read(0)
+
+
+def test_metadata_of_another_form_is_ignored(tmp_path):
+    rows = table(0, 2).replace_schema_metadata({"huggingface": '{"info": {"features": ["x"]}}'})
+    write_old(tmp_path / NAME, rows)
+    assert open_source(tmp_path / NAME).listing().image_fields == ("image", "depth")
+
+
+def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
+    write_old(tmp_path / "train-00000-of-99999999999.parquet", table(0, 1))
+    with pytest.raises(SourceError, match="without 1, 2, 3"):
+        open_source(tmp_path).listing()
+
+
+@pytest.mark.parametrize("write", [write_old, write_saved])
+def test_rows_are_packed_in_order_only(tmp_path, write):
+    """Each row of another place would read a whole group again."""
+    source = open_source(write(tmp_path / NAME, table(0, 3)))
+    with pytest.raises(UsageError, match="the loaders shuffle"):
+        dlio.pack(source, tmp_path / "out", engine="serial", shuffle=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_compressed_rows_of_a_saved_data_set_are_refused(tmp_path):
+    path = write_saved(tmp_path / "in", table(0, 3)) / "data-00000-of-00001.arrow"
+    with pa.OSFile(str(path), "wb") as file:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(file, table(0, 3).schema, options=options) as writer:
+            writer.write_table(table(0, 3))
+    with pytest.raises(SourceError, match="its rows are compressed"):
+        open_source(tmp_path / "in").listing()
+
+
+def test_rows_that_the_pages_do_not_have_are_not_listed(tmp_path):
+    pq.write_table(pa.table({"label": np.zeros(200_003, "int64")}), tmp_path / NAME)
+    assert len(open_source(tmp_path / NAME).listing()) == 200_003
+    data = (tmp_path / NAME).read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    told, lied = (bytes([n & 127 | 128, n >> 7 & 127 | 128, n >> 14]) for n in (2 * 200_003, 2 * 1_000_003))
+    (tmp_path / NAME).write_bytes(data[:footer] + data[footer:].replace(told, lied))
+    with pytest.raises(DlioError, match="its pages have 200003 values, the footer says 1000003"):
+        open_source(tmp_path / NAME).listing()

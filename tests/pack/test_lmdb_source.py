@@ -7,13 +7,15 @@ import pytest
 
 import dlio
 from dlio.errors import SourceError
+from dlio.pack.listing.large import LARGE_BYTES
 from dlio.pack.sources import open_source
+from dlio.pack.sources.lmdb import _key_and_label
 from tests.helpers.images import image
 from tests.pack.index.test_lmdb import caffe_datum
 
 
-def write(path, values, **options):
-    with lmdb.open(str(path), map_size=1 << 26, **options) as environment, environment.begin(write=True) as txn:
+def write(path, values, map_size=1 << 26, **options):
+    with lmdb.open(str(path), map_size=map_size, **options) as environment, environment.begin(write=True) as txn:
         for key, value in values.items():
             txn.put(key.encode(), value)
     return path
@@ -46,6 +48,11 @@ def test_labels_come_from_a_list_and_other_keys_are_left_out(tmp_path):
         dlio.pack(source, tmp_path / "other", engine="serial")
 
 
+def test_a_line_of_a_list_may_have_many_separators():
+    assert _key_and_label("a b/1.png, \tdog") == ("a b/1.png", "dog")
+    assert _key_and_label(f"a{',' * 1_000_000}b,") == ("a" + "," * 1_000_000 + "b", "")
+
+
 def test_whole_numbers_are_labels_and_keys_without_folders_need_none(tmp_path):
     path = write(tmp_path / "db", {f"{n}": image(n) for n in range(3)})
     assert dlio.pack(path, tmp_path / "bare", engine="serial").schema.types() == {"image": "bytes"}
@@ -65,3 +72,12 @@ def test_a_cut_database_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[: 3 << 12])
     with pytest.raises(SourceError, match=r"data\.mdb"):
         dlio.pack(open_source(path.parent, name="lmdb"), tmp_path / "out", engine="serial")
+
+
+def test_a_large_value_that_is_no_image_is_refused_by_its_first_bytes(tmp_path):
+    path = write(tmp_path / "db", {"0": image(0), "1": bytes(LARGE_BYTES + 1)}, map_size=1 << 27, sync=False)
+    source = open_source(path, name="lmdb")
+    with source.reader(source.listing()) as read:
+        assert read(0).fields["image"] == image(0)
+        with pytest.raises(SourceError, match="cannot read '1': it is not an image"):
+            read(1)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from dlio.errors import DlioError, SourceError
+from dlio.errors import DlioError, SourceError, UsageError
+from dlio.pack.listing.base import Source
+from dlio.pack.recode import Recode
+from dlio.pack.run import PackPlan, Request, make_plan
 from dlio.sources import open_source
 from tests.helpers.images import encoded, image
 from tests.helpers.packing import read_all
@@ -121,6 +125,7 @@ def test_voc_counts_pixels_from_one(tmp_path, options):
         (voc_object("cat", 1, 1, "x", 6), "", "could not convert"),
         (voc_object("", 1, 1, 2, 2), "", "an element without name"),
         ("<object>", "", "mismatched tag"),
+        ("", "<?xml version='1.0' encoding='foo'?>", "unknown encoding"),
         ("", '<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;">]>', "declares a type of its own"),
     ],
 )
@@ -147,3 +152,62 @@ def test_masks_are_the_files_of_the_same_names(tmp_path):
         assert read(0).fields["mask"] == (tmp_path / "masks/a/1.png").read_bytes()
     with pytest.raises(DlioError, match="masks"):
         open_source(tmp_path / "images", name="masks").listing()
+
+
+@pytest.mark.parametrize("recode", [Recode(resize=8), Recode(center_crop=True)])
+def test_images_with_boxes_keep_their_size(tmp_path, recode):
+    source = open_source(write_coco(tmp_path))
+    with pytest.raises(UsageError, match="WithTargets"):
+        make_plan(source, Request("tfrecord", num_shards=1, recode=recode))
+    make_plan(source, Request("tfrecord", num_shards=1, recode=Recode(color="rgb")))
+
+
+def write_masks(folder: Path, suffix: str = ".png") -> Path:
+    for name in ("images", "masks"):
+        (folder / name).mkdir()
+    (folder / "images/1.jpg").write_bytes(image(1, "JPEG"))
+    (folder / f"masks/1{suffix}").write_bytes(encoded(Image.new("L", (8, 6)), "PNG"))
+    return folder
+
+
+@pytest.mark.parametrize("recode", [Recode(resize=8), Recode(color="rgb"), Recode(encoding="jpeg")])
+def test_images_with_masks_are_not_changed(tmp_path, recode):
+    with pytest.raises(UsageError, match="WithTargets"):
+        make_plan(open_source(write_masks(tmp_path), name="masks"), Request("tfrecord", num_shards=1, recode=recode))
+
+
+def plan_of(source: Source) -> PackPlan:
+    return make_plan(source, Request("tfrecord", num_shards=1))
+
+
+def test_objects_that_move_to_another_image_change_the_plan(tmp_path):
+    before = plan_of(open_source(write_coco(tmp_path)))
+    after = plan_of(open_source(write_coco(tmp_path, annotations_1={"image_id": 6})))
+    assert before.header.origin["plan"] != after.header.origin["plan"]
+
+
+def test_a_changed_mask_is_a_changed_input(tmp_path):
+    source = open_source(write_masks(tmp_path), name="masks")
+    before, path = plan_of(source), tmp_path / "masks/1.png"
+    assert source.listing().num_bytes.tolist() == [path.stat().st_size + (tmp_path / "images/1.jpg").stat().st_size]
+    os.utime(path, ns=(0, 7))
+    assert plan_of(source).inputs != before.inputs
+
+
+def test_a_mask_may_have_a_suffix_in_capitals(tmp_path):
+    [found] = read_all(open_source(write_masks(tmp_path, ".PNG"), name="masks"))
+    assert found["mask"] == (tmp_path / "masks/1.PNG").read_bytes()
+
+
+def test_a_class_of_voc_has_the_same_index_in_each_split(tmp_path):
+    write_voc(tmp_path, voc_object("dog", 1, 1, 8, 6))
+    cat = (tmp_path / "Annotations/7.xml").read_text().replace("dog", "cat")
+    (tmp_path / "Annotations/8.xml").write_text(cat)
+    (tmp_path / "ImageSets/Main/val.txt").write_text("8\n")
+    splits = [open_source(tmp_path, name="voc", split=split).listing() for split in ("train", "val")]
+    assert [(len(each), each.schema.class_names) for each in splits] == [(1, ("cat", "dog"))] * 2
+
+
+def test_the_area_of_a_box_of_voc_is_that_of_the_box_within_the_image(tmp_path):
+    [found] = read_all(open_source(write_voc(tmp_path, voc_object("dog", 1, 1, 9, 6))))
+    assert (found["boxes"].tolist(), found["areas"].tolist()) == ([[0, 0, 8, 6]], [48])

@@ -200,3 +200,11 @@ def test_slow_calls_made_side_by_side_give_the_same():
 
     assert list(side_by_side(name, range(300), Depth())) == [-number for number in range(300)]
     assert "dlio-reader" in names
+
+
+def test_a_group_that_a_signal_ended_before_its_first_file_is_read_one_by_one():
+    depth = Depth(clock=lambda: 0.0)
+    depth.in_group = 8
+    with prefetching(lambda number: number, [1] * 20, 20, depth, lambda numbers: ()) as result:
+        assert result.several(0, tuple) is None
+        assert result(0) == 0

@@ -173,12 +173,28 @@ def convert(kind: Field, value: Any) -> Any:
     if value is None:
         raise ValueError("the value is null: pack it with --source parquet --on-error skip, which leaves it out")
     if kind.is_number and not kind.is_scalar:
-        value = np.array(value, dtype=kind.dtype)
+        value = _array(value, kind.dtype)
         if not value.size:
             value = value.reshape([dim or 0 for dim in kind.shape])
     elif kind.dtype == "bytes" and not kind.is_scalar:
         value = [item.get("bytes") if isinstance(item, dict) else item for item in value]
     return kind.convert(value)
+
+
+def _array(value: Any, dtype: str) -> Any:
+    """Returns a list as an array; numpy would make nan or False of a null. Raises ValueError."""
+    if _has_null(value):
+        raise ValueError("the list has a null: give a number in its place")
+    try:
+        return np.array(value, dtype=dtype)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _has_null(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    return None in value or (isinstance(next(iter(value), None), list) and any(map(_has_null, value)))
 
 
 def class_names(schema: Any, taken: Mapping[str, ArrowColumn]) -> tuple[str, ...]:

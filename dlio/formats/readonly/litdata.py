@@ -59,7 +59,10 @@ class Leaf(mds.Column):
             return Field("str")
         if kind in _NUMBERS:
             return Field(_NUMBERS[kind])
-        return Field(_number_type(kind[10:], of), (None,)) if kind.startswith("no_header_") else None
+        try:
+            return Field(_number_type(kind[10:], of), (None,)) if kind.startswith("no_header_") else None
+        except ValueError:
+            return None
 
     def decode(self, data: bytes) -> Any:
         """Returns the value that is stored as `data`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,14 +77,14 @@ def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tu
         raise SourceError(f"{path} has no rows: give a folder that has some")
     columns = _places(np.concatenate(groups))
     versions = np.array([file_state(str(file))[1] for file in files], "int64")[columns["file"]]
-    return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions)
+    return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions, in_order=True)
 
 
 def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
     try:
         return readable(table.schema, names)
     except SchemaError as error:
-        raise SchemaError(f"{file}: {error} by --option columns=") from None
+        raise SchemaError(f"{file}: {error} (--option columns= takes some)") from None
 
 
 def _places(groups: Numbers) -> dict[str, Numbers]:
@@ -101,6 +102,7 @@ def _image_fields(schema: Any, taken: Columns) -> tuple[str, ...]:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         features = {}
+    features = features if isinstance(features, dict) else {}
     of_bytes = [name for name, column in taken.items() if column.kind and column.kind.dtype == "bytes"]
     noted = [name for name in of_bytes if '"Image"' in json.dumps(features.get(taken[name].path[0], ""))]
     return tuple(noted) if features else tuple(name for name in of_bytes if taken[name].is_media or name == "image")
@@ -110,7 +112,7 @@ def _keys(file: Path, table: Table, taken: Columns, count: int) -> Keys:
     """Returns the paths of the first images; the number of the row for a row without one."""
     image = next((column for column in taken.values() if column.is_media), None)
     arrays = table.names(image) if image else iter(())
-    names = (name for array in arrays for name in array.to_pylist()) if image else iter([None] * count)
+    names = (name for array in arrays for name in array.to_pylist()) if image else repeat(None, count)
     told = (name if name and odd(name) is None else _numbered(file.name, row) for row, name in enumerate(names))
     with reading(file):
         keys = Keys.of(told)
@@ -184,8 +186,12 @@ class _Cursor:
         if place != self._place or row < self._first:
             self._drop()
             self._place, self._batches = place, self._table.batches(place, self._taken)
-        while row >= self._first + self._count:
-            self._next(row)
+        try:
+            while row >= self._first + self._count:
+                self._next(row)
+        except Exception:
+            self._drop()  # the batches have ended, and the next row begins anew
+            raise
         fields = {}
         for name, kind in self._schema.fields:
             fields[name] = convert(kind, self._arrays[name][row - self._first].as_py())

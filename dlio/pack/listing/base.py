@@ -46,6 +46,7 @@ class Listing:
         versions: int64 of shape (n,): a number that changes when the sample's input changes, as far as can be seen
             without reading it, such as the time of the last change; None if unknown.
         refused: the entries of the input that cannot be packed, each with the reason.
+        in_order: whether the samples can be read in this order only, since they lie in blocks that are read whole.
         left_out: in words, the files of the input that are not taken for images; '' for none.
     """
 
@@ -58,6 +59,7 @@ class Listing:
     versions: Numbers | None = None
     refused: Sequence[tuple[str, str]] = ()
     left_out: str = ""
+    in_order: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from dlio.errors import SourceError, UsageError
@@ -42,7 +43,7 @@ def check_one_set(root: Path, names: Sequence[str], option: str = "--match ") ->
     parts = [part for name in names if (part := PART.match(name))]
     for count in sorted({int(part[3]) for part in parts}):
         here = {int(part[2]) for part in parts if int(part[3]) == count}
-        if missing := sorted(set(range(count)) - here)[:3]:
+        if missing := list(islice((number for number in range(count) if number not in here), 3)):
             numbers = ", ".join(map(str, missing))
             raise SourceError(
                 f"{root} holds {len(here)} of {count} shards of {parts[0][1]}, without {numbers}: restore them, or take"

@@ -101,6 +101,8 @@ class _Rows:
     def _batch(self, message: Any) -> Any:
         if message.type != "record batch":
             raise SourceError(f"{self._path}: a {message.type}, expected rows: save the data set without dictionaries")
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise SourceError(f"{self._path}: its rows are compressed: save the data set without compression")
         return pyarrow().ipc.read_record_batch(message, self.schema)
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
@@ -125,3 +127,21 @@ class _Rows:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Returns whether a record batch's buffers are compressed: a few bytes may then unpack to any number.
+
+    Arrow's `Message.fbs`: field 2 of a message is the batch, and field 3 of the batch tells of the compression.
+    """
+    message = int.from_bytes(metadata[:4], "little")
+    at = message + _entry(metadata, message, 2)
+    batch = at + int.from_bytes(metadata[at : at + 4], "little")
+    return _entry(metadata, batch, 3) != 0
+
+
+def _entry(data: bytes, table: int, field: int) -> int:
+    """Returns where a field of a table of FlatBuffers lies, from the table's begin; 0 if it is not there."""
+    entries = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+    num_bytes, at = int.from_bytes(data[entries : entries + 2], "little"), 4 + 2 * field
+    return int.from_bytes(data[entries + at : entries + at + 2], "little") if at < num_bytes else 0

@@ -28,11 +28,12 @@ from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.labels import AUTO, LabelColumn
+from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.listing.lists import Listed, read_lines
 from dlio.pack.prefetch import prefetching
 
 NONE = "none"
-_LINE = re.compile(r"(.+?)[,\t ]+([^,\t ]+)")  # key and label
+_BETWEEN = ",\t "  # a key and its label in a line
 _TRIED = 3  # values, before the database is taken for one without images
 
 
@@ -126,8 +127,8 @@ class LmdbImages:
 
     def _from_list(self, listed: Listed[str]) -> tuple[Column, tuple[str, ...]]:
         """Returns the labels that a list gives to the keys."""
-        lines = (_LINE.fullmatch(line.strip()) for line in read_lines(Path(self.labels)))
-        given = {line[1].strip("\"'"): line[2].strip("\"'") for line in lines if line}
+        lines = (_key_and_label(line.strip()) for line in read_lines(Path(self.labels)))
+        given = {key.strip("\"'"): label.strip("\"'") for key, label in lines if key and label}
         missing = [row for row, name in enumerate(listed.names) if name not in given]
         listed.refuse({row: f"{self.labels} has no line for the key {listed.names[row]!r}" for row in missing})
         texts = [given[name] for name in listed.names]
@@ -145,14 +146,23 @@ class LmdbImages:
             key, (offset, num_bytes) = listing.keys[index], extents[index]
             pace.take(1, num_bytes)
             try:
+                check_large(
+                    file.read(offset, min(num_bytes, HEAD_BYTES)) if num_bytes > LARGE_BYTES else b"", num_bytes
+                )
                 image = {"image": file.read(offset, num_bytes)}
-            except CorruptRecordError as error:
+            except (CorruptRecordError, SourceError) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, image if labels is None else image | {"label": labels[index].item()})
 
         sizes = listing.num_bytes.tolist()
         with closing(file), prefetching(read, sizes, len(listing)) as read_in_order:
             yield read_in_order
+
+
+def _key_and_label(line: str) -> tuple[str, str]:
+    """Returns what stands before the last word of a line, and the word."""
+    label = re.split(f"[{_BETWEEN}]", line)[-1]
+    return line[: len(line) - len(label)].rstrip(_BETWEEN), label
 
 
 def _entries(file: RandomAccessFile) -> Entries:

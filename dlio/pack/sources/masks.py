@@ -12,16 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Listing, Refused
-from dlio.pack.listing.image_files import image_file_listing, path_below, read_file
+from dlio.pack.listing.image_files import file_states, image_file_listing, path_below, read_file, version_of
 from dlio.pack.listing.image_tree import LeftOut, walk_each
+from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.lists import Listed
 from dlio.pack.prefetch import prefetching
 
 IMAGES, MASKS = "images", "masks"
 _SUFFIX = ".png"
+_MASK_NAME = "mask name"  # the column of a listing: the path of each mask, which may end with .PNG
 
 
 def masks(path: str | Path, masks: str | Path = "") -> Masks:
@@ -65,32 +69,47 @@ class Masks:
         of_stem: dict[str, list[str]] = defaultdict(list)
         for name in _paths(self.images, refused):
             of_stem[_stem(name)].append(name)
-        have_masks = {_stem(name) for name in _paths(self.masks, refused) if name.lower().endswith(_SUFFIX)}
-        listed = Listed[None](self.images, refused=refused)
+        have_masks = {_stem(name): name for name in _paths(self.masks, refused) if name.lower().endswith(_SUFFIX)}
+        listed = Listed[str](self.images, refused=refused)
         for number, (stem, names) in enumerate(sorted(of_stem.items()), start=1):
             if stem not in have_masks or len(names) > 1:
                 problem = f"{len(names)} images share its mask" if len(names) > 1 else f"it has no mask {stem}{_SUFFIX}"
                 listed.refused.append((names[0], f"{self.images}/{names[0]}: {problem} in {self.masks}"))
             else:
-                listed.add(number, names[0], None)
-        lone = sorted(have_masks - of_stem.keys())
+                listed.add(number, names[0], have_masks[stem])
+        lone = sorted(have_masks.keys() - of_stem.keys())
         listed.refused += [(stem, f"{self.masks}/{stem}{_SUFFIX}: it has no image in {self.images}") for stem in lone]
         listed.refuse_names()
         if not listed.names and not listed.refused:
             raise SourceError(f"{self.images} has no images")
-        schema = Schema.of({"image": "bytes", "mask": "bytes"})
-        return replace(image_file_listing(self.images, listed, None, ()), schema=schema, image_fields=("image", "mask"))
+        return self._pairs(image_file_listing(self.images, listed, None, ()), listed.labels)
+
+    def _pairs(self, images: Listing, masks: list[str]) -> Listing:
+        """Returns the listing of images with their masks, whose sizes and versions are those of both files."""
+        num_bytes, versions = file_states(self.masks, Keys.of(masks))
+        assert images.versions is not None  # they are files
+        changed = map(version_of, images.versions.tolist(), versions.tolist())
+        names = np.empty(len(masks), dtype=object)
+        names[:] = [name.encode(errors="surrogateescape") for name in masks]
+        return replace(
+            images,
+            schema=Schema.of({"image": "bytes", "mask": "bytes"}),
+            num_bytes=images.num_bytes + num_bytes,
+            versions=np.fromiter(changed, "int64", len(masks)),
+            columns={_MASK_NAME: names},
+            image_fields=("image", "mask"),
+        )
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its mask."""
-        keys = list(listing.keys)
+        keys, names = list(listing.keys), listing.columns[_MASK_NAME]
 
         def pair(index: int) -> tuple[bytes, bytes]:
-            mask = path_below(str(self.masks), f"{_stem(keys[index])}{_SUFFIX}")
+            mask = path_below(str(self.masks), names[index].decode(errors="surrogateescape"))
             return read_file(path_below(str(self.images), keys[index])), read_file(mask)
 
-        with prefetching(pair, (2 * listing.num_bytes).tolist(), len(listing)) as pair_of:
+        with prefetching(pair, listing.num_bytes.tolist(), len(listing)) as pair_of:
 
             def read(index: int) -> Sample:
                 image, mask = pair_of(index)

@@ -91,6 +91,9 @@ class _Rows:
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields number, rows and bytes of each row group."""
         for number, group in enumerate(self._file.groups):
+            if group.num_rows and self._file.num_rows > self._file.file.num_bytes:
+                # each row will take memory: the pages must have as many
+                self._file.check_growth(max(group.chunks, key=lambda chunk: chunk.num_values).column, number)
             yield number, group.num_rows, group.num_bytes
 
     def names(self, image: ArrowColumn) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Pascal VOC: a folder with `JPEGImages` and `Annotations`, an XML file for each image.
 
     boxes      float32[?,4]   left, top, right, bottom in pixels from 0; VOC counts from 1, with the last pixel
-    labels     int64[]        class indices, in the sorted order of the names
+    labels     int64[]        class indices, in the sorted order of the names in all annotations, of any split
     areas      float32[]      of the boxes, in pixels
     difficult  bool[]         as VOC has it
 
@@ -58,6 +58,9 @@ class Voc:
         if self.split:
             lines = read_lines(self.path / "ImageSets" / "Main" / f"{self.split}.txt")
             return [line.split()[0] for line in lines if line.strip()]
+        return self._annotated()
+
+    def _annotated(self) -> list[str]:
         folder = self.path / ANNOTATIONS
         with storage_errors("list", folder):
             return sorted(path.stem for path in folder.iterdir() if path.suffix == ".xml")
@@ -68,10 +71,11 @@ class Voc:
         if not stems:
             raise SourceError(f"{self.path} has no annotations: give a folder of Pascal VOC")
         listed = Listed[tuple[Found, ...]](self.path)
-        parsed = list(side_by_side(self._parse, stems))
-        names = sorted({name for objects in parsed if not isinstance(objects, str) for name, _ in objects})
+        every = sorted({*stems, *self._annotated()})  # so that a class has the same index in each split
+        parsed = dict(zip(every, side_by_side(self._parse, every), strict=True))
+        names = sorted({name for objects in parsed.values() if not isinstance(objects, str) for name, _ in objects})
         index = {name: number for number, name in enumerate(names)}
-        for line, (stem, objects) in enumerate(zip(stems, parsed, strict=True), start=1):
+        for line, (stem, objects) in enumerate(((stem, parsed[stem]) for stem in stems), start=1):
             if isinstance(objects, str):
                 listed.refused.append((stem, objects))
             else:
@@ -91,7 +95,7 @@ class Voc:
             root = parser.close()
             width, height = (float(_text(root, f"size/{side}")) for side in ("width", "height"))
             return [_object(each, width, height) for each in root.iterfind("object")]
-        except (ValueError, ElementTree.ParseError, DlioError, RecursionError) as error:
+        except (ValueError, LookupError, ElementTree.ParseError, DlioError, RecursionError) as error:
             return f"{path}: {error}"
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
@@ -111,8 +115,9 @@ def _object(element: ElementTree.Element, width: float, height: float) -> tuple[
     left, top, right, bottom = (float(_text(element, f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
     left, top = left - 1, top - 1
     is_difficult = (element.findtext("difficult") or "0").strip() == "1"
-    found = Found(left, top, right, bottom, 0, (right - left) * (bottom - top), is_difficult)
-    return _text(element, "name"), within(found, width, height)
+    found = within(Found(left, top, right, bottom, 0, 0.0, is_difficult), width, height)
+    area = (found.right - found.left) * (found.bottom - found.top)
+    return _text(element, "name"), replace(found, area=area)
 
 
 def _text(element: ElementTree.Element, path: str) -> str:

@@ -62,7 +62,7 @@ def test_a_pair_is_an_image_and_its_label(tmp_path):
     assert [row for _, row in adopt(tmp_path, "litdata")[1]] == [{"image": JPEGS[n], "label": n} for n in range(2)]
 
 
-@pytest.mark.parametrize("kind", ["pickle", "pil", "json", "video:mp4", "numpy:x"])
+@pytest.mark.parametrize("kind", ["pickle", "pil", "json", "video:mp4", "numpy:x", "no_header_tensor:7"])
 def test_leaves_that_are_not_read_are_named(tmp_path, kind):
     write_chunk(tmp_path, [[b"\x80\x04N."]], {"x": kind})
     with pytest.raises(SchemaError, match=rf"'x' is of the type '{kind}', which dlio does not read"):
