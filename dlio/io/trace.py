@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -44,7 +45,7 @@ class TraceFile:
         self.path = Path(path.replace("%h", socket.gethostname()).replace("%p", str(os.getpid())))
         self._named: set[tuple[int, int]] = set()  # processes and threads whose names are in the file
         _begin(self.path)
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._descriptor = _own(self.path)
 
     def add(self, name: str, began: float, ended: float, kind: str, about: str) -> None:
         """Appends a span of this thread; times as `time.perf_counter` tells them."""
@@ -69,14 +70,25 @@ class TraceFile:
 
 def _begin(path: Path) -> None:
     """Makes the file with its bracket, in one step, so that no other process appends before the bracket."""
-    aside = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}")
+    aside = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # no name to plant a link under
     try:
-        aside.write_bytes(b"[\n")
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(b"[\n")
         os.link(aside, path)
     except FileExistsError:  # made by another process
         return
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _own(path: Path) -> int:
+    """Opens a file of this user to append to, and neither follows a link nor waits for a pipe's reader."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise OSError("it is not a regular file of this user: remove it, or choose another name")
+    return descriptor
 
 
 def _opened(path: str) -> TraceFile | None:

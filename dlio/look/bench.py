@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import SourceError
 from dlio.images import RandomResizedCrop, Transform
+from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.sizes import format_size
 from dlio.loaders.dataset import IMAGE, PackedSamples
@@ -19,6 +21,7 @@ from dlio.stage import measured
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
 _ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files
+_IN_MEMORY_BYTES = 512 << 20
 _USUAL = RandomResizedCrop(224, flip=True)
 
 
@@ -137,8 +140,7 @@ def _storage(
     manifest: Manifest, local: Path | None, report: Callable[[str, float, str], None]
 ) -> tuple[float, float, float]:
     """Returns the rates of the source, of writing to the local folder and of reading there, 0 for one not known."""
-    paths = [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
-    rate, num_bytes = storage.read_rate(paths)
+    rate, num_bytes = storage.read_rate(_paths(manifest))
     source_rate = rate if num_bytes >= _ENOUGH_BYTES else 0.0
     report("source", source_rate, "B/s")
     write_rate, read_rate = storage.write_rate(local) if local is not None else (0.0, 0.0)
@@ -155,6 +157,19 @@ def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate
     return str(measured.note(known)) if known != measured.Rates() else ""
 
 
+def _first_shards(manifest: Manifest) -> Manifest:
+    """Returns the first shards that memory is sure to hold, one at least, so that no loader waits for storage."""
+    ends = accumulate(shard.num_bytes for shard in manifest.shards)
+    count = max(1, sum(end <= _IN_MEMORY_BYTES for end in ends))
+    while not sum(shard.num_samples for shard in manifest.shards[:count]):
+        count += 1
+    return replace(manifest, shards=manifest.shards[:count])
+
+
+def _paths(manifest: Manifest) -> list[Path]:
+    return [manifest.root / file.name for shard in manifest.shards_here for file in shard.files]
+
+
 def _has_images(manifest: Manifest) -> bool:
     return IMAGE in manifest.schema and manifest.schema[IMAGE].dtype in ("bytes", "uint8")
 
@@ -167,7 +182,11 @@ def _decode_rate(manifest: Manifest, transform: Transform) -> float:
 
 
 def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[int, float]]:
-    """Yields the rates of loaders with 1, 2, 4, ... threads up to the cores of this rank."""
+    """Yields the rates of loaders with 1, 2, 4, ... threads up to the cores of this rank, from the page cache."""
+    manifest = _first_shards(manifest)
+    for path in _paths(manifest):
+        for _ in files.read_blocks(path):
+            pass
     count, most = 1, num_cores_of_rank()
     while True:
         with closing(PackedSamples(manifest, transform if _has_images(manifest) else None)) as samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -12,7 +13,7 @@ from dlio.io.threads import Threads
 from dlio.look.checks import machine, storage
 from dlio.look.checks.finding import Check, Finding, State
 
-_SECONDS = 15.0  # for a check; the slowest imports MPI from a busy file system
+_SECONDS = 15.0  # for all checks; the slowest imports MPI from a busy file system
 
 #: By what they look at.
 CHECKS: dict[str, Check] = {
@@ -57,21 +58,22 @@ def doctor(
 
 def _all(checks: dict[str, Check]) -> Iterator[Finding]:
     """Yields the findings of all checks, which run side by side, in their order."""
+    deadline = time.monotonic() + _SECONDS
     threads = Threads(len(checks), "dlio-doctor")
     running: dict[str, Future[list[Finding]]] = {
         name: threads.submit(partial(list, check(name))) for name, check in checks.items()
     }
     try:
         for name, check in running.items():
-            yield from _of(name, check)
+            yield from _of(name, check, max(0.0, deadline - time.monotonic()))
     finally:
         threads.end(0)
 
 
-def _of(name: str, check: Future[list[Finding]]) -> list[Finding]:
+def _of(name: str, check: Future[list[Finding]], seconds: float) -> list[Finding]:
     """Returns what a check found; one that hangs or fails is a finding, too."""
     try:
-        return check.result(_SECONDS)
+        return check.result(seconds)
     except TimeoutError:
         advice = "a disk or server does not answer: see df and mount, and leave what hangs out of the variables"
         return [Finding(name, State.BROKEN, f"no answer within {_SECONDS:g} s", advice)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,6 @@ def write(shown: Shown, folder: Path) -> Path | None:
     if isinstance(shown.picture, bytes):
         files.publish_bytes(path, shown.picture)
     elif (image := shown.image) is not None:
-        with files.storage_errors("write", path):
-            image.save(path)
+        image.save(encoded_png := BytesIO(), "png")
+        files.publish_bytes(path, encoded_png.getvalue())
     return path

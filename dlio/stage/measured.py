@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
-from dlio.errors import DlioError
+from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.stage.planning.cost import Machine
@@ -39,20 +39,33 @@ class Rates:
 
 
 def path() -> Path:
-    """Returns the file of the rates."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    return Path(os.environ.get(VARIABLE) or cache / "dlio" / "rates.json").absolute()
+    """Returns the file of the rates.
+
+    Raises:
+        UsageError: neither DLIO_RATES nor XDG_CACHE_HOME is set, and this user has no home.
+    """
+    if named := os.environ.get(VARIABLE):
+        return Path(named).absolute()
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise UsageError(f"this user has no home: name a file for the rates in {VARIABLE}") from error
+    return (Path(cache) / "dlio" / "rates.json").absolute()
 
 
 def load() -> Rates:
     """Returns the rates measured; none if there is no such file, or none that can be read."""
     try:
-        return Rates(**json.loads(files.read_regular(path(), _MOST_BYTES)))
+        file = path()
+    except UsageError:  # so there are none
+        return Rates()
+    try:
+        return Rates(**json.loads(files.read_regular(file, _MOST_BYTES)))
     except FileNotFoundError:
         return Rates()
     except (DlioError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         if getattr(error, "errno", None) is None:
-            _log.warning("%s is no file of rates, and is left out: run dlio bench again: %s", path(), error)
+            _log.warning("%s is no file of rates, and is left out: run dlio bench again: %s", file, error)
         return Rates()
 
 
@@ -61,6 +74,7 @@ def note(measured: Rates) -> Path:
 
     Raises:
         StorageError: it cannot be written.
+        UsageError: this user has no home, and no file is named.
     """
     before, target = load(), path()
     whole = Rates(before.read | measured.read, before.write | measured.write)

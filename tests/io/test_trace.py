@@ -15,6 +15,7 @@ from dlio.images import CenterCrop
 from dlio.io import trace
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.stage.live import start
 
 _WRITER = "import sys; from dlio.io import trace\nfor n in range(200): trace.add(f'{sys.argv[1]} {n}', 0, 1)\n"
 
@@ -68,3 +69,23 @@ def test_off_a_span_is_nothing_and_a_bad_file_ends_no_work(tmp_path, monkeypatch
     assert trace.span("read") is trace.span("decode")
     assert trace._opened(str(tmp_path / "absent" / "trace.json")) is None
     assert "no trace is written" in caplog.text
+
+
+def test_neither_a_link_is_followed_nor_a_pipe_waited_for(tmp_path, caplog):
+    victim, link, pipe = (tmp_path / name for name in ("victim", "link", "pipe"))
+    victim.write_bytes(b"[\n")
+    link.symlink_to(victim)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert trace._opened(str(link)) is None and trace._opened(str(pipe)) is None
+    os.close(reader)
+    assert trace._opened(str(pipe)) is None  # nobody reads
+    assert caplog.text.count("no trace is written") == 3 and len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_agent_traces_to_the_file_of_the_process_that_starts_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(trace.VARIABLE, "trace-%h.json")
+    assert start._environ()[trace.VARIABLE] == str(tmp_path / "trace-%h.json")
+    monkeypatch.setenv(trace.VARIABLE, "")
+    assert not start._environ()[trace.VARIABLE]

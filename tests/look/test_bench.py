@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 import dlio
+from dlio.errors import StorageError
 from dlio.look import bench as bench_module
 from dlio.look.bench import Measured
 from dlio.look.measure import loading, storage
@@ -67,3 +69,25 @@ def test_the_verdict_says_what_waits_for_what(source_rate, loader_rates, said):
 def test_a_transform_that_is_none_is_refused(text, run, tmp_path):
     code, _, err = run("bench", tmp_path, "--transform", text)
     assert code == 2 and "--transform" in err
+
+
+@pytest.mark.parametrize("num_files", [1, 3, 9])
+def test_every_byte_is_read_once_however_few_the_files(num_files, tmp_path):
+    paths = [tmp_path / str(number) for number in range(num_files)]
+    for path in paths:
+        path.write_bytes(bytes(10_007))
+    assert storage.read_rate(paths)[1] == num_files * 10_007
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="pipe"):
+        storage.read_rate([tmp_path / "pipe"])
+
+
+def test_loaders_are_measured_with_shards_that_fit_into_memory(photos, tmp_path, monkeypatch):
+    packed = dlio.pack(photos, tmp_path / "packed", num_shards=4, engine="serial")
+    assert bench_module._first_shards(packed) == packed
+    for most, count in ((sum(shard.num_bytes for shard in packed.shards[:2]), 2), (1, 1)):
+        monkeypatch.setattr(bench_module, "_IN_MEMORY_BYTES", most)
+        assert bench_module._first_shards(packed).shards == packed.shards[:count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from importlib import metadata
 
 import dlio
 from dlio.look import doctor as doctor_module
@@ -67,3 +68,12 @@ def test_mpi_is_tried_outside_the_job(monkeypatch):
     monkeypatch.setenv("PMI_FD", "99")
     (finding,) = CHECKS["MPI"]("MPI")
     assert finding.found and "not start within" not in finding.found
+
+
+def test_dlio_may_run_without_being_installed(monkeypatch):
+    def absent(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", absent)
+    (finding,) = CHECKS["packages"]("packages")
+    assert finding == Finding("packages", State.GOOD, "none")

@@ -50,6 +50,10 @@ def test_a_key_never_becomes_a_path(tmp_path, run):
     code, out, _ = run("show", tmp_path / "packed", "--out", tmp_path / "found")
     assert code == 0 and "\x1b" not in out and "[1.0, 0.5]" in out
     (path,) = (tmp_path / "found").iterdir()
+    path.unlink()
+    path.symlink_to(tmp_path / "victim")
+    assert run("show", tmp_path / "packed", "--out", tmp_path / "found")[0] == 0
+    assert not path.is_symlink() and not (tmp_path / "victim").exists()
     with Image.open(path) as image:
         assert path.name == "00000000.png" and np.asarray(image).tolist() == fields["image"].tolist()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.cluster.topology import Topology
+from dlio.errors import UsageError
 from dlio.io.filesystems import filesystem_of
 from dlio.stage import measured
 from dlio.stage.decide import decide, machine_of
@@ -54,3 +56,19 @@ def test_a_file_that_holds_no_rates_is_named_and_left_out(text, dataset, tmp_pat
     assert str(measured.path()) in caplog.text
     measured.note(Rates({"ext4 at /": 1e9}))
     assert json.loads(measured.path().read_text())["read"] == {"ext4 at /": 1e9}
+
+
+def test_a_user_without_a_home_has_no_rates_unless_their_file_is_named(dataset, tmp_path, monkeypatch):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in (measured.VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(Path, "expanduser", lambda path: no_home())
+    assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
+    with pytest.raises(UsageError, match=measured.VARIABLE):
+        measured.note(Rates({"xfs at /": 1.0}))
+    monkeypatch.setenv(measured.VARIABLE, str(tmp_path / "rates.json"))
+    assert measured.note(Rates({"xfs at /": 1.0})) == tmp_path / "rates.json"
+    assert measured.load() == Rates({"xfs at /": 1.0})

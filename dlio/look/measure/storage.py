@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 from dlio.io import files
@@ -27,22 +28,32 @@ def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
     began = time.perf_counter()
     until, most = began + SECONDS, MOST_BYTES // _THREADS
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-bench") as pool:
-        lanes = [paths[lane::_THREADS] for lane in range(_THREADS)]
+        cuts = -(-_THREADS // max(1, len(paths)))  # fewer files than threads are read in parts, side by side
+        parts = [(path, part / cuts, (part + 1) / cuts) for path in paths for part in range(cuts)]
+        lanes = [parts[lane::_THREADS] for lane in range(_THREADS)]
         num_bytes = sum(pool.map(lambda lane: _read(lane, until, most), lanes))
     return num_bytes / (time.perf_counter() - began), num_bytes
 
 
-def _read(paths: Sequence[Path], until: float, most: int) -> int:
-    buffer, total = bytearray(_BLOCK_BYTES), 0
-    for path in paths:
-        with files.storage_errors("read", path), path.open("rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            while (count := file.readinto(buffer)) and time.perf_counter() < until and total < most:
-                total += count
-            total += count or 0
+def _read(parts: Sequence[tuple[Path, float, float]], until: float, most: int) -> int:
+    """Reads parts of files, each from a share of its file's bytes to another; returns how many bytes were read."""
+    view, total = memoryview(bytearray(_BLOCK_BYTES)), 0
+    for path, first, last in parts:
+        with files.storage_errors("read", path), FileIO(path, opener=_open) as file:
+            size = os.fstat(file.fileno()).st_size
+            at, end = int(size * first), int(size * last)
+            os.posix_fadvise(file.fileno(), at, end - at, os.POSIX_FADV_DONTNEED)  # refuses a pipe
+            while at < end and (count := os.preadv(file.fileno(), [view[: end - at]], at)):
+                at, total = at + count, total + count
+                if time.perf_counter() >= until or total >= most:
+                    break
         if time.perf_counter() >= until or total >= most:
             break
     return total
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe does not wait
 
 
 def write_rate(folder: Path) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.io import files
+from dlio.io import files, trace
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
@@ -199,6 +199,13 @@ def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def _environ() -> dict[str, str]:
+    """Returns the variables of an agent, which runs in another folder."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    file = environ.get(trace.VARIABLE)
+    return environ | ({trace.VARIABLE: str(Path(file).absolute())} if file else {})
+
+
 def _start(task: Task) -> None:
     """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
 
@@ -206,10 +213,9 @@ def _start(task: Task) -> None:
         StorageError: it could not start; says why.
     """
     command = [sys.executable, "-m", "dlio.stage.live.agent"]
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environ(),
             start_new_session=True, cwd="/",
         )  # fmt: skip
     with process:
