@@ -61,8 +61,6 @@ def write_samples(
         grouped = writer if isinstance(writer, GroupWriter) and isinstance(read, GroupReader) else None
         index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
         while index < len(listing):
-            if index - noted >= EVERY:
-                done[:], noted = (index, sizes[index]), index
             group = read.group(index) if grouped else None
             if group is None:
                 write(index, lambda: read(index))  # noqa: B023  called at once
@@ -70,6 +68,8 @@ def write_samples(
             else:
                 write_group(index, group)
                 index += len(group)
+            if index - noted >= EVERY:
+                done[:], noted = (index, sizes[index - 1]), index
     return written
 
 

@@ -42,7 +42,7 @@ def test_every_verb_tells_how_far_it_is_within_a_shard(photos, tmp_path, engine)
         manifest = dlio.pack(dlio.sources.image_folder(photos), tmp_path / "out", num_shards=1, engine=engine)
         assert packing.now() == (0, 0)
     [(samples, num_bytes)] = packing.at_the_end
-    assert 3 * EVERY <= samples <= 66 and 0.7 * size < num_bytes <= size
+    assert 3 * EVERY <= samples <= COUNT and 0.7 * size < num_bytes <= size
     with watching(Seen()) as verifying:
         assert verify(manifest, workers=1) == []
     [(samples, num_bytes)] = verifying.at_the_end

@@ -90,7 +90,7 @@ def test_a_missing_index_and_a_missing_chunk_are_named(tmp_path):
     with pytest.raises(SourceError, match=r"lists 'chunk-0-0\.bin', which is not there"):
         index(tmp_path, format="litdata")
     (tmp_path / "index.json").unlink()
-    with pytest.raises(SourceError, match=r"has no index\.json"):
+    with pytest.raises(SourceError, match=r"holds no shards of litdata"):
         index(tmp_path, format="litdata")
 
 
