@@ -8,7 +8,7 @@ import random
 import resource
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -113,21 +113,36 @@ def test_a_shard_in_use_is_closed_once_given_back(packed: Manifest) -> None:
     assert num_open(packed.root) == 0
 
 
-def test_a_shard_whose_disk_hangs_keeps_nobody_else_waiting(packed: Manifest, tmp_path: Path) -> None:
-    fifo = tmp_path / "hangs.samples.npz"
-    os.mkfifo(fifo)  # opening it waits for a writer
-    hanging = Shard("hangs", 0, (File(str(fifo), 0, ""),))
-    pool = ShardPool(replace(packed, shards=(*packed.shards, hanging)))
+class _Stuck:
+    """A filling in which one shard does not arrive before `go_on` is set."""
+
+    def __init__(self) -> None:
+        self.is_waiting, self.go_on = threading.Event(), threading.Event()
+
+    def prepare(self, names: Sequence[str]) -> tuple[str, ...]:
+        if "hangs" in names:
+            self.is_waiting.set()
+            self.go_on.wait()
+        return ()
+
+    complete = prepare
+
+
+def test_a_shard_whose_opening_hangs_keeps_nobody_else_waiting(packed: Manifest) -> None:
+    hanging = Shard("hangs", 0, (File("hangs", 0, ""),))
+    filling = _Stuck()
+    pool = ShardPool(replace(packed, shards=(*packed.shards, hanging)), filling=filling)  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as executor:
         stuck = executor.submit(lambda: pool.shard(NUM_SHARDS).__enter__())
-        while not stuck.running():
-            pass
-        assert pool.read(7).fields["label"] == 7
-        pool.close()
-        writer = os.open(fifo, os.O_RDWR)
-        with pytest.raises(CorruptRecordError, match="its zip directory is damaged"):
+        try:
+            assert filling.is_waiting.wait(60)
+            assert pool.read(7).fields["label"] == 7
+            pool.close()
+            assert not stuck.done()
+        finally:
+            filling.go_on.set()
+        with pytest.raises(StorageError, match="cannot open the shard's file .*hangs"):
             stuck.result()
-        os.close(writer)
 
 
 def test_threads_read_what_one_thread_reads_while_shards_close(packed: Manifest) -> None:

@@ -56,3 +56,4 @@ try:
     DataLoader(DATA, 8, transform=Resize(16), sharding=spread(DEVICES[[0, 2, 1, 3]], ("data",), PartitionSpec("data")))
 except UsageError as error:
     report(PROCESS, found | {"refused": str(error)})
+jax.distributed.shutdown()  # waits for the other process, which otherwise sees the first one to end as lost
