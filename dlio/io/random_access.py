@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,12 @@ class RandomAccessFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def read_whole(path: Path) -> bytes:
+    """Returns the content of a file, which may be arriving; raises as RandomAccessFile."""
+    with closing(RandomAccessFile(path)) as file:
+        return file.read(0, file.num_bytes)
 
 
 def _holds(descriptor: int, *offsets: int) -> bool:
