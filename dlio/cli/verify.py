@@ -51,11 +51,11 @@ def _rate(text: str) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. With --repair, the digests of a staged copy
-    are checked, damaged and missing files are copied again from its source, and the exit code is 0 if no damage is
-    left. With --staged, the digests of all complete copies on a node are checked, at idle priority, without the page
-    cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged /local --repair --max-rate
-    100M --quiet
+    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. With
+    --repair, the digests of a staged copy are checked, damaged and missing files are copied again from its source, and
+    the exit code is 0 if no damage is left. With --staged, the digests of all complete copies on a node are checked, at
+    idle priority, without the page cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged
+    /local --repair --max-rate 100M --quiet
     """
     _check_options(args)
     if args.staged:

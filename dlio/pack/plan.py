@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from dlio.errors import UsageError
-from dlio.pack.listing.base import Numbers, take
+from dlio.io import files
+from dlio.pack.listing.base import Column, Listing, Numbers, take
 
 DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets, and a node's cache
 
@@ -100,3 +103,19 @@ def _bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int
     for number, cut in enumerate(np.searchsorted(ends, targets).tolist(), start=1):
         bounds.append(min(max(cut, bounds[-1] + 1), count - shards + number))
     return [*bounds, count]
+
+
+def plan_digest(listing: Listing, shards: Sequence[ShardPlan]) -> str:
+    """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
+    running = files.new_hash(files.DEFAULT_DIGEST)
+    running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
+    listing.keys.update(running)
+    for values in (listing.num_bytes, *listing.columns.values()):
+        running.update(_with_lengths(values) if values.dtype == object else values.tobytes())
+    for shard in shards:
+        running.update(np.asarray(shard.indices, dtype="int64").tobytes())
+    return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
+
+
+def _with_lengths(values: Column) -> bytes:
+    return np.fromiter(map(len, values), "int64", len(values)).tobytes() + b"".join(values)

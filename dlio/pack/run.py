@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from dlio import formats
 from dlio.dataset import manifest
@@ -22,12 +19,12 @@ from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import inside
-from dlio.pack.listing.base import Column, Listing, Source, take
+from dlio.pack.listing.base import Listing, Source, take
 from dlio.pack.listing.classes import check_indices, pinned
 from dlio.pack.listing.labels import add_offset
 from dlio.pack.overwrite import folder_to_pack_into, replace_packed
 from dlio.pack.pace import limited
-from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.plan import ShardPlan, plan_digest, plan_shards
 from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
@@ -73,6 +70,13 @@ class Running:
     writing: Writing
     started: Callable[[int, int], None]
     report: Callable[[Shard], None]
+
+    def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
+        """Tells what is done and how much there is, and returns the shards that are left to write."""
+        for shard in done.values():
+            self.report(shard)
+        self.started(len(plan.listing), len(plan.shards))
+        return [shard for shard in plan.shards if shard.name not in done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         "path": str(source.path),
         "shuffle": request.seed,
         "num_shards": len(shards),
-        "plan": _digest(listing, shards),
+        "plan": plan_digest(listing, shards),
     }
     if listing.refused:
         origin["refused"] = [list(entry) for entry in listing.refused]
@@ -132,6 +136,15 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         origin["recode"] = asdict(recode)
     header = Manifest(request.format, listing.schema, (), origin)
     return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
+
+
+def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:
+    """Returns the plan as `make_plan`, within the limits of all workers; bad entries are errors unless skipped."""
+    with limited(writing.limits):
+        plan = make_plan(source, request)
+    if not writing.skip_bad:
+        plan.listing.check_whole()
+    return plan
 
 
 def _check_some(source: Source, listing: Listing) -> None:
@@ -154,22 +167,6 @@ def _offset_labels(listing: Listing, offset: int) -> Listing:
     schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
     moved = {"label": add_offset(listing.columns["label"], offset)}
     return replace(listing, schema=schema, columns={**listing.columns, **moved})
-
-
-def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
-    """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
-    running = files.new_hash(files.DEFAULT_DIGEST)
-    running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
-    listing.keys.update(running)
-    for values in (listing.num_bytes, *listing.columns.values()):
-        running.update(_with_lengths(values) if values.dtype == object else values.tobytes())
-    for shard in shards:
-        running.update(np.asarray(shard.indices, dtype="int64").tobytes())
-    return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
-
-
-def _with_lengths(values: Column) -> bytes:
-    return np.fromiter(map(len, values), "int64", len(values)).tobytes() + b"".join(values)
 
 
 def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:
@@ -203,10 +200,7 @@ def pack_source(
             if pool is None:  # this rank was a worker of rank 0, which is done
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
-            with limited(writing.limits):
-                plan = make_plan(source, request)
-            if not writing.skip_bad:
-                plan.listing.check_whole()
+            plan = plan_to_write(source, request, writing)
             if done := _packed_already(plan, Held.look(out)):
                 return done
             writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
@@ -246,25 +240,38 @@ def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) 
 
 def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs)
-    for shard in done.values():
-        running.report(shard)
-    running.started(len(plan.listing), len(plan.shards))
-    todo = [shard for shard in plan.shards if shard.name not in done]
+    todo = running.begin(plan, done)
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        rows = inside.rows([shard.name for shard in todo])
-        tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name)) for shard in todo)
-        with (
-            PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
-            publishing(running.pool, partial.append) as pool,
-        ):
-            for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
-                done[shard.name] = shard
-                inside.finished(shard.name)
-                running.report(shard)
-    return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
+            done |= write_missing(plan, todo, out, running, listed=partial.append)
+    whole = manifest_of(plan, done, out)
+    whole.save(out)
+    (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
+    return whole
+
+
+def write_missing(
+    plan: PackPlan,
+    todo: Sequence[ShardPlan],
+    out: Path,
+    running: Running,
+    *,
+    listed: Callable[[Shard], None] = lambda shard: None,
+    url: str = "",
+) -> dict[str, Shard]:
+    """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
+    done = {}
+    rows = inside.rows([shard.name for shard in todo])
+    tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name), url=url) for shard in todo)
+    with publishing(running.pool, listed) as pool:
+        for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
+            done[shard.name] = shard
+            inside.finished(shard.name)
+            running.report(shard)
+    return done
 
 
 def _task(plan: PackPlan, shard: ShardPlan, out: Path, writing: Writing) -> WriteTask:
@@ -282,11 +289,10 @@ def _check_space(out: Path, num_bytes: int) -> None:
         raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed{kept}: choose another folder")
 
 
-def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
-    whole = replace(plan.header, shards=tuple(shards), root=out)
+def manifest_of(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Manifest:
+    """Returns the whole manifest; raises SourceError if no sample is left."""
+    whole = replace(plan.header, shards=tuple(done[shard.name] for shard in plan.shards), root=root)
     if whole.num_samples == 0:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
         raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
-    whole.save(out)
-    (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
     return whole
