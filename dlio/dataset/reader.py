@@ -41,10 +41,10 @@ class ShardReader:
             StorageError: a file is missing or cannot be read.
             CorruptRecordError: a file is damaged, or of another size than in the manifest.
         """
-        filling = filling or in_place(manifest, shard)
         self._schema = manifest.schema
         self.shard = shard
         self._may_change = filling is not None
+        filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
         self._table = open_table(manifest, shard)
         self._bulk: BulkValues | None = None

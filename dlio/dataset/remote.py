@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -39,8 +38,7 @@ def load(dataset: str | PathLike[str]) -> Manifest:
     if not is_url(dataset):
         return Manifest.load(Path(dataset))
     url = os.fspath(dataset).rstrip("/").removesuffix(f"/{NAME}")
-    with closing(RemoteFiles(url, is_alone=True)) as files:
-        return replace(fetch_manifest(files), url=url)
+    return replace(fetch_manifest(RemoteFiles(url)), url=url)
 
 
 def fetch_manifest(files: RemoteFiles) -> Manifest:
@@ -150,8 +148,6 @@ class FileInPlace:
     def _span(self, first: int, last: int) -> tuple[int, int, Future[bytes], bool]:
         """Returns a span that holds these bytes, its future content, and whether another thread has asked for it."""
         with self._lock:
-            if arrivals.is_afresh():
-                self._spans.clear()
             for start, end, data in self._spans:
                 if start <= first and last <= end:
                     return start, end, data, True

@@ -122,7 +122,7 @@ def check_digest(
 
 
 @contextmanager
-def storage_errors(verb: str, path: Path) -> Iterator[None]:
+def storage_errors(verb: str, path: os.PathLike[str]) -> Iterator[None]:
     """Turns OSErrors into StorageErrors that name the operation and the path."""
     try:
         yield

@@ -12,7 +12,7 @@ import gc
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,12 +44,10 @@ class RemoteFiles:
         url = url.rstrip("/")
         self._shown = shown(url)
         self._url = url
-        self._is_web = url.lower().startswith(("http://", "https://"))
+        self.is_web = url.lower().startswith(("http://", "https://"))
         bare, user, password = parted(url)
-        self._login = (
-            unquote(f"{user}:{password}", errors="surrogateescape") if self._is_web and user + password else ""
-        )
-        self._file_system, self._root = _open(bare if self._is_web else url, url, is_alone)
+        self._login = unquote(f"{user}:{password}", errors="surrogateescape") if self.is_web and user + password else ""
+        self._file_system, self._root = _open(bare if self.is_web else url, url, is_alone)
 
     def __str__(self) -> str:
         return self._shown
@@ -60,16 +58,8 @@ class RemoteFiles:
         Raises:
             StorageError: it cannot be read; the errno is ENOENT if it is not there, EACCES if it is denied.
         """
-        path = f"{self._root}/{quote(name) if self._is_web else name}"
+        path = f"{self._root}/{quote(name) if self.is_web else name}"
         return self._ask(name, partial(answers.at_most, self._file_system, path, limit, span, self._login))
-
-    def check_writable(self) -> None:
-        """Raises UsageError if this is no object store that dlio writes to."""
-        if self._url.partition("://")[0].lower() not in _STORES:
-            raise UsageError(
-                f"dlio writes to folders and to object stores ({', '.join(f'{name}://' for name in _STORES)}), where a "
-                f"file is seen only when it is whole, not to {self}: give one of these"
-            )
 
     def put(self, name: str, content: Path | bytes) -> None:
         """Writes a file of an object store: a copy of another one, or some bytes.
@@ -116,10 +106,10 @@ class RemoteFiles:
         return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
 
     def _listed(self, folder: str, below: bool) -> list[tuple[str, dict[str, Any]]]:
-        path = f"{self._root}/{quote(folder) if self._is_web else folder}".rstrip("/")
+        path = f"{self._root}/{quote(folder) if self.is_web else folder}".rstrip("/")
         entries = self._ask(folder, lambda: answers.listed(self._file_system, path, below=below))
         names = [entry["name"].removeprefix(self._root).strip("/") for entry in entries]
-        return list(zip(map(unquote, names) if self._is_web else names, entries, strict=True))
+        return list(zip(map(unquote, names) if self.is_web else names, entries, strict=True))
 
     def _ask(self, name: str, request: Callable[[], T], verb: str = "read") -> T:
         try:
@@ -129,6 +119,22 @@ class RemoteFiles:
             number = _number(error)
         # Raised here, since an exception from a package may hold the password and would be printed as the cause.
         raise StorageError(number, problem) if number else StorageError(problem)
+
+
+def check_writable(url: str) -> None:
+    """Raises UsageError if this is not the URL of an object store that dlio writes to."""
+    if url.partition("://")[0].lower() not in _STORES:
+        raise UsageError(
+            f"dlio writes to folders and to object stores ({', '.join(f'{name}://' for name in _STORES)}), where a "
+            f"file is seen only when it is whole, not to {shown(url)}: give one of these"
+        )
+
+
+def fetch_file(url: str, limit: int) -> bytes:
+    """Returns a file at a URL, at most `limit` + 1 bytes; raises as RemoteFiles and its `fetch`."""
+    folder, _, name = url.rpartition("/")
+    with closing(RemoteFiles(folder, is_alone=True)) as files:
+        return files.fetch(unquote(name) if files.is_web else name, limit)
 
 
 def _number(error: Exception) -> int:

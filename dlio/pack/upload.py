@@ -21,11 +21,11 @@ from pathlib import Path
 
 from dlio.dataset import manifest
 from dlio.dataset.manifest import Manifest, Shard
-from dlio.dataset.remote import load
+from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.executors import Pool
 from dlio.io import files
-from dlio.io.remote_files import RemoteFiles
+from dlio.io.remote_files import RemoteFiles, check_writable
 from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
 from dlio.pack.plan import ShardPlan, shard_number
@@ -55,41 +55,40 @@ def pack_to_url(
     url = url.rstrip("/")
     if overwrite:
         raise UsageError(f"--overwrite replaces what is in a folder: remove {shown(url)} first, or give another URL")
-    with _open(url) as store:
-        store.check_writable()
+    check_writable(url)
     with engine as pool:
         if pool is None:  # this rank was a worker of rank 0, which is done
             return load(url)
         if f"{shown(url)}/".startswith(f"{str(source.path).rstrip('/')}/"):
             raise UsageError(f"{shown(url)} lies in the input: give another URL to write")
         plan = plan_to_write(source, request, writing)
-        held = _look(url)
-        check_same(held, plan.header, plan.inputs, plan.listing.keys, "give another URL, or remove what is there")
+        with closing(RemoteFiles(url, is_alone=True)) as store:  # closed before workers are forked
+            held = _look(store, url)
+            check_same(held, plan.header, plan.inputs, plan.listing.keys, "give another URL, or remove what is there")
+            done = held.finished(plan.header, plan.inputs)
+            if held.published is not None and len(done) == len(plan.shards):
+                _clear(store)
+                return held.published
+            store.put(f"{ASIDE}/{_HEADER}", manifest.dump_line(manifest.header(plan.header)).encode())
         writing = replace(writing, limits=writing.limits.share(pool.workers))
-        return _pack(plan, url, held, Running(pool, writing, started, report))
+        return _pack(plan, url, done, Running(pool, writing, started, report))
 
 
-def _open(url: str) -> AbstractContextManager[RemoteFiles]:
-    """Gives the files at a URL for a while: no worker may be forked with their connections."""
-    return closing(RemoteFiles(url, is_alone=True))
-
-
-def _look(url: str) -> Held:
+def _look(store: RemoteFiles, url: str) -> Held:
     """Returns what is at a URL.
 
     Raises:
         ManifestError, StorageError: it is damaged, or cannot be read.
     """
-    with _open(url) as store:
-        names = store.names()
-        published = load(url) if manifest.NAME in names else None
-        begun = _begun(store) if ASIDE in names else None
-        unlisted = {name for name in names if begun is not None and shard_number(name) is not None}
-        own = names_of(published) | names_of(begun) | unlisted
-        known = {manifest.NAME, ASIDE, *(name.partition("/")[0] for name in own)}
-        foreign = [name for name in names if name not in known]
-        sizes = {name: entry.get("size") or 0 for name, entry in store.files_below("")} if own else {}
-        return Held(Path(str(store)), published, begun if own else None, own, foreign, sizes)
+    names = store.names()
+    published = replace(fetch_manifest(store), url=url) if manifest.NAME in names else None
+    begun = _begun(store) if ASIDE in names else None
+    unlisted = {name for name in names if begun is not None and shard_number(name) is not None}
+    own = names_of(published) | names_of(begun) | unlisted
+    known = {manifest.NAME, ASIDE, *(name.partition("/")[0] for name in own)}
+    foreign = [name for name in names if name not in known]
+    sizes = {name: entry.get("size") or 0 for name, entry in store.files_below("")} if own else {}
+    return Held(Path(str(store)), published, begun if own else None, own, foreign, sizes)
 
 
 def _begun(store: RemoteFiles) -> Manifest | None:
@@ -104,23 +103,17 @@ def _begun(store: RemoteFiles) -> Manifest | None:
         raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs anew") from error
 
 
-def _pack(plan: PackPlan, url: str, held: Held, running: Running) -> Manifest:
+def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:
     """Writes and sends the missing shards, then the manifest."""
-    done = held.finished(plan.header, plan.inputs)
-    if held.published is not None and len(done) == len(plan.shards):
-        _clear(url)
-        return held.published
     todo = running.begin(plan, done)
-    with _open(url) as store:
-        store.put(f"{ASIDE}/{_HEADER}", manifest.dump_line(manifest.header(plan.header)).encode())
     with tempfile.TemporaryDirectory(prefix="dlio-pack-") as name:
         folder = Path(name)
         _check_room(folder, plan, todo, running.pool.workers)
         done |= write_missing(plan, todo, folder, running, url=url)
         whole = manifest_of(plan, done, Path(shown(url)))
-        with _open(url) as store:
-            store.put(manifest.NAME, whole.save(folder))
-    _clear(url)
+        store = RemoteFiles(url)
+        store.put(manifest.NAME, whole.save(folder))
+    _clear(store)
     return replace(whole, url=url)
 
 
@@ -135,10 +128,10 @@ def _check_room(folder: Path, plan: PackPlan, todo: Sequence[ShardPlan], workers
         )
 
 
-def _clear(url: str) -> None:
+def _clear(store: RemoteFiles) -> None:
     """Removes what only a run that goes on needs, the header last."""
-    with _open(url) as store:
-        names = sorted((name for name, _ in store.files_below(ASIDE)), reverse=True)
-        for _ in side_by_side(store.remove, names):
-            pass
-        store.drop_unfinished()
+    header, *lines = sorted(name for name, _ in store.files_below(ASIDE)) or [f"{ASIDE}/{_HEADER}"]
+    for _ in side_by_side(store.remove, lines):
+        pass
+    store.remove(header)
+    store.drop_unfinished()

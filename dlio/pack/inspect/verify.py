@@ -215,7 +215,11 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
     except MissingError:
         raise
     except DlioError as error:
-        if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
+        if (
+            isinstance(error, CorruptRecordError)
+            and error.record is None
+            and error.path != without_credentials(str(path))
+        ):
             raise
         problem = error.problem if isinstance(error, CorruptRecordError) else error.text
         yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
