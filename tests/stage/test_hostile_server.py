@@ -345,7 +345,7 @@ class TestPasswords:
         assert quote(SECRET + "@", safe="") not in shown
 
     def test_functions_that_take_paths_do_not_tell_them(self, url: str, tmp_path: Path) -> None:
-        for call in (Manifest.load, dlio.sources.open_source, lambda url: dlio.sources.packed(url).listing()):
+        for call in (Manifest.load, dlio.sources.open_source, dlio.sources.packed):
             with pytest.raises((ManifestError, StorageError, UsageError, SourceError)) as raised:
                 found = call(url)
                 found.listing()
