@@ -23,6 +23,7 @@ HEAVY = [
     "dask",
     "distributed",
     "ray",
+    "pyspark",
     "matplotlib",
     "PIL",
     "google",

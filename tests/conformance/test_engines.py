@@ -23,7 +23,9 @@ from dlio.testing.engines import EngineTests
 from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
 from tests.helpers.mpi import MPI, MPIEXEC
+from tests.helpers.rounds import ROUNDS
 
+PACKAGES = {"dask": "distributed", "mpi": "mpi4py", "ray": "ray", "spark": "pyspark"}
 RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
 
 
@@ -52,14 +54,20 @@ def ray_address() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+#: Spark takes 8 s of CPU time to start, so tests/executors/test_spark.py tries all it promises at once.
+ENGINES = [name for name in executors.names() if name != "spark" or ROUNDS > 1]
+
+
 class TestEveryEngine(EngineTests):
-    @pytest.fixture(params=executors.names())
+    @pytest.fixture(params=ENGINES)
     def engine(self, request: pytest.FixtureRequest) -> EngineRunner:
         """Every engine, found by name; Ray's is a cluster that is there already."""
         if request.param == "mpi" and MPIEXEC is None:
             pytest.skip("needs mpiexec")
-        if request.param in ("dask", "ray", "mpi"):
-            pytest.importorskip({"dask": "distributed", "mpi": "mpi4py"}.get(request.param, request.param))
+        if request.param in PACKAGES:
+            pytest.importorskip(PACKAGES[request.param])
+        if request.param == "spark":
+            return EngineRunner("spark", ends_late=True)
         if request.param == "ray":
             return EngineRunner("ray", request.getfixturevalue("ray_address"), variables=RAY_TOKEN, ends_late=True)
         is_serial = request.param == "serial"

@@ -17,7 +17,7 @@ from dlio.errors import UsageError
 from dlio.testing.engine_runner import EngineRunner
 from tests.helpers.packing import content
 
-PACKAGES = {"dask": "distributed", "mpi": "mpi4py", "ray": "ray"}
+PACKAGES = {"dask": "distributed", "mpi": "mpi4py", "ray": "ray", "spark": "pyspark"}
 
 
 def pack(engine: EngineRunner, *options: object, before: str = "") -> subprocess.CompletedProcess[str]:
@@ -51,6 +51,8 @@ def test_a_missing_mpi_library_is_told(photos, tmp_path):
         ("dask", "smoke://signal", 2, "'smoke://signal' is not an address of Dask"),
         ("ray", "127.0.0.1:1", 5, "there is no Ray cluster at '127.0.0.1:1': [Errno 111] Connection refused"),
         ("ray", "smoke signal", 5, "there is no Ray cluster at 'smoke signal'"),
+        ("spark", "spark://127.0.0.1:1", 5, "no Spark master answers at spark://127.0.0.1:1"),
+        ("spark", "smoke signal", 2, "'smoke signal' is not an address of Spark"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_told(photos, tmp_path, name, address, code, message):
@@ -63,7 +65,13 @@ def test_a_cluster_that_is_not_there_is_told(photos, tmp_path, name, address, co
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_a_missing_java_is_told(photos, tmp_path):
+    pytest.importorskip("pyspark")
+    done = pack(EngineRunner("spark", variables={"JAVA_HOME": "/nowhere"}), photos, tmp_path / "out")
+    assert (done.returncode, done.stderr.count("apt-get install openjdk-17-jre-headless")) == (5, 1)
+
+
+@pytest.mark.parametrize("name", ["dask", "ray", "spark"])
 def test_a_cluster_decides_the_number_of_workers(photos, tmp_path, name):
     pytest.importorskip(PACKAGES[name])
     done = pack(EngineRunner(name), photos, tmp_path / "out", "--engine-address", "tcp://h:1", "--workers", 2)

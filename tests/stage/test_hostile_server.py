@@ -351,7 +351,7 @@ class TestPasswords:
                 found.listing()
             assert SECRET not in "".join(traceback.format_exception(raised.value))
 
-    @pytest.mark.parametrize("engine", ["dask", "ray", "serial", "mpi"])
+    @pytest.mark.parametrize("engine", ["dask", "ray", "serial", "mpi", "spark"])
     def test_the_address_of_a_cluster_is_told_without_them(
         self, engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], photos: Path
     ) -> None:
