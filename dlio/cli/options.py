@@ -63,7 +63,9 @@ def engine_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one for each core)")
     engines = f"what runs the workers: {', '.join(executors.names())}, or a module's dotted path (default: processes)"
     verb.add_argument("--engine", default="processes", metavar="ENGINE", help=engines)
-    verb.add_argument("--engine-address", metavar="A", help="a running dask, ray or spark cluster (default: a local one)")
+    verb.add_argument(
+        "--engine-address", metavar="A", help="a running dask, ray or spark cluster (default: a local one)"
+    )
 
 
 def chosen(args: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio import executors
 from dlio.dataset.manifest import NAME
+from dlio.errors import StorageError
 from dlio.testing.engine_runner import SECONDS, EngineRunner, wait_for_shards
-from dlio.testing.engine_scenarios import ERRORS, outcome
+from dlio.testing.engine_scenarios import ERRORS, DeadlyFolder, outcome
 from dlio.testing.engines import PACKS
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import content
+from tests.helpers.rounds import ROUNDS
 
 pytest.importorskip("pyspark")
 if shutil.which("java") is None:
@@ -66,6 +69,17 @@ def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> 
     for out in ("long", "again"):
         dlio.pack(tmp_path / "many", tmp_path / out, format="recordio", num_shards=120, engine="serial")
     assert content(tmp_path / "long") == content(tmp_path / "again")
+
+
+@pytest.mark.skipif(ROUNDS == 1, reason="three of Java take 30 s of CPU time: make soak runs it")
+def test_a_killed_executor_is_an_error_that_names_its_task(photos: Path, tmp_path: Path) -> None:
+    source = DeadlyFolder(photos, deadly="dog/0005.png", above=2)  # Spark's Python processes have a parent of their own
+    with executors.open_engine("spark", None, "local-cluster[2,1,1024]") as pool:
+        with pytest.raises(StorageError, match=r"a worker died .* while at work on .*shard-0000"):
+            dlio.pack(source, tmp_path / "out", num_shards=12, engine=pool)
+        dlio.pack(source, tmp_path / "out", num_shards=12, engine=pool)
+    dlio.pack(photos, tmp_path / "whole", num_shards=12, engine="serial")
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 def check_results(found: dict) -> None:
