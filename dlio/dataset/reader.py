@@ -1,4 +1,4 @@
-"""An open shard: a format's reader joined with the table of its samples."""
+"""An open shard: a format's reader joined with the table of its samples; and an open part of one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.checksum import crc32c
-from dlio.dataset.manifest import Manifest, Shard
-from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.manifest import Manifest, Part, Shard
+from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
@@ -34,17 +34,18 @@ class ShardReader:
     """
 
     def __init__(self, manifest: Manifest, shard: Shard, filling: Filling | None = None) -> None:
-        """Opens `shard` below `manifest.root`, which `filling` may still be filling.
+        """Opens all of `shard` below `manifest.root`, which `filling` may still be filling.
 
         Raises:
             StorageError: a file is missing or cannot be read.
             CorruptRecordError: a file is damaged, or of another size than in the manifest.
         """
+        shard = shard.whole
         self._schema = manifest.schema
         self.shard = shard
         self._may_change = filling is not None
         paths = checked_files(manifest, shard, filling)
-        self._table = open_table(manifest, shard)
+        self._table = _whole_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
         try:
@@ -185,19 +186,78 @@ class ShardReader:
                 part.close()
 
 
+class PartReader:
+    """The records of an open shard that are in a part of it; methods, arguments and errors as `ShardReader`.
+
+    Errors name a record by its number in the shard's files.
+    """
+
+    def __init__(self, whole: ShardReader, shard: Shard, part: Part) -> None:
+        """Takes over the reader of the whole shard, whose number of records is the part's."""
+        self.shard = shard
+        self._whole, self._records = whole, part.records()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def read(self, index: int) -> Sample:
+        """Returns record `index` of the part."""
+        return self._whole.read(int(self._records[index]))
+
+    def read_columns(self, records: Numbers, take: Take = take_fresh) -> dict[str, Any]:
+        """Returns the values of many records of the part, a column for each field."""
+        return self._whole.read_columns(self._records[records], take)
+
+    def prefetch_hint(self, records: Numbers) -> None:
+        """Lets the system read records of the part."""
+        self._whole.prefetch_hint(self._records[records])
+
+    def key(self, index: int) -> str:
+        """Returns the key of record `index` of the part."""
+        return self._whole.key(int(self._records[index]))
+
+    def keys(self) -> list[str]:
+        """Returns the keys of the part, in order."""
+        keys = self._whole.keys()
+        return [keys[record] for record in self._records.tolist()]
+
+    def column(self, name: str) -> Any:
+        """Returns a small field of numbers of all samples of the part."""
+        return self._whole.column(name)[self._records]
+
+    def locate(self, index: int) -> tuple[Path, int | None]:
+        """Returns the file that holds record `index` of the part, and its offset in bytes."""
+        return self._whole.locate(int(self._records[index]))
+
+    def close(self) -> None:
+        """Closes all files; may be called twice."""
+        self._whole.close()
+
+
+def open_shard(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> ShardReader | PartReader:
+    """Returns the samples of a shard that are in the data set; raises as `ShardReader`."""
+    whole = ShardReader(manifest, shard, filling)
+    return whole if shard.part is None else PartReader(whole, shard, shard.part)
+
+
 def _viewed(value: Any) -> Any:
     return memoryview(value) if isinstance(value, bytes) else value
 
 
-def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
+def open_table(manifest: Manifest, shard: Shard) -> SampleTable | PartTable | None:
     """Returns the table of a shard's samples, None if it has none.
 
     Raises:
         CorruptRecordError: the table is damaged.
         StorageError: it cannot be read.
     """
+    table = _whole_table(manifest, shard)
+    return table if table is None or shard.part is None else PartTable(table, shard.part)
+
+
+def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
-    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
+    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records) if names else None
 
 
 def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
@@ -245,4 +305,4 @@ def _check(path: Path, num_bytes: int, shard: Shard) -> None:
 
 def _records(path: Path, name: str) -> Path:
     """Returns the path that the format opens: the shard's first file, or the folder around it of this name."""
-    return path.parent if path.parent.name == name else path
+    return path.parent if path.parent.name == Path(name).name else path

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import ShardReader
+from dlio.dataset.reader import PartReader, ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform
@@ -205,7 +205,7 @@ class PackedSamples:
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader, Indices], V],
+        read: Callable[[ShardReader | PartReader, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
@@ -225,7 +225,7 @@ class PackedSamples:
     @cached_property
     def sample_bytes(self) -> int:
         """The mean size of a sample, in bytes."""
-        return self.manifest.num_bytes // max(1, len(self))
+        return self.manifest.sample_bytes
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
@@ -242,7 +242,7 @@ class PackedSamples:
         for shard, _, records in self._visits(indices):
             shard.prefetch_hint(records)
 
-    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
+    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
         numbers = self.numbers(indices)
         order = np.argsort(numbers, kind="stable")

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import ShardReader
+from dlio.dataset.reader import PartReader, ShardReader
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
@@ -49,7 +49,7 @@ class _Pools:
         self._starts = list(accumulate((len(pool.manifest.shards) for pool in pools), initial=0))
 
     @contextmanager
-    def shard(self, number: int) -> Iterator[ShardReader]:
+    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
         """Lends an open shard; see `ShardPool`."""
         part = bisect_right(self._starts, number) - 1
         with self._pools[part].shard(number - self._starts[part]) as reader:

@@ -44,6 +44,8 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
     if held.published is None:
         _remove(held.out, held.names)
         return held.out
+    if any((held.out / name.partition("/")[0]).is_symlink() for name in held.names if "/" in name):
+        raise UsageError(f"{held.out} is a data set over the shards of others: give another folder")
     if held.published.origin.get("source") == INDEXED:
         problem = "shards that other tools made, which dlio does not remove"
         raise UsageError(f"{held.out} holds {problem}: give another folder")

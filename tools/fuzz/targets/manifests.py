@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.dataset.reader import ShardReader
+from dlio.dataset.reader import open_shard
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
@@ -45,7 +45,7 @@ def _check_samples(manifest: Manifest, files: Files) -> None:
     case = case_of(files)
     for shard in manifest.shards:
         try:
-            with closing(ShardReader(manifest, shard)) as reader:
+            with closing(open_shard(manifest, shard)) as reader:
                 known = case["samples"] if any(file.name.endswith(SUFFIX) for file in shard.files) else None
                 for index in range(min(len(reader), 20)):
                     sample = reader.read(index)
@@ -92,7 +92,7 @@ def _packed(name: str, samples: int, broken: bool = False) -> Files:
         )
         known = []
         for shard in manifest.shards:
-            with closing(ShardReader(manifest, shard)) as reader:
+            with closing(open_shard(manifest, shard)) as reader:
                 read = [reader.read(index) for index in range(len(reader))]
                 known += [[sample.key, digests(sample, manifest.schema)] for sample in read]
         files = read_folder(out)
