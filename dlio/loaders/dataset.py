@@ -24,7 +24,8 @@ from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.open_data import open_data
 from dlio.loaders.sampling.first_uses import first_uses
-from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.mixed_order import MixedOrder
+from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
@@ -97,6 +98,15 @@ class PackedSamples:
 
     def __len__(self) -> int:
         return self.manifest.num_samples
+
+    @property
+    def epoch_samples(self) -> int:
+        """The number of samples of an epoch."""
+        return len(self)
+
+    def order(self, *, seed: int, epoch: int, shuffle: Shuffle, lanes: int) -> EpochOrder | MixedOrder:
+        """Returns the order of the samples in one epoch; arguments and errors as `epoch_order`."""
+        return epoch_order(self.manifest, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes)
 
     def number(self, index: int) -> int:
         """Returns `index` as a number from 0; a negative index counts from the end.

@@ -45,8 +45,10 @@ def test_a_part_is_the_records_that_were_chosen(taken):
 
 @pytest.mark.parametrize(
     "part",
-    [{"of": 9, "runs": [0, 4, 0, 1]}, {"of": 4, "runs": [0, 5]}, {"of": 9, "runs": [5]}, {"of": 9, "runs": [-1, 5]}]
-    + [{"of": 9, "runs": [0, 4]}, {"of": 2**70, "runs": [0, 5]}, {"runs": [0, 5]}, [], {"of": 9, "runs": 7}],
+    [
+        *({"of": 9, "runs": runs} for runs in ([0, 4, 0, 1], [5], [-1, 5], [0, 4], 7)),
+        *({"of": 4, "runs": [0, 5]}, {"of": 2**70, "runs": [0, 5]}, {"runs": [0, 5]}, []),
+    ],
 )
 def test_a_hostile_part_is_refused_by_its_line(tmp_path, packed, part):
     lines = (packed / "manifest.jsonl").read_text().splitlines()
