@@ -42,6 +42,7 @@ def plan_shards(
     num_shards: int | None = None,
     bounds: Numbers | None = None,
     seed: int | None = None,
+    first: int = 0,
 ) -> list[ShardPlan]:
     """Returns shards of about equal size that hold each sample exactly once.
 
@@ -51,6 +52,7 @@ def plan_shards(
         num_shards: the number of shards, instead of `shard_bytes`.
         bounds: the first sample of each shard, and the number of samples; used if neither size nor number is given.
         seed: shuffles the samples; by default they keep their order.
+        first: the number of the first shard.
 
     Raises:
         UsageError: there are fewer samples than shards, or a size or number is not positive.
@@ -68,7 +70,7 @@ def plan_shards(
         cuts = bounds.tolist()
     sizes = np.diff(ends[cuts]).tolist()
     return [
-        ShardPlan(shard_name(number), order[start:stop], sizes[number])
+        ShardPlan(shard_name(first + number), order[start:stop], sizes[number])
         for number, (start, stop) in enumerate(pairwise(cuts))
     ]
 

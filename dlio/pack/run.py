@@ -21,11 +21,11 @@ from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
-from dlio.pack import inside
+from dlio.pack import append, inside
 from dlio.pack.listing.base import Column, Listing, Source, take
 from dlio.pack.listing.classes import check_indices, pinned
 from dlio.pack.listing.labels import add_offset
-from dlio.pack.overwrite import folder_to_pack_into, replace_packed
+from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.pace import limited
 from dlio.pack.plan import ShardPlan, plan_shards
 from dlio.pack.publish import publishing
@@ -48,6 +48,7 @@ class PackPlan:
         header: the future manifest, without its shards.
         recode: how each image is changed.
         inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown.
+        onto: the data set to which the shards are appended; None if they are one.
     """
 
     source: Source
@@ -56,6 +57,7 @@ class PackPlan:
     header: Manifest
     recode: Recode
     inputs: Mapping[str, str]
+    onto: Manifest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Request:
         label_offset: what is added to class indices.
         recode: how each image is changed.
         classes: the class names, in the order of their indices; by default as the source has them.
+        onto: the data set to which new samples are appended; None to make one.
     """
 
     format: str
@@ -96,6 +99,7 @@ class Request:
     label_offset: int = 0
     recode: Recode = KEEP
     classes: tuple[str, ...] = ()
+    onto: Manifest | None = None
 
 
 def make_plan(source: Source, request: Request) -> PackPlan:
@@ -104,7 +108,11 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     Raises:
         SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
     """
-    listing, recode = source.listing(), request.recode
+    listing, recode, onto = source.listing(), request.recode, request.onto
+    if onto is not None:
+        listing, request = _appended(onto, listing, request)
+        if not len(listing):
+            return PackPlan(source, listing, [], onto, recode, {}, onto)
     listing = pinned(listing, request.classes) if request.classes else listing
     if listing.left_out:
         log.warning("%s: not packed: %s", source.path, listing.left_out)
@@ -118,7 +126,8 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     recode.check_targets(source.path, listing.schema)
     formats.require(request.format, listing.schema)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
-    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, **sizes)
+    first = 0 if onto is None else append.first_shard(onto)
+    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
     origin: dict[str, Any] = {
         "source": source.name,
         "path": str(source.path),
@@ -126,12 +135,23 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         "num_shards": len(shards),
         "plan": _digest(listing, shards),
     }
+    if onto is not None:
+        append.check_fields(onto, listing.schema)
+        origin["first_shard"] = first
     if listing.refused:
         origin["refused"] = [list(entry) for entry in listing.refused]
     if recode != KEEP:
         origin["recode"] = asdict(recode)
     header = Manifest(request.format, listing.schema, (), origin)
-    return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
+    return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards), onto)
+
+
+def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
+    """Returns the samples that a data set does not have, and a request for shards that fit to its own."""
+    classes = append.class_list(onto, listing.schema.class_names, request.classes) if onto.class_names else ()
+    offset = append.label_offset(onto, listing.schema, request.label_offset)
+    container = append.container(onto, request.format)
+    return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)
 
 
 def _check_some(source: Source, listing: Listing) -> None:
@@ -207,6 +227,8 @@ def pack_source(
                 plan = make_plan(source, request)
             if not writing.skip_bad:
                 plan.listing.check_whole()
+            if plan.onto is not None and not plan.shards:
+                return plan.onto
             if done := _packed_already(plan, Held.look(out)):
                 return done
             writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
@@ -235,6 +257,11 @@ def _check_apart(out: Path, source: Source) -> None:
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
+    if plan.onto is not None:
+        folder = next_folder(held.out, plan.header, plan.inputs)
+        whole = append.published(plan.onto, _run(plan, Held.look(folder), running))
+        clear_all_aside(held.out)
+        return whole
     folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
     if folder == held.out:
         whole = _run(plan, held, running)

@@ -114,7 +114,12 @@ def without(listing: Listing, reasons: Mapping[int, str]) -> Listing:
         return listing
     kept = np.setdiff1d(np.arange(len(listing)), np.fromiter(reasons, dtype="int64"))
     refused = [(listing.keys[row], f"{listing.keys[row]!r}: {reason}") for row, reason in sorted(reasons.items())]
+    return replace(rows_of(listing, kept), refused=[*listing.refused, *refused])
+
+
+def rows_of(listing: Listing, kept: Numbers) -> Listing:
+    """Returns the listing with these rows only, ascending, and with all that was refused."""
     bounds = None if listing.bounds is None else np.unique(np.searchsorted(kept, listing.bounds))
     versions = None if listing.versions is None else take(listing.versions, kept)
-    refused = [*listing.refused, *refused]
-    return replace(listing.take(kept), versions=versions, refused=refused, left_out=listing.left_out, bounds=bounds)
+    refused, left_out = listing.refused, listing.left_out
+    return replace(listing.take(kept), versions=versions, refused=refused, left_out=left_out, bounds=bounds)
