@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.reader import PartReader, ShardReader, open_shard
+from dlio.dataset.part_reader import PartReader, open_shard
+from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
 

@@ -119,7 +119,7 @@ class Shard(NamedTuple):
     @property
     def whole(self) -> Shard:
         """The shard with all records of its files."""
-        return self._replace(num_samples=self.num_records, part=None)
+        return self if self.part is None else self._replace(num_samples=self.num_records, part=None)
 
     @property
     def num_bytes(self) -> int:

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import PartReader, ShardReader
+from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform

@@ -110,10 +110,11 @@ def published(onto: Manifest, new: Manifest) -> Manifest:
     files.publish_all(new.root, out, [file.name for shard in new.shards for file in shard.files])
     told = {name: new.origin.get(name) for name in ("source", "path", "plan", "num_shards")}
     plans = f"{onto.origin.get('plan')} {new.origin.get('plan')}"
+    before = known if isinstance(known := onto.origin.get("appended"), list) else []
     origin = dict(onto.origin) | {
         "num_shards": len(onto.shards) + len(new.shards),
         "plan": files.digest_bytes(plans.encode()),
-        "appended": [*onto.origin.get("appended", ()), told | {"samples": new.num_samples}],
+        "appended": [*before, told | {"samples": new.num_samples}],
     }
     if refused := [*onto.origin.get("refused", ()), *new.origin.get("refused", ())]:
         origin["refused"] = refused

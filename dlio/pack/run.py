@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from dlio import formats
 from dlio.dataset import manifest
@@ -22,12 +19,11 @@ from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import append, inside
-from dlio.pack.listing.base import Column, Listing, Source, take
-from dlio.pack.listing.classes import check_indices, pinned
-from dlio.pack.listing.labels import add_offset
+from dlio.pack.listing.base import Listing, Source
+from dlio.pack.listing.classes import check_indices, offset_labels, pinned
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.pace import limited
-from dlio.pack.plan import ShardPlan, plan_shards
+from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
 from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
@@ -117,7 +113,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     if listing.left_out:
         log.warning("%s: not packed: %s", source.path, listing.left_out)
     _check_some(source, listing)
-    listing = check_indices(_offset_labels(listing, request.label_offset))
+    listing = check_indices(offset_labels(listing, request.label_offset))
     _check_some(source, listing)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
@@ -133,7 +129,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         "path": str(source.path),
         "shuffle": request.seed,
         "num_shards": len(shards),
-        "plan": _digest(listing, shards),
+        "plan": plan_digest(listing, shards),
     }
     if onto is not None:
         append.check_fields(onto, listing.schema)
@@ -143,7 +139,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     if recode != KEEP:
         origin["recode"] = asdict(recode)
     header = Manifest(request.format, listing.schema, (), origin)
-    return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards), onto)
+    return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
 
 
 def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
@@ -158,38 +154,6 @@ def _check_some(source: Source, listing: Listing) -> None:
     if not len(listing):
         reasons = "; ".join(reason for _, reason in listing.refused[:3])
         raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
-
-
-def _inputs(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
-    if listing.versions is None:
-        return {}
-    return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
-
-
-def _offset_labels(listing: Listing, offset: int) -> Listing:
-    if offset == 0:
-        return listing
-    if not listing.schema.is_image_classification or "label" not in listing.columns:
-        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
-    schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
-    moved = {"label": add_offset(listing.columns["label"], offset)}
-    return replace(listing, schema=schema, columns={**listing.columns, **moved})
-
-
-def _digest(listing: Listing, shards: list[ShardPlan]) -> str:
-    """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
-    running = files.new_hash(files.DEFAULT_DIGEST)
-    running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
-    listing.keys.update(running)
-    for values in (listing.num_bytes, *listing.columns.values()):
-        running.update(_with_lengths(values) if values.dtype == object else values.tobytes())
-    for shard in shards:
-        running.update(np.asarray(shard.indices, dtype="int64").tobytes())
-    return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
-
-
-def _with_lengths(values: Column) -> bytes:
-    return np.fromiter(map(len, values), "int64", len(values)).tobytes() + b"".join(values)
 
 
 def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
-from dlio.dataset.reader import PartReader, ShardReader, open_shard
+from dlio.dataset.part_reader import PartReader, open_shard
+from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes

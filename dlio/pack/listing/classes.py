@@ -13,6 +13,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import UsageError
 from dlio.pack.listing.base import Column, Listing, Numbers, take
+from dlio.pack.listing.labels import add_offset
 from dlio.pack.listing.lists import read_lines
 
 SPLITS = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "dev", "eval"])
@@ -123,3 +124,14 @@ def rows_of(listing: Listing, kept: Numbers) -> Listing:
     versions = None if listing.versions is None else take(listing.versions, kept)
     refused, left_out = listing.refused, listing.left_out
     return replace(listing.take(kept), versions=versions, refused=refused, left_out=left_out, bounds=bounds)
+
+
+def offset_labels(listing: Listing, offset: int) -> Listing:
+    """Returns the listing with this number added to each class index, which the schema notes; raises UsageError."""
+    if offset == 0:
+        return listing
+    if not listing.schema.is_image_classification or "label" not in listing.columns:
+        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
+    schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
+    moved = {"label": add_offset(listing.columns["label"], offset)}
+    return replace(listing, schema=schema, columns={**listing.columns, **moved})

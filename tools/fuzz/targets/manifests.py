@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.dataset.reader import open_shard
+from dlio.dataset.part_reader import open_shard
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
