@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
-from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.manifest import NAME, Manifest, Part
 from dlio.dataset.part_reader import open_shard
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
@@ -71,10 +72,11 @@ def seeds() -> list[Files]:
     """Returns data sets of two shards in every format of small files, and one with what else a manifest may have."""
     made = [_packed(name, samples=6) for name in names() if name != "hdf5"]
     made.append(_packed("tfrecord", samples=6, broken=True))
+    made.append(_packed("tfrecord", samples=6, part=True))
     return made
 
 
-def _packed(name: str, samples: int, broken: bool = False) -> Files:
+def _packed(name: str, samples: int, broken: bool = False, part: bool = False) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "in"
         make_image_folder(root, {"cat": samples // 2, "dog": samples - samples // 2}, width=8, height=6)
@@ -95,6 +97,9 @@ def _packed(name: str, samples: int, broken: bool = False) -> Files:
             with closing(open_shard(manifest, shard)) as reader:
                 read = [reader.read(index) for index in range(len(reader))]
                 known += [[sample.key, digests(sample, manifest.schema)] for sample in read]
+        if part:
+            chosen = [shard._replace(num_samples=1, part=Part(shard.num_samples, (1, 1))) for shard in manifest.shards]
+            replace(manifest, shards=tuple(chosen)).save(out)
         files = read_folder(out)
     others = [path for path in files if path != NAME]
     return with_case(fixed(files, *others), schema=manifest.schema.types(), samples=known)
