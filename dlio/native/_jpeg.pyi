@@ -191,16 +191,16 @@ def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32
         ValueError: bounds that are not ascending within `data`, or another number of checksums.
     """
 
-def interleave(columns: list[tuple[Buffer, NDArray[np.int64], int]]) -> bytes:
-    """Returns n records: for each, its pieces of all columns, one after the other.
+def place(size: int, columns: list[tuple[Buffer, NDArray[np.int64], NDArray[np.int64]]]) -> bytes:
+    """Returns `size` bytes: zeros, and pieces at given offsets; where pieces overlap, the last one.
 
     Args:
-        columns: the pieces, and their bounds, as `extend_crcs` takes them, and a number from 1 on: zeros follow each
-            piece until the record so far has a multiple of so many bytes.
+        size: the number of bytes.
+        columns: n pieces, and their bounds, as `extend_crcs` takes them, and where each comes, int64 (n,).
 
     Raises:
-        TypeError: an array of another dtype.
-        ValueError: bounds that are not ascending within the data, columns of different lengths, or a multiple of 0.
+        TypeError: an array of another dtype, or a negative size.
+        ValueError: bounds that are not ascending within the data, or a piece that goes beyond the bytes.
         MemoryError: there is not enough memory.
     """
 
