@@ -9,6 +9,7 @@
     measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
+    read_ranges(descriptor, starts, sizes, out)  many parts of one file
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         place,
         probe,
         read_files,
+        read_ranges,
         resize_batch,
         status_message,
     )
@@ -64,6 +66,7 @@ __all__ = [
     "place",
     "probe",
     "read_files",
+    "read_ranges",
     "resize_batch",
     "status_message",
 ]

@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@ namespace dlio {
 namespace {
 
 using Bounds = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Crcs = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Pieces, and the Python objects that they are of.
@@ -91,6 +93,27 @@ nb::tuple read_all_files(nb::handle folder, nb::handle names, Bounds bounds, std
   }
 }
 
+nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out) {
+  const std::size_t count = starts.size();
+  if (sizes.size() != count) throw nb::value_error("sizes: expected one for each start");
+  std::int64_t room = static_cast<std::int64_t>(out.size());
+  std::int64_t* read = nullptr;
+  nb::object result = new_array({count}, read);
+  for (std::size_t i = 0; i < count; ++i) {
+    read[i] = sizes.data()[i];
+    if (starts.data()[i] < 0 || read[i] < 0 || read[i] > room) throw nb::value_error("sizes: expected ranges that fit");
+    room -= read[i];
+  }
+  std::size_t done = 0;
+  int error = 0;
+  {
+    nb::gil_scoped_release unlocked;
+    done = read_ranges(descriptor, starts.data(), read, count, reinterpret_cast<char*>(out.data()));
+    if (done < count) error = errno;
+  }
+  return nb::make_tuple(result, done, error);
+}
+
 void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   const PiecesView view(data, std::move(bounds));
   if (crcs.size() != view.pieces().count) throw nb::value_error("crcs: expected one for each piece");
@@ -128,6 +151,8 @@ nb::bytes place_all(std::size_t size, const nb::list& columns) {
 void bind_pieces(nb::module_& module) {
   using namespace nb::literals;
   module.def("read_files", read_all_files, "folder"_a, "names"_a, "bounds"_a.noconvert(), "room"_a, "capacity"_a);
+  module.def("read_ranges", read_all_ranges, "descriptor"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
+             "out"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
   module.def("place", place_all, "size"_a, "columns"_a);
 }
