@@ -3,6 +3,7 @@
     make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
+    adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
     decode(jpeg)                                 all pixels
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
@@ -38,6 +39,7 @@ from dlio.errors import MissingPackageError
 if TYPE_CHECKING:
     from dlio.native._jpeg import (
         Probe,
+        adjust_colors,
         decode,
         decode_batch,
         encode,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Probe",
+    "adjust_colors",
     "available",
     "decode",
     "decode_batch",
