@@ -5,6 +5,7 @@
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
     adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
     decode(jpeg)                                 all pixels
+    decode_png(png)                              all pixels of a plain PNG; where `decodes_png`
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         adjust_colors,
         decode,
         decode_batch,
+        decode_png,
         encode,
         extend_crcs,
         interleave,
@@ -59,6 +61,8 @@ __all__ = [
     "available",
     "decode",
     "decode_batch",
+    "decode_png",
+    "decodes_png",
     "encode",
     "extend_crcs",
     "interleave",
@@ -82,6 +86,7 @@ except ImportError as error:  # libjpeg is not on this machine, or another one t
     _problem = f"cannot be loaded here ({error}): {_INSTALL}"
 
 available = _core is not None
+decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
 
 
 def missing(purpose: str) -> MissingPackageError:

@@ -132,6 +132,17 @@ def decode(jpeg: Buffer) -> NDArray[np.uint8]:
         MemoryError: there is not enough memory.
     """
 
+def decode_png(png: Buffer) -> NDArray[np.uint8] | None:
+    """Returns all pixels of a plain PNG, uint8 (H, W, 3), RGB: 8 bits, grey or RGB, not interlaced; None for any other.
+
+    None also where a chunk or the pixels are damaged or cut off. Chunks that change pixels (tRNS, profiles) are not
+    looked at. The function is there where the core was built with libdeflate.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
 def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
     """Returns the pixels as libjpeg-turbo writes them by default: a baseline JPEG with 4:2:0 subsampling.
 

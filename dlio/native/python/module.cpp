@@ -12,6 +12,7 @@
 #include "jpeg/encode.hpp"
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "png.hpp"
 #include "python/arrays.hpp"
 #include "python/pieces.hpp"
 #include "resize/pixels.hpp"
@@ -55,6 +56,18 @@ nb::object decode_to_array(nb::object jpeg) {
   }
   return to_array(std::move(image));
 }
+
+#ifdef DLIO_LIBDEFLATE
+nb::object decode_png_to_array(nb::object png) {
+  const BufferView view(png);
+  std::optional<Image> image;
+  {
+    nb::gil_scoped_release unlocked;
+    image = decode_png(view.bytes());
+  }
+  return image ? to_array(std::move(*image)) : nb::none();
+}
+#endif
 
 // Returns the status that `place_one(i)` has for each image of the batch; one without a place is not looked at.
 template <class PlaceOne>
@@ -168,6 +181,9 @@ NB_MODULE(_jpeg, module) {
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
+#ifdef DLIO_LIBDEFLATE
+  module.def("decode_png", dlio::decode_png_to_array, "png"_a);
+#endif
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
   module.def("resize_batch", dlio::resize_batch, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
