@@ -41,7 +41,7 @@ class Recode:
         encoding: `jpeg`, `png`, or `keep` for the image's own encoding.
         quality: the quality of newly encoded JPEGs, 1 to 100.
         crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` can decode only a crop.
-        check: what of an image must be good: its `head` and end, or all of it, which is decoded and thrown away: `decode`.
+        check: what of an image must be good: `head`, and its end; or `decode`, all of it.
 
     Raises:
         UsageError: a number is out of range, or a word is unknown.

@@ -56,7 +56,7 @@ def test_the_centre_is_cut_out_before_it_is_resized():
 def test_check_decode_finds_damage_behind_the_head(kind):
     data = image(2, kind, "RGB", 90, 60)
     assert Recode(check="decode").apply(data, inspect_image(data))[0] == data
-    bad = data[: len(data) // 2] + bytes(len(data) // 4) + data[len(data) // 2 + len(data) // 4 :]
+    bad = data[: len(data) // 2] + b"\xff" * (len(data) // 4) + data[len(data) // 2 + len(data) // 4 :]
     assert Recode().apply(bad, inspect_image(bad))[0] == bad
     with pytest.raises(SourceError, match="cannot be decoded"):
         Recode(check="decode").apply(bad, inspect_image(bad))
