@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "cluster": BASE,
     "sources": {"pack"},
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
-    "images": BASE | {"random_keys"},
+    "images": BASE | {"native", "random_keys"},
     "targets": BASE | {"images", "random_keys"},
     "native": {"errors"},
     "io": {"errors", "native", "urls"},

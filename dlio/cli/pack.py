@@ -31,7 +31,7 @@ from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
-from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
+from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
 from dlio.pack.run import Request, make_plan
 from dlio.verbs import describe
@@ -74,7 +74,7 @@ def _source(args: argparse.Namespace) -> Source:
 
 def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
-    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready)
+    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready, args.check)
     if args.quality is not None and not asked.changes_pixels:
         raise UsageError("--quality is of newly encoded images, and none are: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
@@ -154,6 +154,8 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
     )
+    check = "what of each image must be good: its head and end, or all of it, which takes as long as to decode it"
+    verb.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
@@ -183,7 +185,7 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         default="raise",
         choices=["raise", "skip"],
         help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
-        "is 1. Only an image's header and end are checked; 'dlio verify --decode' decodes images",
+        "is 1. Only an image's header and end are checked; '--check decode' and 'dlio verify --decode' decode images",
     )
     verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
     verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")

@@ -19,7 +19,7 @@ from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
-from dlio.images import Transform
+from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
@@ -58,7 +58,7 @@ class PackedSamples:
     def __init__(
         self,
         data: str | Path | Manifest,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         *,
         cache: str | Path | bool | None = None,
         upright: bool = False,
@@ -68,7 +68,7 @@ class PackedSamples:
 
         Args:
             data: the folder or URL that holds `manifest.jsonl`, or a manifest.
-            transform: applied to the field `image`; without one images stay encoded.
+            transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
@@ -78,6 +78,7 @@ class PackedSamples:
             StorageError: it cannot be read, or there is no room in the cache.
             UsageError: `transform` is no transform, or samples have no field `image`.
         """
+        transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
             raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)

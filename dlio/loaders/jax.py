@@ -37,7 +37,7 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from dlio.images import Transform
+from dlio.images import Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
@@ -61,7 +61,7 @@ class DataLoader:
         data: Data,
         batch_size: int,
         *,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         sharding: Sharding | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -77,7 +77,7 @@ class DataLoader:
         Args:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of a global batch.
-            transform: applied to the field `image`.
+            transform: applied to the field `image`; one of `dlio.images`, or a list.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
                 dimension may be divided. By default evenly over all devices of the job.
             shuffle: False, True or `Window(w)`.

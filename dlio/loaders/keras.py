@@ -25,7 +25,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_package("keras", "tensorflow", "dlio.loaders.keras") from error
 
-from dlio.images import Transform
+from dlio.images import Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import VALID, Batch
@@ -55,7 +55,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         batch_size: int,
         *,
         cache: str | Path | bool | None = None,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
         end: End | str = End.PAD,
@@ -70,7 +70,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of this rank's batch.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            transform: applied to the field `image`.
+            transform: applied to the field `image`; one of `dlio.images`, or a list.
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
             end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.

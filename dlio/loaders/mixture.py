@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
-from dlio.images import Transform
+from dlio.images import Transforms
 from dlio.io.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.joined import JoinedSamples
@@ -65,7 +65,7 @@ class MixedSamples(JoinedSamples):
         return mixed_order(manifests, self._draws, self._epoch_samples, **options)
 
 
-def open_samples(data: Data, transform: Transform | None = None, **options: Any) -> PackedSamples:
+def open_samples(data: Data, transform: Transforms | None = None, **options: Any) -> PackedSamples:
     """Returns the samples of a data set or of a mixture; arguments and errors as `PackedSamples`."""
     if not isinstance(data, Mixture):
         return PackedSamples(data, transform, **options)

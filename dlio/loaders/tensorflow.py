@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
 import numpy as np
 
 from dlio.dataset.schema import Field
-from dlio.images import Transform
+from dlio.images import Transform, Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
@@ -88,7 +88,7 @@ def dataset(
     batch_size: int,
     *,
     cache: str | Path | bool | None = None,
-    transform: Transform | None = None,
+    transform: Transforms | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
     epoch: int = 0,
@@ -111,7 +111,7 @@ def dataset(
         data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
         batch_size: samples of this rank's batch.
         cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-        transform: applied to the field `image`.
+        transform: applied to the field `image`; one of `dlio.images`, or a list.
         shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
         epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.

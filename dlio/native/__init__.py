@@ -3,7 +3,9 @@
     make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
+    adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
     decode(jpeg)                                 all pixels
+    decode_png(png)                              all pixels of a plain PNG; where `decodes_png`
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
@@ -39,8 +41,10 @@ from dlio.errors import MissingPackageError
 if TYPE_CHECKING:
     from dlio.native._jpeg import (
         Probe,
+        adjust_colors,
         decode,
         decode_batch,
+        decode_png,
         encode,
         extend_crcs,
         make_crop_ready,
@@ -55,9 +59,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Probe",
+    "adjust_colors",
     "available",
     "decode",
     "decode_batch",
+    "decode_png",
+    "decodes_png",
     "encode",
     "extend_crcs",
     "make_crop_ready",
@@ -82,6 +89,7 @@ except ImportError as error:  # libjpeg is not on this machine, or another one t
     _problem = f"cannot be loaded here ({error}): {_INSTALL}"
 
 available = _core is not None
+decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
 
 
 def missing(purpose: str) -> MissingPackageError:

@@ -54,7 +54,7 @@ def pack(
             data set; samples of other classes are refused. By default the source's own, sorted.
         recode: how each image is changed: size, colour, encoding; by default images are packed unchanged.
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
-            Only the header and the end of an image are checked; `verify(decode=True)` decodes it.
+            Only the header and the end of an image are checked; `Recode(check="decode")` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
             that its manifest names are removed.
         append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own

@@ -18,7 +18,7 @@ from dlio.codecs import decoders
 from dlio.dataset.schema import Sample
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
-from dlio.images import Transform
+from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.chosen import ChosenSamples
@@ -84,7 +84,7 @@ class PackedDataset(Dataset[Any]):
     def __init__(
         self,
         root: Data,
-        transform: Transform | Callable[[Any], Any] | None = None,
+        transform: Transforms | Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         *,
         cache: str | Path | bool | None = None,
@@ -96,7 +96,7 @@ class PackedDataset(Dataset[Any]):
         Args:
             root: the folder or URL that holds `manifest.jsonl`, a manifest (as `dlio.stage` returns it), or a `Mixture`
                 of these.
-            transform: applied to each image.
+            transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike ImageFolder.
@@ -107,6 +107,7 @@ class PackedDataset(Dataset[Any]):
             ManifestError: the folder holds no data set.
             UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
         """
+        transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
             raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
         for name, given in {"transform": transform, "target_transform": target_transform}.items():
