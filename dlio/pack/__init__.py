@@ -55,7 +55,7 @@ def pack(
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
             Only the header and the end of an image are checked; `verify(decode=True)` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
-            that its manifest names are removed.
+            that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again.
         workers: the number of workers; by default as many as the engine has room for.
         engine: what runs the workers: the name of an engine of `dlio.executors`, a module's dotted path, or a `Pool`,
             which stays open. With mpi, every rank makes this call, and all calls return when rank 0 is done.
