@@ -6,11 +6,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io import arrivals
 
@@ -107,30 +109,39 @@ class RandomAccessFile:
             yield from self._arriving().read_many(offsets, sizes, take)
             return
         starts, stops = offsets.tolist(), (offsets + sizes).tolist()
-        values: list[memoryview] = []
-        num_read = first = 0
+        first = 0
         while first < len(starts):
-            begin, end, last = starts[first], stops[first], first + 1
-            while last < len(starts) and end <= starts[last] <= end + _NEAR_BYTES and end - begin < _RUN_BYTES:
-                end = stops[last]
-                last += 1
-            data = self._read_into(take(end - begin), begin)
-            if last - first == 1:
-                values.append(data)
-            else:
+            begins, lengths, lasts, num_read = [], [], [], 0
+            last = first
+            while last < len(starts) and num_read < _RUN_BYTES:
+                begin, end, last = starts[last], stops[last], last + 1
+                while last < len(starts) and end <= starts[last] <= end + _NEAR_BYTES and end - begin < _RUN_BYTES:
+                    end = stops[last]
+                    last += 1
+                begins.append(begin)
+                lengths.append(end - begin)
+                lasts.append(last)
+                num_read += end - begin
+            values: list[memoryview] = []
+            memory = take(num_read)
+            for begin, data, last in zip(begins, self._read_into(memory, begins, lengths), lasts, strict=True):
                 values += [data[starts[each] - begin : stops[each] - begin] for each in range(first, last)]
-            first, num_read = last, num_read + end - begin
-            if num_read >= _RUN_BYTES or first == len(starts):
-                yield values
-                values, num_read = [], 0
+                first = last
+            yield values
 
-    def _read_into(self, memory: memoryview, offset: int) -> memoryview:
-        """Fills `memory` and returns the part that was read, as a read-only view; raises StorageError."""
+    def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> Iterator[memoryview]:
+        """Reads ranges into `memory`, one behind the other, and yields them as read-only views; raises StorageError."""
         assert self._descriptor is not None
-        try:
-            return memory[: os.preadv(self._descriptor, (memory,), offset)].toreadonly()
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {self.path} at {offset}: {error.strerror}") from error
+        read = _read_by_core if native.available else _read_each
+        at = done = 0
+        while done < len(starts):
+            counts, error = read(self._descriptor, starts[done:], sizes[done:], memory[at:])
+            for count in counts:
+                yield memory[at : at + count].toreadonly()
+                at, done = at + sizes[done], done + 1
+            if error not in (0, errno.EINTR):
+                message = f"cannot read {self.path} at {starts[done]}: {os.strerror(error)}"
+                raise StorageError(error, message)
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
@@ -163,6 +174,23 @@ class RandomAccessFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
+    """Returns how much was read of each range; the error of the next one, or 0."""
+    counts, done, error = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out)
+    return counts[:done].tolist(), error
+
+
+def _read_each(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
+    """Does what `_read_by_core` does, in five times its time."""
+    counts: list[int] = []
+    for start, at, size in zip(starts, accumulate(sizes, initial=0), sizes, strict=False):
+        try:
+            counts.append(os.preadv(descriptor, (out[at : at + size],), start))
+        except OSError as error:
+            return counts, error.errno or errno.EIO
+    return counts, 0
 
 
 def _holds(descriptor: int, *offsets: int) -> bool:
