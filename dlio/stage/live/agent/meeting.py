@@ -81,11 +81,8 @@ def folder_of(content: str, job: str = "") -> Path:
     except RuntimeError as error:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    return (
-        Path(base).absolute()
-        / f"{_MEETINGS}-{os.geteuid()}"
-        / f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
-    )
+    name = f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
+    return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 
 def forget(job: str) -> None:
