@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io import arrivals
+from dlio.io import arrivals, waits
 
 Numbers = npt.NDArray[np.int64]
 
@@ -24,7 +24,7 @@ Take = Callable[[int], memoryview]
 # A read takes 0.9 us in addition to copying, the time to copy 10 KB.
 _NEAR_BYTES = 4 << 10
 _GAP_BYTES = 32 << 10  # disks and file servers read this much more in the time of one more request
-_RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are computed
+RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are computed
 
 
 def take_fresh(num_bytes: int) -> memoryview:
@@ -113,35 +113,55 @@ class RandomAccessFile:
         while first < len(starts):
             begins, lengths, lasts, num_read = [], [], [], 0
             last = first
-            while last < len(starts) and num_read < _RUN_BYTES:
+            while last < len(starts) and num_read < RUN_BYTES:
                 begin, end, last = starts[last], stops[last], last + 1
-                while last < len(starts) and end <= starts[last] <= end + _NEAR_BYTES and end - begin < _RUN_BYTES:
+                while last < len(starts) and end <= starts[last] <= end + _NEAR_BYTES and end - begin < RUN_BYTES:
                     end = stops[last]
                     last += 1
                 begins.append(begin)
                 lengths.append(end - begin)
                 lasts.append(last)
                 num_read += end - begin
+            memory, at = take(num_read), 0
             values: list[memoryview] = []
-            memory = take(num_read)
-            for begin, data, last in zip(begins, self._read_into(memory, begins, lengths), lasts, strict=True):
+            counts = self._read_into(memory, begins, lengths)
+            for begin, length, count, last in zip(begins, lengths, counts, lasts, strict=True):
+                data, at = memory[at : at + count].toreadonly(), at + length
                 values += [data[starts[each] - begin : stops[each] - begin] for each in range(first, last)]
                 first = last
             yield values
 
-    def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> Iterator[memoryview]:
-        """Reads ranges into `memory`, one behind the other, and yields them as read-only views; raises StorageError."""
-        assert self._descriptor is not None
+    def read_rows(self, offsets: Numbers, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """Reads n ranges of one size, each into a row; needs a file that is not arriving.
+
+        Args:
+            offsets: where each begins, at least 0; int64 of shape (n,).
+            rows: C-contiguous memory of shape (n, size).
+
+        Returns:
+            Whether the file does not end before the row does; of shape (n,).
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        count, size = rows.shape
+        counts = self._read_into(rows.reshape(-1).data, offsets.tolist(), [size] * count)
+        return np.array([count == size for count in counts])
+
+    def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> list[int]:
+        """Reads ranges into `memory`, one behind the other; returns the bytes read of each, or raises StorageError."""
+        if self._descriptor is None:
+            raise StorageError(f"{self.path} is closed: open the shard again")
         read = _read_by_core if native.available else _read_each
-        at = done = 0
-        while done < len(starts):
-            counts, error = read(self._descriptor, starts[done:], sizes[done:], memory[at:])
-            for count in counts:
-                yield memory[at : at + count].toreadonly()
-                at, done = at + sizes[done], done + 1
+        counts: list[int] = []
+        while len(counts) < len(starts):
+            rest, at = slice(len(counts), None), sum(sizes[: len(counts)])
+            some, error = read(self._descriptor, starts[rest], sizes[rest], memory[at:])
+            counts += some
             if error not in (0, errno.EINTR):
-                message = f"cannot read {self.path} at {starts[done]}: {os.strerror(error)}"
+                message = f"cannot read {self.path} at {starts[len(counts)]}: {os.strerror(error)}"
                 raise StorageError(error, message)
+        return counts
 
     def will_need(self, starts: Numbers, stops: Numbers) -> None:
         """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
@@ -178,7 +198,8 @@ class RandomAccessFile:
 
 def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
     """Returns how much was read of each range; the error of the next one, or 0."""
-    counts, done, error = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out)
+    counts, done, error, waited = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out)
+    waits.note(waited)
     return counts[:done].tolist(), error
 
 

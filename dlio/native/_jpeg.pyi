@@ -180,7 +180,7 @@ def read_files(
 
 def read_ranges(
     descriptor: int, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Buffer
-) -> tuple[NDArray[np.int64], int, int]:
+) -> tuple[NDArray[np.int64], int, int, float]:
     """Reads n ranges of an open file, each by one read.
 
     Args:
@@ -191,7 +191,8 @@ def read_ranges(
 
     Returns:
         How many bytes were read of each, int64 (n,), fewer where the file ends; how many ranges were read; and if
-        that is not all, the system's error of the next one, which may be a signal, else 0.
+        that is not all, the system's error of the next one, which may be a signal, else 0; and for how many seconds
+        the thread waited.
 
     Raises:
         TypeError: an array of another dtype, or a read-only one.

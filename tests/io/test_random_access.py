@@ -86,6 +86,16 @@ def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     file.close()
 
 
+def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path) -> None:
+    file, rows = RandomAccessFile(path), np.zeros((3, 100), np.uint8)
+    assert file.read_rows(np.array([NUM_BYTES - 50, 7, NUM_BYTES + 1]), rows).tolist() == [False, True, False]
+    assert rows[1].tobytes() == DATA[7:107] and rows[0, :50].tobytes() == DATA[-50:]
+    assert file.read_rows(np.zeros(0, np.int64), np.zeros((0, 100), np.uint8)).tolist() == []
+    file.close()
+    with pytest.raises(StorageError, match="open the shard again"):
+        file.read_rows(np.array([0]), rows[:1])
+
+
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ways, calls = random_access._read_by_core if native.available else random_access._read_each, []
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -93,6 +94,15 @@ nb::tuple read_all_files(nb::handle folder, nb::handle names, Bounds bounds, std
   }
 }
 
+// Seconds in which this thread did not work, from some begin on.
+double seconds_waited() noexcept {
+  timespec now{};
+  timespec worked{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+  return static_cast<double>(now.tv_sec - worked.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - worked.tv_nsec);
+}
+
 nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out) {
   const std::size_t count = starts.size();
   if (sizes.size() != count) throw nb::value_error("sizes: expected one for each start");
@@ -106,12 +116,15 @@ nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& si
   }
   std::size_t done = 0;
   int error = 0;
+  double waited = 0;
   {
     nb::gil_scoped_release unlocked;
+    const double before = seconds_waited();
     done = read_ranges(descriptor, starts.data(), read, count, reinterpret_cast<char*>(out.data()));
     if (done < count) error = errno;
+    waited = seconds_waited() - before;
   }
-  return nb::make_tuple(result, done, error);
+  return nb::make_tuple(result, done, error, waited);
 }
 
 void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
