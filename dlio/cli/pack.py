@@ -190,4 +190,8 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
     verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
-    verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")
+    verb.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace another data set in OUT; of the same one, pack damaged shards again",
+    )

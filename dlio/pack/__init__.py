@@ -56,7 +56,7 @@ def pack(
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
             Only the header and the end of an image are checked; `Recode(check="decode")` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
-            that its manifest names are removed.
+            that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again.
         append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own
             shards stay as they are, and new classes come behind its classes.
         workers: the number of workers; by default as many as the engine has room for.

@@ -13,7 +13,7 @@ from pathlib import Path
 from dlio.dataset import manifest
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
-from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import start_time
@@ -83,8 +83,8 @@ class Held:
         same = all(shard.inputs == inputs.get(shard.name, "") for shard in self.published.shards)
         return same and manifest.header(self.published) == manifest.header(plan)
 
-    def finished(self, plan: Manifest, inputs: Mapping[str, str]) -> dict[str, Shard]:
-        """Returns the complete shards of the planned data set, by name."""
+    def finished(self, plan: Manifest, inputs: Mapping[str, str], *, proved: bool = False) -> dict[str, Shard]:
+        """Returns the complete shards of the planned data set, by name; if `proved`, those with the right digests."""
         found = {
             shard.name: shard
             for held in (self.published, self.partial)
@@ -92,7 +92,7 @@ class Held:
             for shard in held.shards
         }
         wanted = [shard for name, shard in found.items() if shard.inputs == inputs.get(name, "")]
-        whole = side_by_side(lambda shard: _is_whole(self.out, shard), wanted)
+        whole = side_by_side(lambda shard: _is_whole(self.out, shard, proved), wanted)
         return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
     def check_foreign(self) -> None:
@@ -136,10 +136,14 @@ def _entries(folder: Path) -> list[str]:
         raise StorageError(error.errno, f"cannot list {folder}: {error.strerror}") from error
 
 
-def _is_whole(out: Path, shard: Shard) -> bool:
+def _is_whole(out: Path, shard: Shard, proved: bool) -> bool:
     try:
-        return all((out / file.name).stat().st_size == file.num_bytes for file in shard.files)
-    except OSError:
+        if any((out / file.name).stat().st_size != file.num_bytes for file in shard.files):
+            return False
+        for file in shard.files if proved else ():
+            files.check_digest(out / file.name, file.digest)
+        return True
+    except (DigestError, OSError):
         return False
 
 

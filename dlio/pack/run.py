@@ -156,11 +156,11 @@ def _check_some(source: Source, listing: Listing) -> None:
         raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
 
 
-def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:
+def _packed_already(plan: PackPlan, held: Held, *, proved: bool) -> Manifest | None:
     """Returns the planned data set if the folder holds it complete and there is nothing to clean up; else None."""
     if held.published is None or held.partial is not None or (held.out / ASIDE).exists():
         return None
-    whole = len(held.finished(plan.header, plan.inputs)) == len(plan.shards)
+    whole = len(held.finished(plan.header, plan.inputs, proved=proved)) == len(plan.shards)
     return held.published if whole and held.is_of(plan.header, plan.inputs) else None
 
 
@@ -193,7 +193,7 @@ def pack_source(
                 plan.listing.check_whole()
             if plan.onto is not None and not plan.shards:
                 return plan.onto
-            if done := _packed_already(plan, Held.look(out)):
+            if done := _packed_already(plan, Held.look(out), proved=overwrite):
                 return done
             writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
             with files.storage_errors("create", out):
@@ -228,15 +228,15 @@ def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) 
         return whole
     folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
     if folder == held.out:
-        whole = _run(plan, held, running)
+        whole = _run(plan, held, running, proved=overwrite)
     else:
         whole = replace_packed(held, _run(plan, Held.look(folder), running))
     clear_all_aside(held.out)
     return whole
 
 
-def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
-    out, done = held.out, held.finished(plan.header, plan.inputs)
+def _run(plan: PackPlan, held: Held, running: Running, *, proved: bool = False) -> Manifest:
+    out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
     for shard in done.values():
         running.report(shard)
     running.started(len(plan.listing), len(plan.shards))
