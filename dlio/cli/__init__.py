@@ -35,6 +35,7 @@ from dlio.urls import without_credentials
 #: The verbs of each module of this package.
 VERBS = {
     "pack": ("pack", "convert"),
+    "sets": ("split", "select", "merge"),
     "info": ("info",),
     "verify": ("verify",),
     "index": ("index",),

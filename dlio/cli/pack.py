@@ -26,6 +26,7 @@ from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
+from dlio.pack.append import appendable
 from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
@@ -84,7 +85,8 @@ def _recode(args: argparse.Namespace) -> Recode:
 def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
         sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
-        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes))
+        onto = appendable(args.out) if args.append else None
+        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes), onto)
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
@@ -108,7 +110,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             _source(args),
             args.out,
             **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
-            **chosen(args, "max_ops", "max_rate", "classes"),
+            **chosen(args, "max_ops", "max_rate", "classes", "append"),
             recode=_recode(args),
             engine=pool,
             started=progress.start,
@@ -136,6 +138,8 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
     )
     about = "the folder or URL that a list's paths start from (default: the list's folder)"
     verb.add_argument("--root", type=path_or_url, help=about)
+    about = "add the samples whose keys OUT does not have, in new shards; those there stay as they are"
+    verb.add_argument("--append", action="store_true", help=about)
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
@@ -155,7 +159,7 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("src", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
     _shard_options(verb, "the shards of DATASET")
-    verb.set_defaults(source="packed", root=None, option=[])
+    verb.set_defaults(source="packed", root=None, option=[], append=False)
 
 
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:

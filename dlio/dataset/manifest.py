@@ -24,7 +24,7 @@ from typing import Any
 
 from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import CropReady, File, Shard, count, whole_number
+from dlio.dataset.shard import CropReady, File, Part, Shard, count, whole_number
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files, limits
@@ -36,6 +36,7 @@ __all__ = [
     "CropReady",
     "File",
     "Manifest",
+    "Part",
     "Shard",
     "dump_line",
     "from_bytes",
@@ -88,6 +89,11 @@ class Manifest:
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
+    def sample_bytes(self) -> int:
+        """The mean size of a sample in its shard's files, in bytes."""
+        return self.num_bytes // max(1, sum(shard.num_records for shard in self.shards))
+
+    @property
     def shards_here(self) -> tuple[Shard, ...]:
         """The shards whose files are at `root`: those of its node, for a data set staged in parts."""
         if self.node is None:
@@ -125,7 +131,7 @@ class Manifest:
         """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
         content = header(self) | {
             "origin": None,  # does not change the data
-            "shards": [(shard.num_samples, shard.files) for shard in self.shards],
+            "shards": [(shard.num_samples, shard.files, *filter(None, [shard.part])) for shard in self.shards],
         }
         text = json.dumps(content, sort_keys=True, check_circular=False)
         return files.digest_bytes(text.encode()).partition(":")[2]

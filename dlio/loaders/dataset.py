@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
@@ -24,7 +25,8 @@ from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.open_data import open_data
 from dlio.loaders.sampling.first_uses import first_uses
-from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.mixed_order import MixedOrder
+from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
@@ -97,6 +99,15 @@ class PackedSamples:
 
     def __len__(self) -> int:
         return self.manifest.num_samples
+
+    @property
+    def epoch_samples(self) -> int:
+        """The number of samples of an epoch."""
+        return len(self)
+
+    def order(self, *, seed: int, epoch: int, shuffle: Shuffle, lanes: int) -> EpochOrder | MixedOrder:
+        """Returns the order of the samples in one epoch; arguments and errors as `epoch_order`."""
+        return epoch_order(self.manifest, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes)
 
     def number(self, index: int) -> int:
         """Returns `index` as a number from 0; a negative index counts from the end.
@@ -205,7 +216,7 @@ class PackedSamples:
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader, Indices], V],
+        read: Callable[[ShardReader | PartReader, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
@@ -225,7 +236,7 @@ class PackedSamples:
     @cached_property
     def sample_bytes(self) -> int:
         """The mean size of a sample, in bytes."""
-        return self.manifest.num_bytes // max(1, len(self))
+        return self.manifest.sample_bytes
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
@@ -242,7 +253,7 @@ class PackedSamples:
         for shard, _, records in self._visits(indices):
             shard.prefetch_hint(records)
 
-    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
+    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
         numbers = self.numbers(indices)
         order = np.argsort(numbers, kind="stable")

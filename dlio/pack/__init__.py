@@ -27,6 +27,7 @@ def pack(
     recode: Recode | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     overwrite: bool = False,
+    append: bool = False,
     workers: int | None = None,
     engine: str | Pool | None = "processes",
     digest: str = "xxh3-128",
@@ -56,6 +57,8 @@ def pack(
             Only the header and the end of an image are checked; `verify(decode=True)` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
             that its manifest names are removed.
+        append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own
+            shards stay as they are, and new classes come behind its classes.
         workers: the number of workers; by default as many as the engine has room for.
         engine: what runs the workers: the name of an engine of `dlio.executors`, a module's dotted path, or a `Pool`,
             which stays open. With mpi, every rank makes this call, and all calls return when rank 0 is done.
@@ -74,6 +77,7 @@ def pack(
     """
     from dlio.errors import UsageError
     from dlio.executors import open_engine
+    from dlio.pack.append import appendable
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
@@ -83,10 +87,13 @@ def pack(
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
+    if append and overwrite:
+        raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
+    onto = appendable(Path(out)) if append else None
     return pack_source(
         open_source(source) if isinstance(source, str | Path) else source,
         Path(out),
-        Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes)),
+        Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto),
         Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
         open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
         overwrite=overwrite,

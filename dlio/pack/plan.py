@@ -1,14 +1,16 @@
-"""Which samples each shard contains: a pure function of sizes, a target and a seed."""
+"""Which samples each shard contains: a pure function of sizes, a target and a seed; and digests that identify it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from dlio.errors import UsageError
-from dlio.pack.listing.base import Numbers, take
+from dlio.io import files
+from dlio.pack.listing.base import Column, Listing, Numbers, take
 
 DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets, and a node's cache
 
@@ -42,6 +44,7 @@ def plan_shards(
     num_shards: int | None = None,
     bounds: Numbers | None = None,
     seed: int | None = None,
+    first: int = 0,
 ) -> list[ShardPlan]:
     """Returns shards of about equal size that hold each sample exactly once.
 
@@ -51,6 +54,7 @@ def plan_shards(
         num_shards: the number of shards, instead of `shard_bytes`.
         bounds: the first sample of each shard, and the number of samples; used if neither size nor number is given.
         seed: shuffles the samples; by default they keep their order.
+        first: the number of the first shard.
 
     Raises:
         UsageError: there are fewer samples than shards, or a size or number is not positive.
@@ -68,7 +72,7 @@ def plan_shards(
         cuts = bounds.tolist()
     sizes = np.diff(ends[cuts]).tolist()
     return [
-        ShardPlan(shard_name(number), order[start:stop], sizes[number])
+        ShardPlan(shard_name(first + number), order[start:stop], sizes[number])
         for number, (start, stop) in enumerate(pairwise(cuts))
     ]
 
@@ -100,3 +104,26 @@ def _bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int
     for number, cut in enumerate(np.searchsorted(ends, targets).tolist(), start=1):
         bounds.append(min(max(cut, bounds[-1] + 1), count - shards + number))
     return [*bounds, count]
+
+
+def input_states(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
+    """Returns a digest of the states of each shard's inputs, by the shard's name; nothing if they are unknown."""
+    if listing.versions is None:
+        return {}
+    return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
+
+
+def plan_digest(listing: Listing, shards: list[ShardPlan]) -> str:
+    """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
+    running = files.new_hash(files.DEFAULT_DIGEST)
+    running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())
+    listing.keys.update(running)
+    for values in (listing.num_bytes, *listing.columns.values()):
+        running.update(_with_lengths(values) if values.dtype == object else values.tobytes())
+    for shard in shards:
+        running.update(np.asarray(shard.indices, dtype="int64").tobytes())
+    return f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
+
+
+def _with_lengths(values: Column) -> bytes:
+    return np.fromiter(map(len, values), "int64", len(values)).tobytes() + b"".join(values)

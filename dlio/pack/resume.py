@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset import manifest
+from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.io import files
@@ -67,7 +68,7 @@ class Held:
         if partial is not None and not (partial.shards or unlisted):
             partial = None
         names = _names(published) | _names(partial) | _names(coming) | unlisted
-        own = {manifest.NAME, manifest.PARTIAL_NAME, ASIDE, *(path.name for path in _unpublished(out))}
+        own = {manifest.NAME, manifest.PARTIAL_NAME, STATS_NAME, ASIDE, *(path.name for path in _unpublished(out))}
         own |= {name.partition("/")[0] for name in names}
         return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
 
@@ -114,8 +115,9 @@ def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
     """Returns the files of shards that an interrupted run may have published without listing them."""
     if partial is None:
         return frozenset()
-    num_shards = partial.origin.get("num_shards", 0)
-    found = [out / name for name in _entries(out) if (number := shard_number(name)) is not None and number < num_shards]
+    first = partial.origin.get("first_shard", 0)
+    numbers = range(first, first + partial.origin.get("num_shards", 0))
+    found = [out / name for name in _entries(out) if shard_number(name) in numbers]
     files_of = [file for path in found for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
     return frozenset(str(file.relative_to(out)) for file in files_of)
 

@@ -11,12 +11,13 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset import manifest as manifests
-from dlio.dataset.manifest import CropReady, File, Manifest, Shard
+from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.errors import ManifestError, StorageError
 
@@ -25,12 +26,15 @@ TEXT = st.text(max_size=12)
 FILE_LETTERS = string.ascii_letters + "é猫 '\"\n-_."
 FILE_NAMES = st.text(FILE_LETTERS, min_size=1, max_size=12).filter(lambda name: name.strip(".") != "")
 FILES = st.builds(File, FILE_NAMES, COUNTS, TEXT)
+PARTS = st.none() | st.lists(st.booleans(), max_size=9).map(lambda taken: Part.of(len(taken), np.flatnonzero(taken)))
 SHARDS = st.builds(
-    Shard,
+    lambda part, **shard: Shard(**shard | ({} if part is None else {"num_samples": part.num_samples}), part=part),
+    part=PARTS,
     name=FILE_NAMES,
     num_samples=st.integers(0, 10**6),
     files=st.lists(FILES, min_size=1, max_size=3).map(tuple),
     skipped=st.lists(st.tuples(TEXT, TEXT), max_size=2).map(tuple),
+    inputs=TEXT,
     nodes=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     crop_ready=st.none() | st.builds(CropReady, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
