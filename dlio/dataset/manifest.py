@@ -48,6 +48,7 @@ __all__ = [
 
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
+_LINES_AT_ONCE = 1024  # the values of a million lines would take gigabytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,19 +233,22 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
 
 
 def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
-    """Yields the JSON value of each line. All are parsed at once, in half the time; if that fails, singly.
+    """Yields the JSON value of each line. Many are parsed at once, in half the time; if that fails, singly.
 
     Raises:
         ManifestError: a line is not JSON value, or more than one.
     """
-    try:
-        values = json.loads(f"[{','.join(lines)}]")
-    except (ValueError, RecursionError):
-        values = []
-    if len(values) == len(lines):
-        yield from values
-        return
-    for number, line in enumerate(lines, start=1):
+    for start in range(0, len(lines), _LINES_AT_ONCE):
+        some = lines[start : start + _LINES_AT_ONCE]
+        try:
+            values = json.loads(f"[{','.join(some)}]")
+        except (ValueError, RecursionError):
+            values = []
+        yield from values if len(values) == len(some) else _singly(some, start + 1, path)
+
+
+def _singly(lines: Sequence[str], first: int, path: Path) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=first):
         try:
             yield json.loads(line)
         except (ValueError, RecursionError) as error:

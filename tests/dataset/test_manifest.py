@@ -313,3 +313,14 @@ def test_a_line_of_two_objects_is_refused(tmp_path):
         Manifest.load(tmp_path)
     path.write_text(f"  {header}  \n")
     assert Manifest.load(tmp_path).num_samples == 0
+
+
+@pytest.mark.parametrize("number", [1024, 1025, 2500])
+def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
+    head = {"dlio": 1, "format": "tfrecord", "schema": {}, "class_names": [], "label_offset": 0, "origin": {}}
+    shard = {"shard": "s", "samples": 1, "files": [{"name": "s.tfrecord", "bytes": 1, "digest": "xxh3-128:0"}]}
+    lines = [manifests.dump_line(line) for line in [head, *[shard] * 2999]]
+    assert len(manifests.parse(lines, tmp_path / manifests.NAME).shards) == 2999
+    lines[number - 1] = "{\n"
+    with pytest.raises(ManifestError, match=f"line {number}:"):
+        manifests.parse(lines, tmp_path / manifests.NAME)
