@@ -88,7 +88,7 @@ class CorruptRecordError(DataError):
             self.add_note(str(path))
             path, record, offset, problem = _read_printed(str(path))
         super().__init__(path, problem, record, offset)
-        self.path = str(path)
+        self.path = without_credentials(str(path))
         self.problem = problem
         self.record = record
         self.offset = offset

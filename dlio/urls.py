@@ -14,6 +14,7 @@ from os import PathLike
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _IN_TEXT = rf"({_SCHEME}:/)(/?)[^\s'\"<>]+"  # compiled where it is needed, since every error imports this module
+_REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
 _HIDDEN = "..."
 
 
@@ -40,7 +41,7 @@ def shown(url: str) -> str:
 
 
 def without_credentials(text: str, url: str = "") -> str:
-    """Returns a text in which every URL is as `shown`, and nothing else shows what `url` hides.
+    """Returns a text in which every URL is as `shown`, a path made of one too, and nothing else shows what `url` hides.
 
     In a text a URL ends at white space or a quote, so one whose password holds such is to be `shown` before it becomes
     part of a text.
@@ -60,7 +61,8 @@ def _in_text(found: re.Match[str]) -> str:
     if found[2]:
         return shown(found[0])
     before, _, after = found[0][len(found[1]) :].rpartition("@")  # pathlib has made one slash of two
-    return f"{found[1]}{after}" if ":" in before else found[0]
+    text = f"{found[1]}{after}" if ":" in before else found[0]
+    return text.replace(":/", "://", 1) if found[1] in _REMOTE else text
 
 
 def parted(url: str) -> tuple[str, str, str]:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
-    """Writes the packed data set in the folder `dataset` into `out`, in another format or in other shards.
+    """Writes the packed data set in the folder or at the URL `dataset` into `out`, in another format or other shards.
 
     Keys, labels, class names and order are kept; no image is decoded unless an option changes its pixels.
 
     Args:
-        dataset: the folder of a packed data set.
-        out: the folder to write.
+        dataset: the folder or URL of a packed data set.
+        out: the folder to write, or an object store's URL.
         **options: those of `dlio.pack`, such as `format`, by default "tfrecord".
 
     Raises:
@@ -47,7 +47,7 @@ def verify(
     """Returns all damage in a packed data set, in the order of shards and records; empty if it is whole.
 
     Args:
-        dataset: the folder of the data set, or its manifest.
+        dataset: the folder or URL of the data set, or its manifest. At a URL each file is read twice.
         decode: also decodes every image.
         workers: the number of processes; by default one for each core.
         report: called with each checked shard.
@@ -73,7 +73,7 @@ def info(
     """Returns what a packed data set holds: the object that `dlio info --json` prints.
 
     Args:
-        dataset: the folder of the data set, or its manifest.
+        dataset: the folder or URL of the data set, or its manifest.
         shuffle_window: adds how well a shuffle of so many shards at a time mixes batches, 1 for the exact shuffle.
         batch_size: of a global batch.
         stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
@@ -85,10 +85,12 @@ def info(
     """
     from dlio.look.numbers import stats_of
     from dlio.pack.inspect.summary import summarise
+    from dlio.urls import without_credentials
 
     manifest = _manifest(dataset)
     origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
-    names = {"class_names": list(manifest.class_names), "origin": origin, "path": str(manifest.root)}
+    path = without_credentials(str(manifest.root))
+    names = {"class_names": list(manifest.class_names), "origin": origin, "path": path}
     mixing = {} if shuffle_window is None else {"mixing_score": _mixing(manifest, shuffle_window, batch_size)}
     numbers = {"stats": stats_of(manifest, progress)} if stats else {}
     return describe(manifest) | asdict(summarise(manifest)) | names | mixing | numbers
@@ -188,5 +190,6 @@ def plan(
 
 def _manifest(dataset: str | Path | Manifest) -> Manifest:
     from dlio.dataset.manifest import Manifest
+    from dlio.dataset.remote import load
 
-    return dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+    return dataset if isinstance(dataset, Manifest) else load(dataset)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, local_path
+from dlio.cli.options import add_verb, local_path, path_or_url
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, MissingError
 from dlio.look.checks.finding import Finding, State
@@ -18,7 +18,9 @@ _MARKS = {State.GOOD: "good   ", State.CHANGE: "change ", State.BROKEN: "broken 
 def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, doctor)
-    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_path, help="a packed data set to look at too")
+    verb.add_argument(
+        "dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to look at too"
+    )
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="a folder to stage to")
 
 

@@ -9,7 +9,7 @@ import dlio
 from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument
 from dlio.cli.output import print_report, unmistakable
 from dlio.cli.progress import Progress
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.io.sizes import format_size
 from dlio.look.numbers import MOST_SAMPLES
 
@@ -39,7 +39,7 @@ def info(args: argparse.Namespace) -> int:
     """
     options = chosen(args, "shuffle_window", "batch_size", "stats")
     with Progress("info", unit="samples", quiet=args.quiet or not args.stats) as progress:
-        manifest = Manifest.load(args.dataset)
+        manifest = load(args.dataset)
         progress.start(min(manifest.num_samples, MOST_SAMPLES) if args.stats else 0)
         report = dlio.info(manifest, **options, progress=progress.advance)
     if not args.json:

@@ -17,6 +17,7 @@ from dlio.urls import is_url, shown
 #: The verbs of a command line.
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+OF_DATASET = "the folder or URL that holds manifest.jsonl"
 OF_ALL_VERBS = {
     "--json": "print the report as one JSON object",
     "--quiet": "print errors only",
@@ -35,16 +36,11 @@ def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int]) -> arg
     return verb
 
 
-def local_path(text: str, advice: str = "") -> Path:
+def local_path(text: str) -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL, and none can be given here{advice}")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL, and none can be given here")
     return Path(text)
-
-
-def local_dataset(text: str) -> Path:
-    """Returns the path of a data set, as an argument's type."""
-    return local_path(text, ": copy it to a folder first, by dlio stage")
 
 
 def path_or_url(text: str) -> Path | str:
@@ -54,7 +50,7 @@ def path_or_url(text: str) -> Path | str:
 
 def dataset_argument(verb: argparse.ArgumentParser) -> None:
     """Adds DATASET."""
-    verb.add_argument("dataset", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
+    verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=OF_DATASET)
 
 
 def workers_option(verb: argparse.ArgumentParser) -> None:

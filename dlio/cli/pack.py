@@ -7,12 +7,12 @@ import argparse
 import dlio
 from dlio import formats
 from dlio.cli.options import (
+    OF_DATASET,
     Verbs,
     add_verb,
     chosen,
     count,
     engine_options,
-    local_dataset,
     local_path,
     name_and_value,
     open_pool,
@@ -22,6 +22,7 @@ from dlio.cli.options import (
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
@@ -34,6 +35,7 @@ from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
 from dlio.pack.run import Request, make_plan
+from dlio.urls import is_url, shown
 from dlio.verbs import describe
 
 
@@ -52,9 +54,9 @@ def pack(args: argparse.Namespace) -> int:
         with open_pool(args) as pool:
             if args.dry_run:
                 return EXIT_DONE if pool is None else _print_plan(args)
-            manifest = Manifest.load(args.out) if pool is None else _pack(args, pool)
+            manifest = load(args.out) if pool is None else _pack(args, pool)
     finally:
-        if not args.dry_run:
+        if not args.dry_run and not is_url(args.out):
             clear_aside(args.out)  # again: after an interrupt, workers end only with the pool
     return EXIT_SKIPPED if manifest.skipped else EXIT_DONE
 
@@ -117,7 +119,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             report=lambda shard: progress.advance(shard.num_samples + len(shard.skipped), shard.num_bytes, 1),
         )
     _print_skipped(manifest)
-    print_report(args, describe(manifest) | {"path": str(args.out)})
+    print_report(args, describe(manifest) | {"path": shown(str(args.out))})
     return manifest
 
 
@@ -159,14 +161,14 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("src", metavar="DATASET", type=local_dataset, help="the folder that holds manifest.jsonl")
+    verb.add_argument("src", metavar="DATASET", type=path_or_url, help=OF_DATASET)
     _shard_options(verb, "the shards of DATASET")
     verb.set_defaults(source="packed", root=None, option=[], append=False)
 
 
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.set_defaults(resumes=True)
-    verb.add_argument("out", metavar="OUT", type=local_path, help="the folder to write")
+    verb.add_argument("out", metavar="OUT", type=path_or_url, help="the folder to write, or an object store's URL")
     kinds = f"{', '.join(formats.names())}, or a module's dotted path (default: tfrecord)"
     verb.add_argument("--format", default="tfrecord", help=kinds)
     amount = verb.add_mutually_exclusive_group()

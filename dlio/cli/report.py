@@ -10,7 +10,7 @@ import dlio
 from dlio.cli.options import add_verb, count, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE
 
 
@@ -30,7 +30,7 @@ def report(args: argparse.Namespace) -> int:
     It shows samples of each class, and tells of classes, sizes, encodings, mean and standard deviation, shards, equal
     images, what was skipped or is damaged, and how well shuffles by windows mix.
     """
-    manifest = Manifest.load(args.dataset)
+    manifest = load(args.dataset)
     with Progress("report", unit="samples", quiet=args.quiet) as progress:
         progress.start(min(manifest.num_samples, args.samples))
         path = dlio.report(manifest, args.out, samples=args.samples, progress=progress.advance)

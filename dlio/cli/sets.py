@@ -6,11 +6,13 @@ import argparse
 from typing import Any
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, dataset_argument, local_dataset, local_path
+from dlio.cli.options import Verbs, add_verb, chosen, local_path
 from dlio.cli.output import print_report
 from dlio.dataset.manifest import Manifest
 from dlio.pack.sets import GROUP
 from dlio.verbs import describe
+
+_FOLDER = "the folder that holds manifest.jsonl"
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -18,7 +20,7 @@ def add_verbs(verbs: Verbs) -> None:
     _split_options(add_verb(verbs, split))
     _select_options(add_verb(verbs, select))
     verb = add_verb(verbs, merge)
-    verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_dataset, help="folders of manifest.jsonl")
+    verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
 
 
@@ -56,7 +58,7 @@ def _about(made: Manifest) -> dict[str, Any]:
 
 
 def _split_options(verb: argparse.ArgumentParser) -> None:
-    dataset_argument(verb)
+    verb.add_argument("dataset", metavar="DATASET", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (DATASET-split)")
     sizes = "the parts' fractions, such as 0.9,0.1"
     verb.add_argument("--fractions", type=_fractions, required=True, metavar="F,F", help=sizes)
@@ -70,7 +72,7 @@ def _split_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _select_options(verb: argparse.ArgumentParser) -> None:
-    dataset_argument(verb)
+    verb.add_argument("dataset", metavar="DATASET", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
     verb.add_argument(
         "--class", dest="classes", action="append", default=[], metavar="NAME", help="take this class; may be repeated"

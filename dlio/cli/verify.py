@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from dlio.cli.options import Verbs, add_verb, local_dataset, size, workers_option
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import format_size
 from dlio.pack.inside import watching
@@ -20,13 +21,14 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.idle import step_back
 from dlio.stage.cache.repair import manifest_at_rest, staged_copy
 from dlio.stage.cache.scrub import Scrubbed, check_copy, scrub
+from dlio.urls import is_url, shown
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, verify)
-    what = "the folder of manifest.jsonl; with --staged the DEST of dlio stage (default: where dlio clean looks)"
-    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=local_dataset, help=what)
+    what = f"{OF_DATASET}; with --staged the DEST of dlio stage (default: where dlio clean looks)"
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help=what)
     verb.add_argument("--decode", action="store_true", help="also decode every image")
     verb.add_argument("--repair", action="store_true", help="copy damaged files of a staged copy again from its source")
     origin = "repair from this folder or URL (default: the source of the copy)"
@@ -49,11 +51,11 @@ def _rate(text: str) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    In a data set that is staged in parts, the part on this node is checked. With --repair, the digests of a staged copy
-    are checked, damaged and missing files are copied again from its source, and the exit code is 0 if no damage is
-    left. With --staged, the digests of all complete copies on a node are checked, at idle priority, without the page
-    cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged /local --repair --max-rate
-    100M --quiet
+    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. With
+    --repair, the digests of a staged copy are checked, damaged and missing files are copied again from its source, and
+    the exit code is 0 if no damage is left. With --staged, the digests of all complete copies on a node are checked, at
+    idle priority, without the page cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged
+    /local --repair --max-rate 100M --quiet
     """
     _check_options(args)
     if args.staged:
@@ -65,6 +67,10 @@ def _check_options(args: argparse.Namespace) -> None:
     """Raises UsageError for options that contradict each other."""
     if args.dataset is None and not args.staged:
         raise UsageError("DATASET is missing: give the folder that holds manifest.jsonl, or --staged for all copies")
+    if (args.staged or args.repair) and args.dataset is not None and is_url(args.dataset):
+        raise UsageError(
+            f"--staged and --repair are for copies in folders, not for {shown(args.dataset)}: leave them out"
+        )
     if args.source is not None and (args.staged or not args.repair):
         raise UsageError("--from names the source of one copy for --repair, without --staged")
     if args.max_rate is not None and not args.staged:
@@ -74,10 +80,10 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    manifest = Manifest.load(args.dataset)
+    manifest = load(args.dataset)
     shards = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in shards)
-    damage = _strange_manifest(staged_copy(manifest.root))
+    damage = [] if manifest.url else _strange_manifest(staged_copy(manifest.root))
     with Progress("verify", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         progress.start(num_samples, len(shards))
         damage += find_damage(
@@ -95,7 +101,7 @@ def _verify(args: argparse.Namespace) -> int:
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
             "damaged": [asdict(item) for item in damage] if args.json else len(damage),
-            "path": str(args.dataset),
+            "path": shown(str(args.dataset)),
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE

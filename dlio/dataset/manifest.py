@@ -62,6 +62,7 @@ class Manifest:
         origin: how the data set was made: the source, its options, the plan's digest.
         root: the folder that holds the files; not part of the manifest's text.
         node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
+        url: where the files are instead, with its password; "" for a folder (see `dlio.dataset.remote`).
 
     Manifests are immutable, picklable, and safe to share between threads.
     """
@@ -72,6 +73,7 @@ class Manifest:
     origin: Mapping[str, Any] = field(default_factory=dict)
     root: Path = field(default=Path(), compare=False)
     node: int | None = field(default=None, compare=False)
+    url: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         return f"<Manifest of {in_a_line(self)}>"

@@ -13,6 +13,7 @@ from dlio import formats
 from dlio.dataset import sample_table
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
@@ -44,13 +45,14 @@ class ShardReader:
         self._schema = manifest.schema
         self.shard = shard
         self._may_change = filling is not None
+        filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
         self._table = _whole_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
         try:
             container = formats.load(manifest.format)
-            records = _records(paths[0], shard.name + container.SUFFIX)
+            records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
             self._reader = self._opened(container, records, filling)
             if len(self._reader) != shard.num_samples:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
@@ -203,7 +205,8 @@ def open_table(manifest: Manifest, shard: Shard) -> SampleTable | PartTable | No
 
 def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
-    return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records) if names else None
+    with arrivals.opening(in_place(manifest, shard)):
+        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records) if names else None
 
 
 def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:

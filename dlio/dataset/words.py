@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from dlio.io.sizes import format_size
+from dlio.urls import without_credentials
 
 if TYPE_CHECKING:
     from dlio.dataset.manifest import Manifest
@@ -16,7 +17,8 @@ def in_a_line(manifest: Manifest) -> str:
     fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
     classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
     size = f"{manifest.num_samples:,} samples ({fields}{classes}) in {len(manifest.shards):,} shards"
-    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {manifest.root}"
+    place = without_credentials(str(manifest.root))
+    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {place}"
 
 
 def in_html(shown: object) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import StorageError
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
 TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
+SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
+PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
+_PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
 Span = tuple[int, int]  # from one byte to before another
 
 
@@ -107,6 +111,40 @@ async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: a
         if (idle.when() or 0) < now() + 0.9 * IDLE_SECONDS:  # not for each part, which would cost a third of the rate
             idle.reschedule(now() + IDLE_SECONDS)
     return b"".join(parts)
+
+
+def sent(file_system: Any, path: str, content: Path | bytes) -> None:
+    """Writes a file of an object store, in parts if it is large.
+
+    Raises:
+        TimeoutError: it took longer than TOTAL_SECONDS and its bytes at SLOWEST_BYTES a second.
+        Exception: whatever the file system raises.
+    """
+    from fsspec.asyn import sync
+
+    num_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
+    size = max(PART_BYTES, -(-num_bytes // _MOST_PARTS))
+    options = {"chunksize": size, "max_concurrency": _PARTS} if "s3" in file_system.protocol else {}
+    seconds = TOTAL_SECONDS + num_bytes / SLOWEST_BYTES
+    if isinstance(content, bytes):
+        sync(file_system.loop, file_system._pipe_file, path, content, timeout=seconds)
+    else:
+        sync(file_system.loop, file_system._put_file, str(content), path, **options, timeout=seconds)
+
+
+def drop_unfinished(file_system: Any, path: str) -> None:
+    """Gives up the uploads in parts below a folder of S3 that nobody has finished; raises whatever the store raises."""
+    from fsspec.asyn import sync
+
+    async def drop() -> None:
+        bucket, folder, _ = file_system.split_path(path)
+        found = await file_system._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{folder}/")
+        for each in found.get("Uploads", ()):
+            known = {"Bucket": bucket, "Key": each["Key"], "UploadId": each["UploadId"]}
+            await file_system._call_s3("abort_multipart_upload", **known)
+
+    if "s3" in file_system.protocol:
+        sync(file_system.loop, drop, timeout=TOTAL_SECONDS)
 
 
 def listed(file_system: Any, path: str, *, below: bool) -> list[dict[str, Any]]:

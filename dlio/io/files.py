@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -99,8 +99,13 @@ def read_regular(path: Path, limit: int) -> bytes:
             os.close(descriptor)
 
 
-def check_digest(path: Path, expected: str, seen: Callable[[int], None] = lambda num_bytes: None) -> None:
-    """Reads the file and compares its digest; `seen` is called with the size of each block.
+def check_digest(
+    path: Path,
+    expected: str,
+    seen: Callable[[int], None] = lambda num_bytes: None,
+    blocks: Iterable[bytes | memoryview] | None = None,
+) -> None:
+    """Reads the file, or takes its `blocks`, and compares its digest; `seen` is called with the size of each block.
 
     Raises:
         DigestError: the content differs.
@@ -108,7 +113,7 @@ def check_digest(path: Path, expected: str, seen: Callable[[int], None] = lambda
         UsageError: the digest's algorithm is unknown.
     """
     running = new_hash(expected.partition(":")[0])
-    for block in read_blocks(path):
+    for block in read_blocks(path) if blocks is None else blocks:
         running.update(block)
         seen(len(block))
     found = f"{expected.partition(':')[0]}:{running.hexdigest()}"
@@ -117,7 +122,7 @@ def check_digest(path: Path, expected: str, seen: Callable[[int], None] = lambda
 
 
 @contextmanager
-def storage_errors(verb: str, path: Path) -> Iterator[None]:
+def storage_errors(verb: str, path: os.PathLike[str]) -> Iterator[None]:
     """Turns OSErrors into StorageErrors that name the operation and the path."""
     try:
         yield

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
@@ -212,6 +213,12 @@ def _read_each(descriptor: int, starts: list[int], sizes: list[int], out: memory
         except OSError as error:
             return counts, error.errno or errno.EIO
     return counts, 0
+
+
+def read_whole(path: Path) -> bytes:
+    """Returns the content of a file, which may be arriving; raises as RandomAccessFile."""
+    with closing(RandomAccessFile(path)) as file:
+        return file.read(0, file.num_bytes)
 
 
 def _holds(descriptor: int, *offsets: int) -> bool:

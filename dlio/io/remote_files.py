@@ -1,6 +1,7 @@
 """Files below a URL (`s3://`, `gs://`, `https://` and others that fsspec knows).
 
-A failed request is repeated after growing pauses. User and password of a web server are taken out of the URL at once,
+A failed request is repeated after growing pauses. Only object stores are written to: there a file is seen only when it
+is whole. User and password of a web server are taken out of the URL at once,
 so that no other package can print them.
 """
 
@@ -11,7 +12,9 @@ import gc
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -21,6 +24,7 @@ from dlio.urls import is_unclear, parted, shown, without_credentials
 
 T = TypeVar("T")
 TRIES = 6
+_STORES = ("s3", "s3a", "gs", "gcs")
 _FIRST_PAUSE_SECONDS = 0.2  # then twice as long each time: 6 s in all
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, StorageError)  # trying again does not help
 
@@ -40,12 +44,10 @@ class RemoteFiles:
         url = url.rstrip("/")
         self._shown = shown(url)
         self._url = url
-        self._is_web = url.lower().startswith(("http://", "https://"))
+        self.is_web = url.lower().startswith(("http://", "https://"))
         bare, user, password = parted(url)
-        self._login = (
-            unquote(f"{user}:{password}", errors="surrogateescape") if self._is_web and user + password else ""
-        )
-        self._file_system, self._root = _open(bare if self._is_web else url, url, is_alone)
+        self._login = unquote(f"{user}:{password}", errors="surrogateescape") if self.is_web and user + password else ""
+        self._file_system, self._root = _open(bare if self.is_web else url, url, is_alone)
 
     def __str__(self) -> str:
         return self._shown
@@ -56,8 +58,30 @@ class RemoteFiles:
         Raises:
             StorageError: it cannot be read; the errno is ENOENT if it is not there, EACCES if it is denied.
         """
-        path = f"{self._root}/{quote(name) if self._is_web else name}"
+        path = f"{self._root}/{quote(name) if self.is_web else name}"
         return self._ask(name, partial(answers.at_most, self._file_system, path, limit, span, self._login))
+
+    def put(self, name: str, content: Path | bytes) -> None:
+        """Writes a file of an object store: a copy of another one, or some bytes.
+
+        Raises:
+            StorageError: it cannot be written; if there was one of this name it is still there.
+        """
+        path = f"{self._root}/{name}"
+        self._ask(name, lambda: answers.sent(self._file_system, path, content), "write")
+
+    def remove(self, name: str) -> None:
+        """Removes a file, which may be gone already; raises StorageError if that is refused."""
+        try:
+            self._ask(name, lambda: self._file_system.rm_file(f"{self._root}/{name}"), "remove")
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def drop_unfinished(self) -> None:
+        """Gives up the parts of files that killed processes have begun to write, as far as the store allows that."""
+        with suppress(Exception):
+            answers.drop_unfinished(self._file_system, self._root)
 
     def close(self) -> None:
         """Ends the connections if they are its own: a fork would inherit them, and cannot close them."""
@@ -68,24 +92,49 @@ class RemoteFiles:
         """Returns the sorted names of the folders in the URL's; raises as `fetch`."""
         return sorted(name for name, entry in self._listed("", below=False) if entry["type"] == "directory")
 
+    def names(self) -> list[str]:
+        """Returns the sorted names of the files and folders in the URL's, none if it is missing; raises as `fetch`."""
+        try:
+            return sorted({name for name, _ in self._listed("", below=False)} - {""})
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return []
+            raise
+
     def files_below(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
         """Returns the files in a folder and below it: path below the URL, what fsspec tells; raises as `fetch`."""
         return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
 
     def _listed(self, folder: str, below: bool) -> list[tuple[str, dict[str, Any]]]:
-        path = f"{self._root}/{quote(folder) if self._is_web else folder}".rstrip("/")
+        path = f"{self._root}/{quote(folder) if self.is_web else folder}".rstrip("/")
         entries = self._ask(folder, lambda: answers.listed(self._file_system, path, below=below))
         names = [entry["name"].removeprefix(self._root).strip("/") for entry in entries]
-        return list(zip(map(unquote, names) if self._is_web else names, entries, strict=True))
+        return list(zip(map(unquote, names) if self.is_web else names, entries, strict=True))
 
-    def _ask(self, name: str, request: Callable[[], T]) -> T:
+    def _ask(self, name: str, request: Callable[[], T], verb: str = "read") -> T:
         try:
             return _persistent(request)
         except Exception as error:
-            problem = f"cannot read {self._shown}/{name}: {_reason(error, self._url)}"
+            problem = f"cannot {verb} {self._shown}/{name}: {_reason(error, self._url)}"
             number = _number(error)
         # Raised here, since an exception from a package may hold the password and would be printed as the cause.
         raise StorageError(number, problem) if number else StorageError(problem)
+
+
+def check_writable(url: str) -> None:
+    """Raises UsageError if this is not the URL of an object store that dlio writes to."""
+    if url.partition("://")[0].lower() not in _STORES:
+        raise UsageError(
+            f"dlio writes to folders and to object stores ({', '.join(f'{name}://' for name in _STORES)}), where a "
+            f"file is seen only when it is whole, not to {shown(url)}: give one of these"
+        )
+
+
+def fetch_file(url: str, limit: int) -> bytes:
+    """Returns a file at a URL, at most `limit` + 1 bytes; raises as RemoteFiles and its `fetch`."""
+    folder, _, name = url.rpartition("/")
+    with closing(RemoteFiles(folder, is_alone=True)) as files:
+        return files.fetch(unquote(name) if files.is_web else name, limit)
 
 
 def _number(error: Exception) -> int:

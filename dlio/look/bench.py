@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.errors import SourceError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
@@ -21,7 +23,8 @@ from dlio.stage import measured
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
 _ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files
-_IN_MEMORY_BYTES = 512 << 20
+_IN_MEMORY_BYTES = 512 << 20  # that memory is sure to hold, so that no loader waits for storage
+_BROUGHT_BYTES = 64 << 20
 _USUAL = RandomResizedCrop(224, flip=True)
 
 
@@ -102,7 +105,7 @@ def bench(
     The rates of storage are kept in a file (dlio/stage/measured.py), from which `plan` and `stage` take them.
 
     Args:
-        dataset: the folder of a packed data set, or its manifest.
+        dataset: the folder or URL of a packed data set, or its manifest. The rate of a URL is not kept.
         dest: the local folder to measure; by default the first that `stage` would look at.
         transform: of the images; by default a random crop of 224 x 224 pixels.
         report: called with each measurement: its name, its rate, and the unit.
@@ -111,18 +114,19 @@ def bench(
         SourceError: there are no samples.
         ManifestError, CorruptRecordError, StorageError: it cannot be read, or the local folder not written.
     """
-    manifest = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+    manifest = dataset if isinstance(dataset, Manifest) else load(dataset)
     if not manifest.num_samples:
         raise SourceError(f"{manifest.root} has no samples: give a data set that has some")
     local = Path(dest) if dest is not None else next((folder for _, folder in local_folders()), None)
     source_rate, write_rate, read_rate = _storage(manifest, local, report)
     transform = transform or _USUAL
-    decode_rate = _decode_rate(manifest, transform)
-    report("decode, 1 thread", decode_rate, "images/s")
     loader_rates = {}
-    for count, rate in _loader_rates(manifest, transform):
-        loader_rates[count] = rate
-        report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
+    with _here(manifest, local) as here:
+        decode_rate = _decode_rate(here, transform)
+        report("decode, 1 thread", decode_rate, "images/s")
+        for count, rate in _loader_rates(here, transform):
+            loader_rates[count] = rate
+            report(f"loader, {count} thread{'s' * (count > 1)}", rate, "samples/s")
     return Measured(
         manifest.num_samples,
         manifest.num_bytes,
@@ -140,7 +144,7 @@ def _storage(
     manifest: Manifest, local: Path | None, report: Callable[[str, float, str], None]
 ) -> tuple[float, float, float]:
     """Returns the rates of the source, of writing to the local folder and of reading there, 0 for one not known."""
-    rate, num_bytes = storage.read_rate(_paths(manifest))
+    rate, num_bytes = storage.url_rate(manifest) if manifest.url else storage.read_rate(_paths(manifest))
     source_rate = rate if num_bytes >= _ENOUGH_BYTES else 0.0
     report("source", source_rate, "B/s")
     write_rate, read_rate = storage.write_rate(local) if local is not None else (0.0, 0.0)
@@ -149,18 +153,31 @@ def _storage(
     return source_rate, write_rate, read_rate
 
 
+@contextmanager
+def _here(manifest: Manifest, local: Path | None) -> Iterator[Manifest]:
+    """Gives the data set; of one at a URL a copy of its first shards, for as long as the context lasts."""
+    if not manifest.url:
+        yield manifest
+        return
+    with files.storage_errors("write", local or Path(tempfile.gettempdir())):
+        folder = tempfile.TemporaryDirectory(dir=local, prefix=".dlio-bench-")
+    with folder as name:
+        yield storage.bring(_first_shards(manifest, _BROUGHT_BYTES), Path(name))
+
+
 def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate: float) -> str:
     """Keeps the rates of storage that are known; returns the file, "" if none is known."""
-    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if source_rate else {})
+    mounted = source_rate and not manifest.url
+    known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if mounted else {})
     if local is not None and write_rate:
         known.write[str(filesystem_of(local))] = write_rate
     return str(measured.note(known)) if known != measured.Rates() else ""
 
 
-def _first_shards(manifest: Manifest) -> Manifest:
-    """Returns the first shards that memory is sure to hold, one at least, so that no loader waits for storage."""
+def _first_shards(manifest: Manifest, most: int) -> Manifest:
+    """Returns the first shards with at most so many bytes, but one with samples at least."""
     ends = accumulate(shard.num_bytes for shard in manifest.shards)
-    count = max(1, sum(end <= _IN_MEMORY_BYTES for end in ends))
+    count = max(1, sum(end <= most for end in ends))
     while not sum(shard.num_samples for shard in manifest.shards[:count]):
         count += 1
     return replace(manifest, shards=manifest.shards[:count])
@@ -183,7 +200,7 @@ def _decode_rate(manifest: Manifest, transform: Transform) -> float:
 
 def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[int, float]]:
     """Yields the rates of loaders with 1, 2, 4, ... threads up to the cores of this rank, from the page cache."""
-    manifest = _first_shards(manifest)
+    manifest = _first_shards(manifest, _IN_MEMORY_BYTES)
     for path in _paths(manifest):
         for _ in files.read_blocks(path):
             pass

@@ -12,6 +12,7 @@ from dlio.errors import DlioError
 from dlio.io.threads import Threads
 from dlio.look.checks import machine, storage
 from dlio.look.checks.finding import Check, Finding, State
+from dlio.urls import is_url
 
 _SECONDS = 15.0  # for all checks; the slowest imports MPI from a busy file system
 
@@ -40,15 +41,15 @@ def doctor(
     """Returns what this machine is to dlio, in lines that are good or say what to change.
 
     Args:
-        dataset: a packed data set to look at, too.
+        dataset: a packed data set to look at, too, in a folder or at a URL.
         dest: a folder to stage to.
         report: called with each finding as soon as it is known.
     """
     checks = dict(CHECKS)
     if dataset is not None:
-        checks |= {"data set": partial(storage.data_set, Path(dataset))}
+        checks |= {"data set": partial(storage.data_set_at_url if is_url(dataset) else storage.data_set, dataset)}
     if dest is not None:
-        checks |= {"destination": partial(storage.destination, Path(dest), None if dataset is None else Path(dataset))}
+        checks |= {"destination": partial(storage.destination, Path(dest), dataset)}
     found = []
     for finding in _all(checks):
         report(finding)

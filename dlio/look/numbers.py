@@ -42,12 +42,14 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
         StorageError: the data set cannot be read.
     """
     path = manifest.root / STATS_NAME
-    known = _read(path, manifest.content_id)
+    known = None if manifest.url else _read(path, manifest.content_id)
     if known is not None:
         return known
     with closing(PackedSamples(manifest)) as samples:
         looked = survey(samples, MOST_SAMPLES, progress)
     made = _numbers(looked, summarise(manifest).class_counts)
+    if manifest.url:
+        return made
     kept = {"dlio": _VERSION, "content_id": manifest.content_id} | made
     try:
         files.publish_bytes(path, json.dumps(kept).encode())

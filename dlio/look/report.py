@@ -14,6 +14,7 @@ from PIL import Image
 
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.sizes import format_size
@@ -25,6 +26,7 @@ from dlio.look.classes import Group, groups, name_of
 from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
 from dlio.pack.inspect.summary import Summary, class_counts, summarise
+from dlio.urls import shown
 from dlio.verbs import describe
 
 _IMAGE_BYTES = 640 << 10  # of all images together; text and charts take up to 200 kB
@@ -59,7 +61,7 @@ def report(
     """Writes a page about a packed data set, and returns its path: images, classes, sizes, duplicates, damage, mixing.
 
     Args:
-        dataset: the folder of the data set, or its manifest.
+        dataset: the folder or URL of the data set, or its manifest.
         out: the file to write; one that exists is replaced.
         samples: how many samples are read at most, spread evenly; equal images are found among these.
         progress: called with the samples and bytes read since the last call.
@@ -68,7 +70,7 @@ def report(
         ManifestError, CorruptRecordError, StorageError: the manifest or a table of samples cannot be read, or the file
             not written. Damaged samples are part of the report.
     """
-    manifest, target = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset), Path(out)
+    manifest, target = dataset if isinstance(dataset, Manifest) else load(dataset), Path(out)
     if target.is_dir():
         raise UsageError(f"{target} is a folder: give the file to write, such as {target / 'report.html'}")
     with closing(PackedSamples(manifest)) as packed:
@@ -85,10 +87,9 @@ def report(
         )
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
-        name = manifest.root.absolute().name
-        text = html.page(
-            f"{name}: {manifest.num_samples:,} samples", str(manifest.root.absolute()), _sections(facts, images)
-        )
+        place = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
+        title = f"{Path(place).name}: {manifest.num_samples:,} samples"
+        text = html.page(title, place, _sections(facts, images))
     files.publish_bytes(target.absolute(), text.encode())
     return target
 

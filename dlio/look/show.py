@@ -14,6 +14,7 @@ from PIL import Image
 
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import load
 from dlio.errors import DataError, UsageError
 from dlio.io import files
 from dlio.loaders.dataset import PackedSamples
@@ -21,6 +22,7 @@ from dlio.look import classes
 from dlio.look.spread import spread
 from dlio.look.survey import image_of
 from dlio.pack.inspect.image_header import inspect_image
+from dlio.urls import is_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def show(
     """Yields samples of a packed data set: some by their numbers, some of a class, or some of all, spread evenly.
 
     Args:
-        dataset: the folder of the data set, or its manifest.
+        dataset: the folder or URL of the data set, or its manifest.
         index: the numbers of the samples; negative ones count from the end.
         class_: a class, by its name or number.
         count: how many samples at most, unless their numbers are given.
@@ -70,7 +72,7 @@ def show(
     """
     if index and class_ is not None:
         raise UsageError("give numbers or a class, not both")
-    with closing(PackedSamples(dataset)) as samples:
+    with closing(PackedSamples(load(dataset) if isinstance(dataset, str) and is_url(dataset) else dataset)) as samples:
         for number in index or _chosen(samples, class_, count):
             try:
                 number = samples.number(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,15 +37,16 @@ def pack(
     started: Callable[[int, int], None] = lambda num_samples, num_shards: None,
     report: Callable[[Shard], None] = lambda shard: None,
 ) -> Manifest:
-    """Packs `source` into shards in the folder `out` and returns their manifest.
+    """Packs `source` into shards in the folder or at the URL `out` and returns their manifest.
 
     If a run was stopped, the same call continues it; if it was finished, the call does nothing. The shards depend on
     the source and the arguments, never on the number of workers or the engine.
 
     Args:
         source: the origin of the samples: a source of `dlio.sources`, or the path of class folders, a list or an
-            archive, whose kind is recognised.
-        out: the folder to write: new, empty, or with a part of the same data set.
+            archive, whose kind is recognised; also the URL of class folders or of a list.
+        out: the folder to write: new, empty, or with a part of the same data set; or a URL of an object store, such
+            as `s3://bucket/packed`. Then each worker has one shard at a time in its folder of temporary files (TMPDIR).
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
         shard_size: the target size of a shard, in bytes; by default 256 MiB, or the shards of a packed `source`.
         num_shards: the number of shards, instead of `shard_size`.
@@ -56,9 +58,10 @@ def pack(
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
             Only the header and the end of an image are checked; `Recode(check="decode")` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
-            that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again.
+            that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again. At a
+            URL nothing is replaced.
         append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own
-            shards stay as they are, and new classes come behind its classes.
+            shards stay as they are, and new classes come behind its classes. Not at a URL.
         workers: the number of workers; by default as many as the engine has room for.
         engine: what runs the workers: the name of an engine of `dlio.executors`, a module's dotted path, or a `Pool`,
             which stays open. With mpi, every rank makes this call, and all calls return when rank 0 is done.
@@ -83,19 +86,25 @@ def pack(
     from dlio.pack.recode import KEEP
     from dlio.pack.run import Request, pack_source
     from dlio.pack.sources import open_source
+    from dlio.pack.upload import pack_to_url
     from dlio.pack.write import Writing
+    from dlio.urls import is_url
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
+    if append and is_url(out):
+        raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
     onto = appendable(Path(out)) if append else None
-    return pack_source(
+    pack_to = partial(pack_to_url, url=str(out)) if is_url(out) else partial(pack_source, out=Path(out))
+    return pack_to(
         open_source(source) if isinstance(source, str | Path) else source,
-        Path(out),
-        Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto),
-        Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
-        open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
+        request=Request(
+            format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
+        ),
+        writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
+        engine=open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
         overwrite=overwrite,
         started=started,
         report=report,

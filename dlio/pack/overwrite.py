@@ -33,13 +33,9 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
         StorageError: a file cannot be removed.
         UsageError: the folder holds another data set and `overwrite` is not set, or files that dlio did not write.
     """
-    if held.is_of(plan, inputs):
-        if not held.names:
-            held.check_foreign()
+    if held.is_of(plan, inputs) or not overwrite:
+        check_same(held, plan, inputs, keys, "give another folder, or --overwrite to replace it")
         return held.out
-    if not overwrite:
-        advice = "give another folder, or --overwrite to replace it"
-        raise UsageError(f"{held.out} holds {_other(held)}; {_differences(held, plan, inputs, keys)}: {advice}")
     held.check_foreign()
     if held.published is None:
         _remove(held.out, held.names)
@@ -50,6 +46,18 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
         problem = "shards that other tools made, which dlio does not remove"
         raise UsageError(f"{held.out} holds {problem}: give another folder")
     return next_folder(held.out, plan, inputs)
+
+
+def check_same(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys, advice: str) -> None:
+    """Checks that this is the planned data set, or a part of it, or nothing.
+
+    Raises:
+        UsageError: it is another one, or files that dlio did not write.
+    """
+    if not held.is_of(plan, inputs):
+        raise UsageError(f"{held.out} holds {_other(held)}; {_differences(held, plan, inputs, keys)}: {advice}")
+    if not held.names:
+        held.check_foreign()
 
 
 def _other(held: Held) -> str:

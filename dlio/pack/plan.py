@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -106,14 +107,14 @@ def _bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int
     return [*bounds, count]
 
 
-def input_states(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
+def input_states(listing: Listing, shards: Sequence[ShardPlan]) -> dict[str, str]:
     """Returns a digest of the states of each shard's inputs, by the shard's name; nothing if they are unknown."""
     if listing.versions is None:
         return {}
     return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
 
 
-def plan_digest(listing: Listing, shards: list[ShardPlan]) -> str:
+def plan_digest(listing: Listing, shards: Sequence[ShardPlan]) -> str:
     """Returns a digest of the plan: samples, sizes, columns, and their order in the shards."""
     running = files.new_hash(files.DEFAULT_DIGEST)
     running.update(json.dumps([listing.schema.types(), [shard.name for shard in shards]]).encode())

@@ -36,6 +36,7 @@ class Held:
         partial: the unfinished data set of an interrupted run, if it published anything.
         names: the paths of all files below the folder that dlio packed, as manifests name them.
         foreign: the names of other files and folders.
+        sizes: the sizes of the files in bytes, at a URL; None in a folder, where they are looked up.
     """
 
     out: Path
@@ -43,6 +44,7 @@ class Held:
     partial: Manifest | None
     names: frozenset[str]
     foreign: list[str]
+    sizes: Mapping[str, int] | None = None
 
     @classmethod
     def look(cls, out: Path) -> Held:
@@ -67,7 +69,7 @@ class Held:
         unlisted = _unlisted(out, partial)
         if partial is not None and not (partial.shards or unlisted):
             partial = None
-        names = _names(published) | _names(partial) | _names(coming) | unlisted
+        names = names_of(published) | names_of(partial) | names_of(coming) | unlisted
         own = {manifest.NAME, manifest.PARTIAL_NAME, STATS_NAME, ASIDE, *(path.name for path in _unpublished(out))}
         own |= {name.partition("/")[0] for name in names}
         return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
@@ -92,6 +94,8 @@ class Held:
             for shard in held.shards
         }
         wanted = [shard for name, shard in found.items() if shard.inputs == inputs.get(name, "")]
+        if (sizes := self.sizes) is not None:
+            return {each.name: each for each in wanted if all(sizes.get(f.name) == f.num_bytes for f in each.files)}
         whole = side_by_side(lambda shard: _is_whole(self.out, shard, proved), wanted)
         return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
@@ -104,10 +108,11 @@ class Held:
         if self.foreign:
             more = f" and {len(self.foreign) - 1} more" if len(self.foreign) > 1 else ""
             problem = f"{self.out} holds {self.foreign[0]!r}{more}, which dlio has not packed"
-            raise UsageError(f"{problem}: give an empty or a new folder")
+            raise UsageError(f"{problem}: give an empty or a new {'folder' if self.sizes is None else 'URL'}")
 
 
-def _names(found: Manifest | None) -> frozenset[str]:
+def names_of(found: Manifest | None) -> frozenset[str]:
+    """Returns the names of the files of all shards of a manifest."""
     return frozenset(file.name for shard in found.shards for file in shard.files) if found else frozenset()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,6 +71,13 @@ class Running:
     writing: Writing
     started: Callable[[int, int], None]
     report: Callable[[Shard], None]
+
+    def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
+        """Tells what is done and how much there is, and returns the shards that are left to write."""
+        for shard in done.values():
+            self.report(shard)
+        self.started(len(plan.listing), len(plan.shards))
+        return [shard for shard in plan.shards if shard.name not in done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,15 @@ def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listi
     return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)
 
 
+def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:
+    """Returns the plan as `make_plan`, within the limits of all workers; bad entries are errors unless skipped."""
+    with limited(writing.limits):
+        plan = make_plan(source, request)
+    if not writing.skip_bad:
+        plan.listing.check_whole()
+    return plan
+
+
 def _check_some(source: Source, listing: Listing) -> None:
     if not len(listing):
         reasons = "; ".join(reason for _, reason in listing.refused[:3])
@@ -187,10 +203,7 @@ def pack_source(
             if pool is None:  # this rank was a worker of rank 0, which is done
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
-            with limited(writing.limits):
-                plan = make_plan(source, request)
-            if not writing.skip_bad:
-                plan.listing.check_whole()
+            plan = plan_to_write(source, request, writing)
             if plan.onto is not None and not plan.shards:
                 return plan.onto
             if done := _packed_already(plan, Held.look(out), proved=overwrite):
@@ -237,25 +250,38 @@ def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) 
 
 def _run(plan: PackPlan, held: Held, running: Running, *, proved: bool = False) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
-    for shard in done.values():
-        running.report(shard)
-    running.started(len(plan.listing), len(plan.shards))
-    todo = [shard for shard in plan.shards if shard.name not in done]
+    todo = running.begin(plan, done)
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
         clear_aside(out)
         clear_manifests(out)
-        rows = inside.rows([shard.name for shard in todo])
-        tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name)) for shard in todo)
-        with (
-            PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial,
-            publishing(running.pool, partial.append) as pool,
-        ):
-            for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
-                done[shard.name] = shard
-                inside.finished(shard.name)
-                running.report(shard)
-    return _finish(plan, out, [done[shard.name] for shard in plan.shards])
+        with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
+            done |= write_missing(plan, todo, out, running, listed=partial.append)
+    whole = manifest_of(plan, done, out)
+    whole.save(out)
+    (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
+    return whole
+
+
+def write_missing(
+    plan: PackPlan,
+    todo: Sequence[ShardPlan],
+    out: Path,
+    running: Running,
+    *,
+    listed: Callable[[Shard], None] = lambda shard: None,
+    url: str = "",
+) -> dict[str, Shard]:
+    """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
+    done = {}
+    rows = inside.rows([shard.name for shard in todo])
+    tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name), url=url) for shard in todo)
+    with publishing(running.pool, listed) as pool:
+        for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
+            done[shard.name] = shard
+            inside.finished(shard.name)
+            running.report(shard)
+    return done
 
 
 def _task(plan: PackPlan, shard: ShardPlan, out: Path, writing: Writing) -> WriteTask:
@@ -273,11 +299,10 @@ def _check_space(out: Path, num_bytes: int) -> None:
         raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed{kept}: choose another folder")
 
 
-def _finish(plan: PackPlan, out: Path, shards: list[Shard]) -> Manifest:
-    whole = replace(plan.header, shards=tuple(shards), root=out)
+def manifest_of(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Manifest:
+    """Returns the whole manifest; raises SourceError if no sample is left."""
+    whole = replace(plan.header, shards=tuple(done[shard.name] for shard in plan.shards), root=root)
     if whole.num_samples == 0:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
         raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
-    whole.save(out)
-    (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
     return whole

@@ -6,16 +6,18 @@ import logging
 import os
 import shutil
 import socket
+import tempfile
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import File, Shard
+from dlio.dataset.manifest import File, Shard, dump_line
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
+from dlio.io.remote_files import RemoteFiles
 from dlio.locking.owner import node_id
 from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
@@ -54,11 +56,12 @@ class WriteTask:
         source: the origin of the samples.
         listing: the samples of this shard, in order.
         format: the container's name.
-        out: the data set's folder.
+        out: the data set's folder, or one for what is sent to a URL.
         recode: how each image is changed.
         writing: how the shard is written.
         inputs: a digest of the states of the shard's inputs.
         row: where to say how far the shard is.
+        url: where the shard is sent to, "" for a folder.
     """
 
     name: str
@@ -70,6 +73,7 @@ class WriteTask:
     writing: Writing
     inputs: str
     row: Row | None = None
+    url: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -93,26 +97,43 @@ class Written:
 def write_shard(task: WriteTask) -> Written:
     """Writes one shard, and publishes it unless the process that hands out the tasks does (see `dlio.pack.publish`).
 
+    One that goes to a URL is sent there, with its line of the manifest (see `dlio.pack.upload`).
+
     Raises:
         SourceError: an input cannot be packed, and bad ones are not skipped.
         SchemaError: the format cannot hold a value.
         StorageError: the file system refused; nothing is left behind.
     """
-    aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
-    with files.storage_errors("create", aside):
-        aside.mkdir(parents=True)
-    is_left = False
+    aside, is_left = _new_folder(task), False
     try:
         with limited(task.writing.limits):
             shard = _write(task, aside)
         is_left = task.writing.publisher != NOWHERE and task.writing.publisher == here()
-        if not is_left:
+        if task.url:
+            _send(task.url, aside, shard)
+        elif not is_left:
             files.publish_all(aside, task.out, [file.name for file in shard.files])
     finally:
         if not is_left:
             shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
     return Written(shard, task.out, aside if is_left else None)
+
+
+def _new_folder(task: WriteTask) -> Path:
+    if task.url:  # another machine does not have `out`
+        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=task.out if task.out.is_dir() else None))
+    aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
+    with files.storage_errors("create", aside):
+        aside.mkdir(parents=True)
+    return aside
+
+
+def _send(url: str, aside: Path, shard: Shard) -> None:
+    store = RemoteFiles(url)
+    for file in shard.files:
+        store.put(file.name, aside / file.name)
+    store.put(f"{ASIDE}/{shard.name}", dump_line(shard.to_json()).encode())
 
 
 def here() -> str:

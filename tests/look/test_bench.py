@@ -85,9 +85,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
         storage.read_rate([tmp_path / "pipe"])
 
 
-def test_loaders_are_measured_with_shards_that_fit_into_memory(photos, tmp_path, monkeypatch):
+def test_loaders_are_measured_with_shards_that_fit_into_memory(photos, tmp_path):
     packed = dlio.pack(photos, tmp_path / "packed", num_shards=4, engine="serial")
-    assert bench_module._first_shards(packed) == packed
-    for most, count in ((sum(shard.num_bytes for shard in packed.shards[:2]), 2), (1, 1)):
-        monkeypatch.setattr(bench_module, "_IN_MEMORY_BYTES", most)
-        assert bench_module._first_shards(packed).shards == packed.shards[:count]
+    for most, count in ((1 << 30, 4), (sum(shard.num_bytes for shard in packed.shards[:2]), 2), (1, 1)):
+        assert bench_module._first_shards(packed, most).shards == packed.shards[:count]

@@ -130,7 +130,7 @@ def test_a_password_is_never_shown(web: tuple[WebServer, str], tmp_path: Path, c
 @pytest.mark.parametrize(
     ("url", "options", "problem"),
     [
-        ("http://127.0.0.1:1/photos", {"name": "lst"}, "reads no URL"),
+        ("http://127.0.0.1:1/photos", {"name": "coco"}, "the source coco reads no URL"),
         ("http://127.0.0.1:1/photos", {"root": "/tmp"}, "given the root"),
         ("http://127.0.0.1:1/photos?token=1", {}, "not the URL of a folder"),
         ("nonsense://photos", {}, "nonsense"),
@@ -164,11 +164,19 @@ def test_a_list_of_images_at_a_url(web: tuple[WebServer, str], photos: Path, tmp
             read(len(names))
     words = ["--format", "recordio", "--num-shards", "1", "--on-error", "skip", "--quiet", "--engine", "serial"]
     secret = url.replace("://", "://me:pass@")
-    for name, root in (("remote", secret), ("local", str(photos))):
-        assert cli.main(["pack", str(path), str(tmp_path / name), "--root", root, *words]) == 1  # one is skipped
-    assert shards(tmp_path / "remote") == shards(tmp_path / "local")
-    assert b"pass" not in (tmp_path / "remote" / NAME).read_bytes()
-    assert "pass" not in repr(open_source(path, root=secret))
+    (photos / path.name).write_bytes(path.read_bytes())
+    there = f"{secret}/{path.name}"
+    for name, at, root in (
+        ("remote", path, ["--root", secret]),
+        ("both", there, []),
+        ("local", path, ["--root", photos]),
+    ):
+        assert cli.main(["pack", str(at), str(tmp_path / name), *map(str, root), *words]) == 1  # one is skipped
+        assert b"pass" not in (tmp_path / name / NAME).read_bytes()
+    assert shards(tmp_path / "remote") == shards(tmp_path / "both") == shards(tmp_path / "local")
+    assert "pass" not in repr(open_source(path, root=secret)) + repr(open_source(there))
+    with pytest.raises(StorageError, match=rf"cannot read {url}/none.{kind}: 404"):
+        open_source(f"{secret}/none.{kind}").listing()
 
 
 def test_a_bucket_is_packed_as_its_folder_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ A shard's index is `NAME.idx` beside it. If other tools have not written it, `dl
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io.random_access import Numbers
+from dlio.io.random_access import Numbers, read_whole
 
 HIDDEN = ".dlio-index"
 
@@ -35,11 +36,11 @@ def read_text(records: Path, is_usable: Callable[[bytes], bool] = lambda text: T
     """
     for path in index_paths(records):
         try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+            text = read_whole(path)
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                continue
+            raise
         if is_usable(text):
             return path, text
     return None

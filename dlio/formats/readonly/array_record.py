@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, missing_package
+from dlio.errors import CorruptRecordError, StorageError, missing_package
 from dlio.formats.payloads import example
 from dlio.io.random_access import RandomAccessFile
 
@@ -45,7 +45,9 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        RandomAccessFile(path).close()  # so that an unreadable file is not reported as damaged
+        with closing(RandomAccessFile(path)) as file:  # so that an unreadable file is not reported as damaged
+            if file.is_arriving:
+                raise StorageError(f"{path}: its package reads whole files only: copy it to a folder, by dlio stage")
         try:
             from array_record.python.array_record_module import ArrayRecordReader
         except ImportError as error:

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Schema
-from dlio.errors import CorruptRecordError, StorageError
+from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.text_index import read_text
 from dlio.formats.readonly import mds
+from dlio.io.random_access import read_whole
 
 SUFFIX = ".bin"
 INDEX = "index.json"
@@ -150,11 +151,7 @@ def read_leaves(records: Path) -> tuple[bytes, list[Leaf]]:
         StorageError: it cannot be read.
     """
     path, text = read_text(records) or (records.with_name(INDEX), b"")
-    if not text:
-        try:
-            text = path.read_bytes()
-        except OSError as error:
-            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    text = text or read_whole(path)
     return text, parse_leaves(path, text)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
+from dlio.dataset.remote import load
 from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import format_size
@@ -16,6 +17,7 @@ from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.planning import striping
+from dlio.urls import shown, without_credentials
 
 _FEW_SHARED = 1 << 30  # Docker gives 64 MB; torch's worker processes pass batches through it
 _FEW_BYTES = 10 << 30
@@ -73,11 +75,27 @@ def rates(check: str) -> Iterator[Finding]:
     yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
 
 
-def data_set(path: Path, check: str) -> Iterator[Finding]:
-    """The data set, its file system, its stripes, and its copy on this node."""
-    manifest = Manifest.load(path)
+def _size(manifest: Manifest) -> str:
     size = f"{manifest.num_samples} samples, {format_size(manifest.num_bytes)}, {len(manifest.shards)} shards"
-    yield Finding(check, State.GOOD, f"{manifest.format}, {size}, on {filesystem_of(path)}")
+    return f"{manifest.format}, {size}"
+
+
+def data_set_at_url(url: str | Path, check: str) -> Iterator[Finding]:
+    """The data set, whether its first shard can be read in ranges, and its copy on this node."""
+    manifest, place = load(url), shown(str(url))
+    yield Finding(check, State.GOOD, f"{_size(manifest)}, at {place}")
+    yield from _shards(manifest, check)
+    try:
+        yield Finding(check, State.GOOD, f"loaders here read the copy {resolve(url)}")
+    except StorageError:
+        yield Finding(check, State.CHANGE, "no copy is staged on this node", f"dlio stage {place}, or cache=True")
+
+
+def data_set(path: str | Path, check: str) -> Iterator[Finding]:
+    """The data set, its file system, its stripes, and its copy on this node."""
+    path = Path(path)
+    manifest = Manifest.load(path)
+    yield Finding(check, State.GOOD, f"{_size(manifest)}, on {filesystem_of(path)}")
     yield from _shards(manifest, check)
     if striping.is_lustre(path) and manifest.shards:
         yield _stripes(manifest, check)
@@ -93,7 +111,8 @@ def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
         if manifest.shards_here:
             ShardReader(manifest, manifest.shards_here[0]).close()
     except DlioError as error:
-        yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {manifest.root}")
+        place = without_credentials(str(manifest.root))
+        yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {place}")
 
 
 def _stripes(manifest: Manifest, check: str) -> Finding:
@@ -104,12 +123,12 @@ def _stripes(manifest: Manifest, check: str) -> Finding:
     return judged(check, f"{file.name} lies on {layout.count} storage targets", layout.count < wanted, advice)
 
 
-def destination(path: Path, dataset: Path | None, check: str) -> Iterator[Finding]:
+def destination(path: Path, dataset: str | Path | None, check: str) -> Iterator[Finding]:
     """The folder to stage to: its type, and whether the data set fits."""
     system = filesystem_of(path)
     advice = "other machines see it: name a node-local folder, or stage by --strategy stripe"
     yield judged(check, f"{path}: {_room(system)}", system.shared, advice)
-    needed = Manifest.load(dataset).num_bytes if dataset is not None else 0
+    needed = load(dataset).num_bytes if dataset is not None else 0
     if needed > system.free_bytes:
         advice = "name another folder, or stage parts: --strategy partition"
         yield Finding(check, State.CHANGE, f"{format_size(needed)} do not fit", advice)

@@ -7,16 +7,22 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.remote import BLOCK_BYTES, blocks, fetch_range
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
+from dlio.io.remote_files import RemoteFiles
 
 SECONDS = 3.0
 MOST_BYTES = 1 << 30
 _BLOCK_BYTES = 8 << 20
 _THREADS = 8  # as many files are staged at a time
+_RANGES = 24  # three of each file
 
 
 def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
@@ -33,6 +39,40 @@ def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
         lanes = [parts[lane::_THREADS] for lane in range(_THREADS)]
         num_bytes = sum(pool.map(lambda lane: _read(lane, until, most), lanes))
     return num_bytes / (time.perf_counter() - began), num_bytes
+
+
+def url_rate(manifest: Manifest) -> tuple[float, int]:
+    """Returns at which rate a data set at a URL is read in ranges, several at a time, and how many bytes were read.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    files, began = RemoteFiles(manifest.url), time.perf_counter()
+    sizes = ((file.name, file.num_bytes) for shard in manifest.shards for file in shard.files)
+    ranges = ((name, at, min(at + BLOCK_BYTES, end)) for name, end in sizes for at in range(0, end, BLOCK_BYTES))
+
+    def read(part: tuple[str, int, int]) -> int:
+        return len(fetch_range(files, *part)) if time.perf_counter() < began + SECONDS else 0
+
+    with ThreadPoolExecutor(_RANGES, thread_name_prefix="dlio-bench") as pool:
+        num_bytes = sum(pool.map(read, islice(ranges, -(-MOST_BYTES // BLOCK_BYTES))))
+    return num_bytes / (time.perf_counter() - began), num_bytes
+
+
+def bring(manifest: Manifest, folder: Path) -> Manifest:
+    """Copies a data set at a URL to a folder, and returns its manifest there.
+
+    Raises:
+        StorageError: a file cannot be read or written.
+    """
+    origin = RemoteFiles(manifest.url)
+    for file in (file for shard in manifest.shards for file in shard.files):
+        path = folder / file.name
+        with files.storage_errors("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as copy:
+                copy.writelines(blocks(origin, file))
+    return replace(manifest, root=folder, url="")
 
 
 def _read(parts: Sequence[tuple[Path, float, float]], until: float, most: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, Manifest
-from dlio.dataset.reader import open_table
 from dlio.dataset.sample_table import PartTable, SampleTable
+from dlio.pack.tables import open_tables
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 _MOST_NUMBERED = 10_000
@@ -46,12 +45,11 @@ def summarise(manifest: Manifest) -> Summary:
     sizes: list[NDArray[np.int64]] = []
     counts: NDArray[np.int64] | int = 0
     numbered = Counter[int]()
-    for shard in manifest.shards:
-        if (table := open_table(manifest, shard)) is not None:
-            with closing(table):
-                sizes.append(table.num_bytes)
-                counts = counts + _class_counts(manifest, table)
-                numbered.update(_numbered(manifest, table) if len(numbered) <= _MOST_NUMBERED else {})
+    for _, table in open_tables(manifest):
+        if table is not None:
+            sizes.append(table.num_bytes)
+            counts = counts + _class_counts(manifest, table)
+            numbered.update(_numbered(manifest, table) if len(numbered) <= _MOST_NUMBERED else {})
     names = manifest.class_names if np.ndim(counts) else ()
     if len(numbered) <= _MOST_NUMBERED and not manifest.class_names:
         names, counts = tuple(map(str, sorted(numbered))), np.array([numbered[number] for number in sorted(numbered)])
@@ -70,12 +68,8 @@ def class_counts(manifest: Manifest) -> NDArray[np.int64] | None:
         CorruptRecordError, StorageError: as `summarise`.
     """
     counts = np.zeros((len(manifest.shards), len(manifest.class_names)), np.int64)
-    for row, shard in enumerate(manifest.shards):
-        table = open_table(manifest, shard)
-        if table is None:
-            return None
-        with closing(table):
-            known = _class_counts(manifest, table)
+    for row, (_, table) in enumerate(open_tables(manifest)):
+        known = 0 if table is None else _class_counts(manifest, table)
         if np.ndim(known) == 0:
             return None
         counts[row] = known

@@ -6,20 +6,22 @@ import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
+from dlio.dataset.remote import blocks
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, DigestError, DlioError, MissingError, SourceError, StorageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.io import files
+from dlio.io.remote_files import RemoteFiles
 from dlio.pack import inside
 from dlio.pack.inside import EVERY, Counts, Row, unseen
 from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
+from dlio.urls import without_credentials
 
 _TURNS = 4  # at least this many groups for each worker, so that all have work until the end
 
@@ -134,13 +136,14 @@ def check_shards(check: ShardCheck) -> list[tuple[Shard, list[Damage]]]:
 def _check_shard(check: ShardCheck, shard: Shard) -> list[Damage]:
     done = check.rows[shard.name].counts() if shard.name in check.rows else unseen()
     damaged, readable = _damaged_files(check, shard, done)
-    return [*damaged, *(_damaged_records(check, shard, done) if readable else ())]
+    found = [*damaged, *(_damaged_records(check, shard, done) if readable else ())]
+    return [replace(each, path=without_credentials(each.path)) for each in found]
 
 
 def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[Damage], bool]:
     """Returns the damage of files that differ from their digest or cannot be read, and whether all can be read."""
 
-    read, root = 0, check.header.root
+    read = 0
 
     def seen(num_bytes: int) -> None:
         nonlocal read
@@ -148,11 +151,11 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
         _note(done, shard, check.digest_share * read / max(1, shard.num_bytes))
 
     damaged, readable = [], True
-    for file, error in zip(shard.files, side_by_side(partial(_problem, root, seen), shard.files), strict=True):
+    for file, error in zip(shard.files, side_by_side(partial(_problem, check.header, seen), shard.files), strict=True):
         if error is not None and _is_forbidden(error):
             raise error
         if error is not None:
-            damaged.append(Damage(shard.name, str(root / file.name), error.text))
+            damaged.append(Damage(shard.name, str(check.header.root / file.name), error.text))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 
@@ -166,10 +169,13 @@ def _is_forbidden(error: DlioError) -> bool:
     return isinstance(error, StorageError) and error.errno in (errno.EACCES, errno.EPERM)
 
 
-def _problem(root: Path, seen: Callable[[int], None], file: File) -> DlioError | None:
+def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioError | None:
     """Returns why a file cannot be read, or how it differs from its digest; None for a good file."""
-    path = root / file.name
+    path = header.root / file.name
     try:
+        if header.url:
+            files.check_digest(path, file.digest, seen, blocks(RemoteFiles(header.url), file))
+            return None
         if path.is_fifo():
             raise StorageError(f"{path} is a pipe, not a file")  # opening it would wait for ever
         files.check_digest(path, file.digest, seen)
@@ -210,7 +216,11 @@ def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Itera
     except MissingError:
         raise
     except DlioError as error:
-        if isinstance(error, CorruptRecordError) and error.record is None and error.path != str(path):
+        if (
+            isinstance(error, CorruptRecordError)
+            and error.record is None
+            and error.path != without_credentials(str(path))
+        ):
             raise
         problem, record = error.text, None
         if isinstance(error, CorruptRecordError):

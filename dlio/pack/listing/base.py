@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -89,7 +89,7 @@ class Source(Protocol):
         """The kind of source, as on the command line."""
 
     @property
-    def path(self) -> Path | str:
+    def path(self) -> str | PathLike[str]:
         """The input given to the source: a folder or a list, or a URL without user and password."""
 
     def listing(self) -> Listing:

@@ -138,7 +138,7 @@ class Keys(Sequence[str]):
         running.update(self._text)
         running.update(self._offsets.tobytes())
 
-    def check_distinct(self, path: Path) -> None:
+    def check_distinct(self, path: Path | str) -> None:
         """Checks that no key occurs twice; `path` is the list of the keys.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class LabelColumn:
         refused: the reason for each refused row, by its number; the columns of a list may share it.
     """
 
-    path: Path
+    path: PathLike[str]
     lines: Sequence[int]
     texts: Sequence[str]
     name: str = ""

@@ -8,17 +8,20 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TextIO, TypeVar
 
 from dlio.errors import SourceError
 from dlio.io.files import storage_errors
+from dlio.io.remote_files import fetch_file
 from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.pack.listing.labels import LabelColumn
-from dlio.urls import is_url
+from dlio.urls import is_url, shown
 
 MAX_LINE = 1 << 20  # characters; a path has up to 4096 bytes, 10,000 labels take about 100 KB
+_MOST_BYTES = 256 << 20  # of a list at a URL: names three million images
 _MOST_KNOWN = 1 << 16  # there are fewer classes, and measurements are rarely equal
 
 
@@ -37,7 +40,7 @@ class Listed(Generic[Label]):
         refused: the entries that cannot be packed, each with the reason; these are not in the other attributes.
     """
 
-    path: Path
+    path: ListPath
     names: list[str] = field(default_factory=list)
     lines: array[int] = field(default_factory=lambda: array("q"))
     labels: list[Label] = field(default_factory=list)
@@ -79,7 +82,32 @@ class Listed(Generic[Label]):
         return f"{self.path}, line {self.lines[row]}: {problem}: keys name samples, remove one of the two"
 
 
-def root_of(path: Path, root: str | Path | None) -> str | Path:
+@dataclass(frozen=True, slots=True)
+class ListAtUrl:
+    """The path of a list at a URL; as text it is without user and password."""
+
+    url: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    __fspath__ = __str__
+
+    @property
+    def parent(self) -> str:
+        """The URL of the list's folder."""
+        return self.url.rpartition("/")[0]
+
+
+ListPath = Path | ListAtUrl
+
+
+def list_path(path: str | Path) -> ListPath:
+    """Returns the path of a list that the user has named by its path or its URL."""
+    return ListAtUrl(str(path)) if is_url(path) else Path(path).absolute()
+
+
+def root_of(path: ListPath, root: str | Path | None) -> str | Path:
     """Returns what the paths in the list `path` start from: the URL or folder `root`, by default the list's folder."""
     if root is None:
         return path.parent
@@ -95,7 +123,7 @@ def label_columns(listed: Listed[tuple[str, ...]], names: Sequence[str]) -> list
     ]
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: ListPath) -> Iterator[str]:
     """Yields the lines of a list, without the newlines; only a newline ends a line.
 
     Raises:
@@ -109,8 +137,8 @@ def read_lines(path: Path) -> Iterator[str]:
         raise SourceError(f"{path} is empty: expected a line for each image")
 
 
-def raw_lines(path: Path, newline: str) -> Iterator[str]:
-    """Yields the lines of a list in UTF-8, with their ends; `newline` is as for `open`.
+def raw_lines(path: ListPath, newline: str) -> Iterator[str]:
+    """Yields the lines of a list in UTF-8, with their ends; `newline` is as for `open`. One at a URL is read whole.
 
     Bytes that are not UTF-8 become surrogates, so that names that hold them are refused one by one.
 
@@ -118,14 +146,21 @@ def raw_lines(path: Path, newline: str) -> Iterator[str]:
         SourceError: the list is not a regular file, or a line is too long.
         StorageError: the list cannot be read.
     """
-    with (
-        storage_errors("read", path),
-        open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline, opener=_open_regular) as file,
-    ):
+    with storage_errors("read", path), _opened(path, newline) as file:
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE + 1), ""), start=1):
             if len(line) > MAX_LINE:
                 raise SourceError(f"{path}, line {number}: more than {MAX_LINE:,} characters, not a list of images")
             yield line
+
+
+def _opened(path: ListPath, newline: str) -> TextIO:
+    if isinstance(path, Path):
+        data: BinaryIO = open(path, "rb", opener=_open_regular)  # noqa: SIM115  the wrapper closes it
+    else:
+        data = BytesIO(fetch_file(path.url, _MOST_BYTES))
+        if len(data.getbuffer()) > _MOST_BYTES:
+            raise SourceError(f"{path} has more than {_MOST_BYTES:,} bytes: copy it to a folder, and give --root")
+    return TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
 def _open_regular(path: str, flags: int) -> int:

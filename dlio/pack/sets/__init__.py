@@ -18,6 +18,7 @@ from dlio.pack.listing.lists import read_lines
 from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
 from dlio.pack.sets.linked import common, held_shards, joined, save
 from dlio.pack.sources.packed import tables
+from dlio.urls import is_url, shown
 
 GROUP = r".*/"
 _NAMES = ("train", "val", "test")
@@ -133,6 +134,9 @@ def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifes
 
 
 def _loaded(dataset: str | Path | Manifest) -> Manifest:
+    url = dataset.url if isinstance(dataset, Manifest) else dataset
+    if is_url(url):
+        raise UsageError(f"{shown(str(url))} is a URL, and a set links to the folders of others: stage it first")
     return dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
 
 

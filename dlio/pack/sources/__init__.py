@@ -14,7 +14,7 @@ A `_` in the module's name is `-` on the command line. A module of another packa
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, cast, runtime_checkable
 
 from dlio.errors import UsageError
@@ -23,8 +23,8 @@ from dlio.io.files import storage_errors
 from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
 
-_OF_URLS = "imagefolder"
-_WITH_ROOTS_AT_URLS = ("caffe-list", "csv", "lst")
+_LISTS = {".csv": "csv", ".tsv": "csv", ".lst": "lst", ".txt": "caffe-list"}  # what is read at URLs, by its suffix
+_OF_URLS = ("imagefolder", "packed", *_LISTS.values())
 
 
 class SourceModule(Protocol):
@@ -60,7 +60,7 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     """Returns the source at `path`.
 
     Args:
-        path: a folder or a file, or the URL of a folder of class folders.
+        path: a folder or a file, or the URL of class folders, of a list, or of a packed data set.
         name: the kind of source, or the dotted path of its module; `auto` recognises dlio's own kinds.
         root: the folder that the paths in a list, or in an archive, start from; of a list also a URL.
         **options: the keywords of the source's function, as text.
@@ -72,7 +72,8 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     if name != "auto":
         load(name)
     if is_url(path):
-        return _open(_OF_URLS if name == "auto" else name, str(path), root, options)
+        kind = _LISTS.get(PurePosixPath(str(path)).suffix.lower(), "imagefolder")
+        return _open(kind if name == "auto" else name, str(path), root, options)
     path = Path(path)
     with storage_errors("read", path):
         if not path.exists():
@@ -82,8 +83,9 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
 
 
 def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[str, str]) -> Source:
-    if isinstance(path, str) and kind != _OF_URLS:
-        raise UsageError(f"the source {kind} reads no URL such as {shown(path)}: give a path, or use {_OF_URLS}")
+    if isinstance(path, str) and kind not in _OF_URLS:
+        known = ", ".join(dict.fromkeys(_OF_URLS))
+        raise UsageError(f"the source {kind} reads no URL such as {shown(path)}: give a path, or use one of {known}")
     module = load(kind)
     taken = list(inspect.signature(module.open_source).parameters)[1:]
     if root is not None and "root" not in taken:
@@ -91,7 +93,7 @@ def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[st
             f"the source {kind} reads {shown(str(path))} itself, given the root {shown(str(root))} too: "
             "leave --root out"
         )
-    if root is not None and is_url(root) and kind not in _WITH_ROOTS_AT_URLS:
+    if root is not None and is_url(root) and kind not in _LISTS.values():
         raise UsageError(f"the source {kind} takes no root at a URL such as {shown(str(root))}: give a folder")
     for option in options:
         if option not in taken:

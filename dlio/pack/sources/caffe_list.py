@@ -13,7 +13,7 @@ import numpy as np
 from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader
-from dlio.pack.listing.lists import Listed, read_lines, root_of
+from dlio.pack.listing.lists import Listed, ListPath, list_path, read_lines, root_of
 
 _LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
 
@@ -23,8 +23,8 @@ def caffe_list(path: str | Path, root: str | Path | None = None) -> CaffeList:
 
     As in Caffe, `root` precedes every path, even one that begins with a slash.
     """
-    path = Path(path).absolute()
-    return CaffeList(path, root_of(path, root), root is not None)
+    file = list_path(path)
+    return CaffeList(file, root_of(file, root), root is not None)
 
 
 open_source = caffe_list
@@ -44,7 +44,7 @@ def recognises(path: Path) -> bool:
 class CaffeList:
     """See `caffe_list`; `all_below_root` reads absolute paths as paths below `root`."""
 
-    path: Path
+    path: ListPath
     root: str | Path = field(repr=False)  # a URL may hold a password
     all_below_root: bool
     name: str = "caffe-list"

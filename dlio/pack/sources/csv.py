@@ -29,7 +29,7 @@ from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, stack
-from dlio.pack.listing.lists import Listed, label_columns, raw_lines, root_of
+from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, raw_lines, root_of
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -49,7 +49,7 @@ def csv_file(
     """Returns the images that a CSV file names, by paths below `root` (default: the folder of the file).
 
     Args:
-        path: the CSV file; its first line names the columns.
+        path: the CSV file, or its URL; its first line names the columns.
         root: the folder that paths start from, or a URL.
         path_column: the column of paths; by default found by its name.
         label_columns: the columns of labels, as text with commas between them; by default found by their names.
@@ -62,13 +62,13 @@ def csv_file(
     Raises:
         UsageError: `labels` is another word, or the delimiter is not one character.
     """
-    path = Path(path).absolute()
-    root = root_of(path, root)
+    file = list_path(path)
+    root = root_of(file, root)
     if len(delimiter) > 1:
         raise UsageError(f"the delimiter is one character, found {delimiter!r}")
     check_kind(labels)
     columns = _names(label_columns or ())
-    return CsvFile(path, root, path_column, columns or None, _names(fields), labels, separator, delimiter)
+    return CsvFile(file, root, path_column, columns or None, _names(fields), labels, separator, delimiter)
 
 
 def _names(columns: Sequence[str] | str) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def recognises(path: Path) -> bool:
 class CsvFile:
     """See `csv_file`."""
 
-    path: Path
+    path: ListPath
     root: str | Path = field(repr=False)  # a URL may hold a password
     path_column: str | None = None
     label_columns: tuple[str, ...] | None = None

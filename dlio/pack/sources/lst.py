@@ -11,18 +11,18 @@ from dlio.dataset.schema import Sample
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, stack
-from dlio.pack.listing.lists import Listed, label_columns, read_lines, root_of
+from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, read_lines, root_of
 
 
 def lst_file(path: str | Path, root: str | Path | None = None, labels: str = AUTO) -> LstFile:
     """Returns the images that a `.lst` file names, by paths below `root` (default: the folder of the list).
 
-    `root` may be a URL. With `labels="numbers"` single labels are measurements, float32; by default whole numbers are
+    Both may be URLs. With `labels="numbers"` single labels are measurements, float32; by default whole numbers are
     class indices.
     """
-    path = Path(path).absolute()
+    file = list_path(path)
     check_kind(labels)
-    return LstFile(path, root_of(path, root), labels)
+    return LstFile(file, root_of(file, root), labels)
 
 
 open_source = lst_file
@@ -37,7 +37,7 @@ def recognises(path: Path) -> bool:
 class LstFile:
     """See `lst_file`."""
 
-    path: Path
+    path: ListPath
     root: str | Path = field(repr=False)  # a URL may hold a password
     labels: str = AUTO
     name: str = "lst"

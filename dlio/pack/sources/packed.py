@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from dlio.dataset import sample_table
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import open_table
+from dlio.dataset.remote import load
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
@@ -24,11 +24,13 @@ from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
+from dlio.pack.tables import open_tables
+from dlio.urls import is_url, shown
 
 
 def packed(path: str | Path) -> Packed:
-    """Returns the samples of the packed data set in the folder `path`."""
-    return Packed(folder_of(Path(path).absolute()))
+    """Returns the samples of the packed data set in the folder or at the URL `path`."""
+    return Packed(str(path) if is_url(path) else folder_of(Path(path).absolute()))
 
 
 open_source = packed
@@ -43,12 +45,17 @@ def recognises(path: Path) -> bool:
 class Packed:
     """See `packed`."""
 
-    path: Path
+    dataset: Path | str = field(repr=False)  # a URL may hold a password
     name: str = "packed"
+
+    @property
+    def path(self) -> Path | str:
+        """The folder, or the URL without user and password."""
+        return shown(self.dataset) if isinstance(self.dataset, str) else self.dataset
 
     def listing(self) -> Listing:
         """Returns all samples in order, from the shards' tables; all samples of a shard count as equally large."""
-        found = Manifest.load(self.path)
+        found = load(self.dataset)
         if not found.num_samples:
             raise SourceError(f"{self.path} has no samples: give a data set that has some")
         keys = Keys.of(key for shard, table in tables(found) for key in table.keys(0, shard.num_samples))
@@ -73,7 +80,7 @@ class Packed:
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads samples, each compared with its checksum."""
         own = [name for name in listing.columns if name in listing.schema]
-        with closing(ShardPool(Manifest.load(self.path))) as pool:
+        with closing(ShardPool(load(self.dataset))) as pool:
 
             def read(index: int) -> Sample:
                 pace.take(1, int(listing.num_bytes[index]))
@@ -103,9 +110,7 @@ def tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable]]:
         SourceError: a shard has no table.
         CorruptRecordError, StorageError: a table is damaged, or cannot be read.
     """
-    for shard in found.shards:
-        opened = open_table(found, shard)
-        if opened is None:
+    for shard, table in open_tables(found):
+        if table is None:
             raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set again")
-        with closing(opened) as table:
-            yield shard, table
+        yield shard, table

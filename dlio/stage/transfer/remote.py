@@ -7,20 +7,14 @@ other package can print them.
 
 from __future__ import annotations
 
-import errno
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 
-from dlio.dataset.manifest import NAME, File, Manifest, from_bytes
-from dlio.errors import ManifestError, StorageError
-from dlio.io import limits
+from dlio.dataset.manifest import NAME, File
+from dlio.dataset.remote import blocks, fetch_manifest, fetch_range
+from dlio.errors import StorageError
 from dlio.io.remote_files import RemoteFiles
 from dlio.stage.cache.access import PRIVATE, Access
-
-_AHEAD = 3  # ranges under way for each of the eight files: with blocks of 4 MiB, 96 MiB
 
 
 class Remote:
@@ -36,7 +30,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self._files = RemoteFiles(url)
-        self.manifest = self._load()
+        self.manifest = fetch_manifest(self._files)
 
     def __str__(self) -> str:
         return str(self._files)
@@ -51,47 +45,25 @@ class Remote:
 
     def blocks(self, file: File, start: int, buffer: bytearray) -> Iterator[memoryview]:
         """Yields a file's bytes; see `StagingSource`."""
-        step = len(buffer)
-        under_way: deque[Future[bytes]] = deque()
-        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
-            for offset in range(start, file.num_bytes, step):
-                under_way.append(pool.submit(self._range, file, offset, min(offset + step, file.num_bytes)))
-                if len(under_way) == _AHEAD:
-                    yield memoryview(under_way.popleft().result())
-            while under_way:
-                yield memoryview(under_way.popleft().result())
+        self._check_ranges(file, len(buffer))
+        for block in blocks(self._files, file, start, len(buffer)):
+            yield memoryview(block)
 
     def read_range(self, file: File, offset: int, target: memoryview) -> None:
         """Fills `target`; see `StagingSource`."""
-        target[:] = self._range(file, offset, offset + len(target))
+        self._check_ranges(file, len(target))
+        target[:] = fetch_range(self._files, file.name, offset, offset + len(target))
 
     def close(self) -> None:
         """Does nothing: connections are kept for the next requests."""
 
-    def _range(self, file: File, start: int, end: int) -> bytes:
-        if end - start < file.num_bytes and not self._answers_ranges:
+    def _check_ranges(self, file: File, num_bytes: int) -> None:
+        if num_bytes < file.num_bytes and not self._answers_ranges:
             raise StorageError(
                 f"{self.name_of(file)}: its server answers no ranges, and would send the whole file for each of its "
                 "blocks: serve the data set by one that does"
             )
-        data = self._files.fetch(file.name, end - start, (start, end))
-        if len(data) != end - start:
-            given = f"{len(data):,} bytes" if len(data) < end - start else "more"
-            raise StorageError(
-                f"{self.name_of(file)} gave {given}, asked for {end - start:,} from {start:,} on: "
-                "its length is not what its manifest says"
-            )
-        return data
 
     @cached_property
     def _answers_ranges(self) -> bool:
         return len(self._files.fetch(NAME, 1, (0, 1))) == 1
-
-    def _load(self) -> Manifest:
-        try:
-            data = self._files.fetch(NAME, limits.manifest_bytes())
-        except StorageError as error:
-            if error.errno == errno.ENOENT:
-                raise ManifestError(f"{self}/{NAME} does not exist; give the URL of a packed data set") from error
-            raise
-        return from_bytes(data, Path(str(self)) / NAME)

@@ -66,8 +66,9 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
         ManifestError, StorageError: `dataset` holds no data set, its manifest is damaged, or it cannot be read.
         UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
-    if isinstance(dataset, Manifest):
+    if isinstance(dataset, Manifest) and not dataset.url:
         return MountedFolder(dataset)
+    dataset = dataset.url if isinstance(dataset, Manifest) else dataset
     if not isinstance(dataset, (str, PathLike)):
         return dataset
     if is_url(dataset):

@@ -1,0 +1,181 @@
+"""A packed data set at a URL, read where it is: what a reader asks for is a range of an object.
+
+A manifest that `load` has read from a URL names it. So shards are opened by such a manifest as by any other, and read
+by `InPlace`, which asks for more at once where a reader goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+
+from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
+from dlio.errors import ManifestError, StorageError
+from dlio.io import arrivals, limits
+from dlio.io.random_access import Numbers, Take, take_fresh
+from dlio.io.remote_files import RemoteFiles
+from dlio.urls import is_url
+
+BLOCK_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
+_AHEAD = 3  # blocks of a file under way
+_KEPT = 4  # the last spans of each open file
+
+
+def load(dataset: str | PathLike[str]) -> Manifest:
+    """Returns the manifest of the data set in a folder or at a URL.
+
+    Raises:
+        ManifestError, StorageError: as `Manifest.load`.
+        UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
+    """
+    if not is_url(dataset):
+        return Manifest.load(Path(dataset))
+    url = os.fspath(dataset).rstrip("/").removesuffix(f"/{NAME}")
+    return replace(fetch_manifest(RemoteFiles(url)), url=url)
+
+
+def fetch_manifest(files: RemoteFiles) -> Manifest:
+    """Returns the manifest of the data set whose files these are.
+
+    Raises:
+        ManifestError: it is missing or damaged.
+        StorageError: it cannot be read.
+    """
+    try:
+        data = files.fetch(NAME, limits.manifest_bytes())
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            raise ManifestError(f"{files}/{NAME} does not exist; give the URL of a packed data set") from error
+        raise
+    return from_bytes(data, Path(str(files)) / NAME)
+
+
+def fetch_range(files: RemoteFiles, name: str, start: int, end: int) -> bytes:
+    """Returns the bytes of a file from `start` to `end`.
+
+    Raises:
+        StorageError: it cannot be read, or the server sends less or more.
+    """
+    data = files.fetch(name, end - start, (start, end))
+    if len(data) != end - start:
+        given = f"{len(data):,} bytes" if len(data) < end - start else "more"
+        raise StorageError(
+            f"{files}/{name} gave {given}, asked for {end - start:,} from {start:,} on: its length is not what its "
+            "manifest says, or its server answers no ranges"
+        )
+    return data
+
+
+def blocks(files: RemoteFiles, file: File, start: int = 0, step: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Yields a file's bytes from `start` on in blocks of `step`, some of which are asked for ahead.
+
+    Raises:
+        StorageError: as `fetch_range`.
+    """
+    under_way: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
+        for offset in range(start, file.num_bytes, step):
+            end = min(offset + step, file.num_bytes)
+            under_way.append(pool.submit(fetch_range, files, file.name, offset, end))
+            if len(under_way) == _AHEAD:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+
+
+def in_place(manifest: Manifest, shard: Shard) -> InPlace | None:
+    """Returns what reads a shard of a data set at a URL; None if the data set is in a folder."""
+    return InPlace(manifest, shard) if manifest.url else None
+
+
+class InPlace:
+    """A `dlio.io.arrivals.Filling` of one shard: its files never arrive, and are read by ranges."""
+
+    def __init__(self, manifest: Manifest, shard: Shard) -> None:
+        self._files = RemoteFiles(manifest.url)
+        self._sizes = {manifest.root / file.name: file for file in shard.files}
+
+    def prepare(self, names: Sequence[str]) -> Collection[str]:
+        """Returns the names: all are read in place."""
+        return names
+
+    def complete(self, names: Sequence[str]) -> None:
+        """Raises StorageError: no file becomes whole here."""
+        raise StorageError(f"{self._files}/{names[0]} can only be read from a folder: copy it there, by dlio stage")
+
+    def arrival(self, path: Path) -> arrivals.Arrival | None:
+        """Returns a file of the shard, None for any other."""
+        file = self._sizes.get(path)
+        return None if file is None else FileInPlace(self._files, file)
+
+    def expect(self, shards: Sequence[int]) -> None:
+        """Does nothing."""
+
+    def counts(self) -> Mapping[str, float]:
+        """Returns nothing."""
+        return {}
+
+
+class FileInPlace:
+    """A file at a URL, as an `Arrival`: a read that goes on where an earlier one ended brings a block.
+
+    So does the first read of a small file.
+
+    Attributes:
+        num_bytes: the size of the file.
+    """
+
+    def __init__(self, files: RemoteFiles, file: File) -> None:
+        self.num_bytes = file.num_bytes
+        self._files, self._name = files, file.name
+        self._spans: deque[tuple[int, int, Future[bytes]]] = deque(maxlen=_KEPT)
+        self._lock = Lock()
+
+    def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
+        """Returns exactly `num_bytes` from `offset`, which lie within the file."""
+        start, end, data, is_asked = self._span(offset, offset + num_bytes)
+        if not is_asked:
+            self._ask(start, end, data)
+        return data.result()[offset - start : offset - start + num_bytes]
+
+    def _span(self, first: int, last: int) -> tuple[int, int, Future[bytes], bool]:
+        """Returns a span that holds these bytes, its future content, and whether another thread has asked for it."""
+        with self._lock:
+            for start, end, data in self._spans:
+                if start <= first and last <= end:
+                    return start, end, data, True
+            if self.num_bytes <= BLOCK_BYTES:
+                first, end = 0, self.num_bytes
+            else:
+                goes_on = any(start <= first <= end for start, end, _ in self._spans)
+                end = max(last, min(first + BLOCK_BYTES, self.num_bytes)) if goes_on else last
+            self._spans.append((first, end, Future()))
+            return *self._spans[-1], False
+
+    def _ask(self, start: int, end: int, data: Future[bytes]) -> None:
+        try:
+            data.set_result(fetch_range(self._files, self._name, start, end) if end > start else b"")
+        except BaseException as error:
+            with self._lock:
+                self._spans = deque((span for span in self._spans if span[2] is not data), maxlen=_KEPT)
+            data.set_exception(error)
+
+    def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
+        """Yields ranges, in order, as read-only views."""
+        for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+            yield [memoryview(self.read(offset, max(0, min(size, self.num_bytes - offset))))]
+
+    def will_need(self, starts: Numbers, stops: Numbers) -> None:
+        """Does nothing: what is needed is asked for when it is read."""
+
+    def close(self) -> None:
+        """Forgets what was read."""
+        with self._lock:
+            self._spans.clear()

@@ -1,0 +1,137 @@
+"""Packing to the URL of an object store: shards are written on the workers' disks, and sent when they are whole.
+
+    OUT/.dlio-packing/header          the header of the manifest, while the data set is being packed
+    OUT/.dlio-packing/shard-000000    the shard's line of the manifest, sent after the shard's files
+    OUT/shard-000000.tfrecord
+    OUT/manifest.jsonl                sent when all shards are there; then OUT/.dlio-packing is removed
+
+A store shows a file only when it is whole, so there is nothing to rename. A run that goes on keeps the shards whose
+lines are there and whose files have the right sizes. Nothing keeps two commands from packing into one URL at a time; if
+they are the same, both send the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from pathlib import Path
+
+from dlio.dataset import manifest
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.remote import fetch_manifest, load
+from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.executors import Pool
+from dlio.io import files
+from dlio.io.remote_files import RemoteFiles, check_writable
+from dlio.pack.listing.base import Source
+from dlio.pack.overwrite import check_same
+from dlio.pack.plan import ShardPlan, shard_number
+from dlio.pack.prefetch import side_by_side
+from dlio.pack.resume import Held, names_of
+from dlio.pack.run import PackPlan, Request, Running, manifest_of, plan_to_write, write_missing
+from dlio.pack.write import ASIDE, Writing
+from dlio.urls import shown
+
+_HEADER = "header"
+_MOST_BYTES = 16 << 20  # of a header or a line, which may name entries that were refused or skipped
+
+
+def pack_to_url(
+    source: Source,
+    url: str,
+    request: Request,
+    writing: Writing,
+    engine: AbstractContextManager[Pool | None],
+    *,
+    overwrite: bool,
+    started: Callable[[int, int], None],
+    report: Callable[[Shard], None],
+) -> Manifest:
+    """Packs `source` into shards at a URL and returns their manifest; arguments and errors as `dlio.pack`."""
+    files.new_hash(writing.digest)
+    url = url.rstrip("/")
+    if overwrite:
+        raise UsageError(f"--overwrite replaces what is in a folder: remove {shown(url)} first, or give another URL")
+    check_writable(url)
+    with engine as pool:
+        if pool is None:  # this rank was a worker of rank 0, which is done
+            return load(url)
+        if f"{shown(url)}/".startswith(f"{str(source.path).rstrip('/')}/"):
+            raise UsageError(f"{shown(url)} lies in the input: give another URL to write")
+        plan = plan_to_write(source, request, writing)
+        with closing(RemoteFiles(url, is_alone=True)) as store:  # closed before workers are forked
+            held = _look(store, url)
+            check_same(held, plan.header, plan.inputs, plan.listing.keys, "give another URL, or remove what is there")
+            done = held.finished(plan.header, plan.inputs)
+            if held.published is not None and len(done) == len(plan.shards):
+                _clear(store)
+                return held.published
+            store.put(f"{ASIDE}/{_HEADER}", manifest.dump_line(manifest.header(plan.header)).encode())
+        writing = replace(writing, limits=writing.limits.share(pool.workers))
+        return _pack(plan, url, done, Running(pool, writing, started, report))
+
+
+def _look(store: RemoteFiles, url: str) -> Held:
+    """Returns what is at a URL.
+
+    Raises:
+        ManifestError, StorageError: it is damaged, or cannot be read.
+    """
+    names = store.names()
+    published = replace(fetch_manifest(store), url=url) if manifest.NAME in names else None
+    begun = _begun(store) if ASIDE in names else None
+    unlisted = {name for name in names if begun is not None and shard_number(name) is not None}
+    own = names_of(published) | names_of(begun) | unlisted
+    known = {manifest.NAME, ASIDE, *(name.partition("/")[0] for name in own)}
+    foreign = [name for name in names if name not in known]
+    sizes = {name: entry.get("size") or 0 for name, entry in store.files_below("")} if own else {}
+    return Held(Path(str(store)), published, begun if own else None, own, foreign, sizes)
+
+
+def _begun(store: RemoteFiles) -> Manifest | None:
+    """Returns the header and the shards of a data set that was begun."""
+    names = sorted(name for name, _ in store.files_below(ASIDE))
+    if f"{ASIDE}/{_HEADER}" not in names:
+        return None
+    lines = side_by_side(lambda name: store.fetch(name, _MOST_BYTES), names, weigh=len)  # "header" sorts before "shard"
+    try:
+        return manifest.parse([line.decode() for line in lines], Path(str(store)) / ASIDE / _HEADER)
+    except (ManifestError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs anew") from error
+
+
+def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:
+    """Writes and sends the missing shards, then the manifest."""
+    todo = running.begin(plan, done)
+    with tempfile.TemporaryDirectory(prefix="dlio-pack-") as name:
+        folder = Path(name)
+        _check_room(folder, plan, todo, running.pool.workers)
+        done |= write_missing(plan, todo, folder, running, url=url)
+        whole = manifest_of(plan, done, Path(shown(url)))
+        store = RemoteFiles(url)
+        store.put(manifest.NAME, whole.save(folder))
+    _clear(store)
+    return replace(whole, url=url)
+
+
+def _check_room(folder: Path, plan: PackPlan, todo: Sequence[ShardPlan], workers: int) -> None:
+    """Checks that a folder has room for a shard of each worker."""
+    largest = sorted((shard.num_bytes for shard in todo), reverse=True)
+    free, needed = shutil.disk_usage(folder).free, 0 if plan.recode.changes_pixels else sum(largest[:workers])
+    if free < needed:
+        raise StorageError(
+            f"{folder.parent} has {free:,} bytes free, {needed:,} are needed for a shard of each worker: set TMPDIR to "
+            "a larger folder, or give fewer --workers, or more shards"
+        )
+
+
+def _clear(store: RemoteFiles) -> None:
+    """Removes what only a run that goes on needs, the header last."""
+    header, *lines = sorted(name for name, _ in store.files_below(ASIDE)) or [f"{ASIDE}/{_HEADER}"]
+    for _ in side_by_side(store.remove, lines):
+        pass
+    store.remove(header)
+    store.drop_unfinished()
