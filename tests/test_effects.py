@@ -63,7 +63,11 @@ def test_random_crop_takes_what_torchvision_takes_of_a_padded_image(
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
 def test_layouts_and_pixels_agree_where_windows_have_places(kind: str) -> None:
     picture = encoded(photo(20, 18), kind)
-    transform = [Pad(RandomCrop(16, padding=4, flip=True), 3, fill=200), ColorJitter(0.5, 0.5, 0.5), Grayscale(0.3)]
+    transform = [
+        Pad(RandomCrop(16, padding=4, flip=True, fill=200), 3, fill=200),
+        ColorJitter(0.5, 0.5, 0.5),
+        Grayscale(0.3),
+    ]
     first = decode(picture, transform)
     assert (decode(picture, transform, np.empty((COUNT, 22, 22, 3), np.uint8)) == first).all()
     pixels = np.asarray(decoders.decode_rgb(picture))
@@ -188,6 +192,10 @@ def test_boxes_and_masks_move_with_padding() -> None:
         lambda: RandomCrop(8, white=0),
         lambda: Pad(Resize, 2),
         lambda: Pad(Resize(8), 2, fill=(1, 2)),  # type: ignore[arg-type]
+        lambda: Pad(RandomCrop(8, fill=255), 2),
+        lambda: Pad(Pad(Resize(8), 1, fill=3), 1, fill=7),
+        lambda: Pad(composed([Resize(8), Grayscale()]), 2),
+        lambda: Pad(WithTargets(Resize(8)), 2),
         lambda: ColorJitter(-0.1),
         lambda: ColorJitter(0, (2, 1)),
         lambda: ColorJitter(0, 0, float("nan")),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -77,8 +78,9 @@ def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
 
     Returns None if it is damaged, or if neither the core nor OpenCV decodes it: Pillow does then.
     """
-    if native.available and native.decodes_png and (decoded := native.decode_png(data)) is not None:
-        return decoded
+    with suppress(MemoryError):  # the next one names the sample
+        if native.available and native.decodes_png and (decoded := native.decode_png(data)) is not None:
+            return decoded
     opencv = _opencv()
     if opencv is None:
         return None

@@ -17,9 +17,10 @@ from dlio.dataset import row_checksums
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import RUN_BYTES, Numbers, Take, take_fresh
+from dlio.io.random_access import NEAR_BYTES, RUN_BYTES, Numbers, Take, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
+_POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
 _ALIGNMENT = 64  # bytes; of arrays, for the instructions that work on several numbers
 _UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
 
@@ -131,11 +132,19 @@ class BulkValues:
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
     def _rows(self, records: Numbers, take: Take) -> tuple[Array, list[int]] | None:
-        """Returns `read` of arrays whose offsets are known, each read to its place; None without the compiled core."""
+        """Returns `read` of arrays whose offsets are known, each read to its place; None where another way is better.
+
+        That is so without the compiled core, and where most are neighbours with something between them.
+        """
         offsets, size = self._offsets[records], self._kind.fixed_bytes
         if not native.available or self._spans.file.is_arriving or not size or (offsets < 0).any():
             return None
-        memory = np.frombuffer(take(len(records) * size + _ALIGNMENT), np.uint8)
+        gaps = np.diff(offsets) - size
+        if 2 * np.count_nonzero((gaps > 0) & (gaps <= NEAR_BYTES)) > len(records):
+            return None
+        num_bytes = len(records) * size + _ALIGNMENT
+        is_small = num_bytes < _POOLED_BYTES
+        memory = np.empty(num_bytes, np.uint8) if is_small else np.frombuffer(take(num_bytes), np.uint8)
         skipped = -memory.ctypes.data % _ALIGNMENT
         rows = memory[skipped : skipped + len(records) * size].reshape(-1, size)
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]

@@ -22,7 +22,8 @@ class RandomCrop:
     Attributes:
         size: height and width of the result; one number for a square.
         padding: pixels added on each side of the image first. An image that is still smaller than the result gets, on
-            both sides, what it lacks.
+            both sides, what it lacks. Of an image that lies outside of the box, nothing may be decoded, and no damage
+            be found.
         flip: mirror half of the results.
         fill: the value of the pixels added, or of their three channels.
         white: as in RandomResizedCrop.
@@ -72,7 +73,8 @@ class Pad:
         fill: their value, or that of their three channels.
 
     Raises:
-        UsageError: `transform` is none, a padding below 0, or a fill that is not from 0 to 255.
+        UsageError: `transform` is none, changes pixels or targets or fills with another colour, a padding below 0, or a
+            fill that is not from 0 to 255.
     """
 
     transform: Transform
@@ -82,6 +84,12 @@ class Pad:
     def __post_init__(self) -> None:
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
             raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(28)")
+        if any(hasattr(self.transform, name) for name in ("effects", "masks")):
+            raise UsageError(
+                f"Pad takes windows alone: put it inside of {type(self.transform).__name__}, or in its list"
+            )
+        if getattr(self.transform, "fill", self.fill) != self.fill:
+            raise UsageError(f"fill={self.fill!r}, and {self.transform!r} fills with another: give both the same")
         _check_padding(self.padding)
         check_fill("fill", self.fill)
 

@@ -96,6 +96,15 @@ def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path) -> None:
         file.read_rows(np.array([0]), rows[:1])
 
 
+def test_adjacent_rows_are_one_request(path: Path, requests: list[int]) -> None:
+    file, rows = RandomAccessFile(path), np.zeros((5, 100), np.uint8)
+    assert file.read_rows(np.array([300, 400, 500, 0, NUM_BYTES - 50]), rows).tolist() == [True] * 4 + [False]
+    assert requests == [300, 100, 100]
+    assert rows[:3].tobytes() == DATA[300:600] and rows[3].tobytes() == DATA[:100]
+    assert file.read_rows(np.array([NUM_BYTES - 150, NUM_BYTES - 50]), rows[:2]).tolist() == [True, False]
+    file.close()
+
+
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ways, calls = random_access._read_by_core if native.available else random_access._read_each, []
 
