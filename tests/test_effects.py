@@ -63,11 +63,8 @@ def test_random_crop_takes_what_torchvision_takes_of_a_padded_image(
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
 def test_layouts_and_pixels_agree_where_windows_have_places(kind: str) -> None:
     picture = encoded(photo(20, 18), kind)
-    transform = [
-        Pad(RandomCrop(16, padding=4, flip=True, fill=200), 3, fill=200),
-        ColorJitter(0.5, 0.5, 0.5),
-        Grayscale(0.3),
-    ]
+    window = Pad(RandomCrop(16, padding=4, flip=True, fill=200), 3, fill=200)
+    transform = [window, ColorJitter(0.5, 0.5, 0.5), Grayscale(0.3)]
     first = decode(picture, transform)
     assert (decode(picture, transform, np.empty((COUNT, 22, 22, 3), np.uint8)) == first).all()
     pixels = np.asarray(decoders.decode_rgb(picture))

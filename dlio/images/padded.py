@@ -85,11 +85,9 @@ class Pad:
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
             raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(28)")
         if any(hasattr(self.transform, name) for name in ("effects", "masks")):
-            raise UsageError(
-                f"Pad takes windows alone: put it inside of {type(self.transform).__name__}, or in its list"
-            )
+            raise UsageError(f"Pad is expected within {type(self.transform).__name__}, not around it")
         if getattr(self.transform, "fill", self.fill) != self.fill:
-            raise UsageError(f"fill={self.fill!r}, and {self.transform!r} fills with another: give both the same")
+            raise UsageError(f"fill={self.fill!r}: expected the same as that of {self.transform!r}")
         _check_padding(self.padding)
         check_fill("fill", self.fill)
 
