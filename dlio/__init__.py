@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.index import index
+    from dlio.pack.sets import merge, select, split
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
     from dlio.verbs import convert, info, plan, verify
@@ -39,12 +40,15 @@ __all__ = [
     "doctor",
     "index",
     "info",
+    "merge",
     "pack",
     "plan",
     "report",
     "resolve",
+    "select",
     "show",
     "sources",
+    "split",
     "stage",
     "verify",
 ]
@@ -62,10 +66,13 @@ _LAZY = {
     "doctor": "dlio.look.doctor",
     "index": "dlio.pack.index",
     "info": "dlio.verbs",
+    "merge": "dlio.pack.sets",
     "plan": "dlio.verbs",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",
+    "select": "dlio.pack.sets",
     "show": "dlio.look.show",
+    "split": "dlio.pack.sets",
     "verify": "dlio.verbs",
 }
 

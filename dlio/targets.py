@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
-from dlio.images import Sizes, Transform, Windows
+from dlio.images import Composed, Effect, Sizes, Transform, Windows, composed
 from dlio.random_keys import Keys
 
 _AREAS = "areas"
@@ -26,7 +26,7 @@ class WithTargets:
     pixel values that are nearest, never of mixed ones.
 
     Attributes:
-        transform: plans the windows.
+        transform: plans the windows; may be a list of it and of effects.
         boxes: the field of boxes; '' for none.
         masks: the fields of masks, images of one channel.
         visible: the least share of a box that has to be left.
@@ -43,6 +43,7 @@ class WithTargets:
     along: tuple[str, ...] = ("labels", _AREAS, "crowd", "difficult")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "transform", composed(self.transform))
         if isinstance(self.transform, type) or not isinstance(self.transform, Transform):
             raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(512)")
         if not 0 <= self.visible <= 1:
@@ -58,6 +59,15 @@ class WithTargets:
         """As the transform's."""
         return getattr(self.transform, "white", None)
 
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """As the transform's."""
+        return getattr(self.transform, "effects", ())
+
+    def with_effects(self, effects: tuple[Effect, ...]) -> WithTargets:
+        """Returns the same with more effects behind."""
+        return replace(self, transform=Composed(self.transform, self.effects + effects))
+
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns the transform's windows."""
         return self.transform.plan(sizes, keys)
@@ -72,7 +82,7 @@ def move_boxes(
         boxes: left, top, right, bottom in the image's pixels; shape (k, 4).
         windows: the windows of a batch.
         row: the image's row in the batch.
-        output_size: height and width that the window is resized to.
+        output_size: height and width of the result.
         visible: the least share of a box that has to be left; a box of which nothing is left is always dropped.
     """
     given: Boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
@@ -80,14 +90,14 @@ def move_boxes(
     if windows.parts is not None:
         inner_left, inner_top, width, height = windows.parts[row]
         left, top = left + inner_left, top + inner_top
-    scales = np.array([output_size[1] / width, output_size[0] / height] * 2)
-    moved = (given - [left, top, left, top]) * scales
+    place = (0, 0, *output_size[::-1]) if windows.places is None else windows.places[row].tolist()
+    moved = (given - [left, top, left, top]) * ([place[2] / width, place[3] / height] * 2)
     if windows.flips[row]:
-        moved[:, [0, 2]] = output_size[1] - moved[:, [2, 0]]
-    seen = np.clip(moved, 0, [output_size[1], output_size[0]] * 2)
+        moved[:, [0, 2]] = place[2] - moved[:, [2, 0]]
+    seen = np.clip(moved, 0, place[2:] * 2)
     before, after = _areas(moved), _areas(seen)
     kept = np.flatnonzero((after > 0) & (after >= visible * before))
-    return seen[kept].astype(np.float32), kept, after[kept] / _areas(given)[kept]
+    return (seen[kept] + place[:2] * 2).astype(np.float32), kept, after[kept] / _areas(given)[kept]
 
 
 def move_targets(transform: WithTargets, values: dict[str, Any], windows: Windows, row: int) -> dict[str, Any]:

@@ -62,17 +62,28 @@ def verify(
     return find_damage(_manifest(dataset), decode=decode, workers=workers, report=report)
 
 
-def info(dataset: str | Path | Manifest, *, shuffle_window: int | None = None, batch_size: int = 256) -> dict[str, Any]:
+def info(
+    dataset: str | Path | Manifest,
+    *,
+    shuffle_window: int | None = None,
+    batch_size: int = 256,
+    stats: bool = False,
+    progress: Callable[[int, int], None] = lambda num_samples, num_bytes: None,
+) -> dict[str, Any]:
     """Returns what a packed data set holds: the object that `dlio info --json` prints.
 
     Args:
         dataset: the folder or URL of the data set, or its manifest.
         shuffle_window: adds how well a shuffle of so many shards at a time mixes batches, 1 for the exact shuffle.
         batch_size: of a global batch.
+        stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
+            samples are read, spread evenly. They are kept in `.dlio-stats.json` beside the manifest, if possible.
+        progress: called with the samples and bytes read for `stats` since the last call.
 
     Raises:
         ManifestError, CorruptRecordError, StorageError: it cannot be read.
     """
+    from dlio.look.numbers import stats_of
     from dlio.pack.inspect.summary import summarise
     from dlio.urls import without_credentials
 
@@ -81,7 +92,8 @@ def info(dataset: str | Path | Manifest, *, shuffle_window: int | None = None, b
     path = without_credentials(str(manifest.root))
     names = {"class_names": list(manifest.class_names), "origin": origin, "path": path}
     mixing = {} if shuffle_window is None else {"mixing_score": _mixing(manifest, shuffle_window, batch_size)}
-    return describe(manifest) | asdict(summarise(manifest)) | names | mixing
+    numbers = {"stats": stats_of(manifest, progress)} if stats else {}
+    return describe(manifest) | asdict(summarise(manifest)) | names | mixing | numbers
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:

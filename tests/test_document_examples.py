@@ -24,6 +24,7 @@ RUN = [
     "how-to/resume",
     "how-to/storage",
     "how-to/datasets",
+    "how-to/sets",
     "how-to/coming-from",
     "reference/manifest",
 ]

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from dlio.errors import UsageError
-from dlio.images import CenterCrop, RandomResizedCrop, Resize, Transform, Windows
+from dlio.images import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize, Transform, Windows
 from tests.helpers.transforms import TRANSFORMS, keys
 
 SIZES = st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=20)
 
 
-@given(sizes=SIZES, transform=st.sampled_from(TRANSFORMS), seed=st.integers(0, 99))
+@given(
+    sizes=SIZES,
+    transform=st.sampled_from([*TRANSFORMS, RandomCrop(24, 30), Pad(Resize(4), 2)]),
+    seed=st.integers(0, 99),
+)
 def test_windows_lie_within_their_images(sizes: list[tuple[int, int]], transform: Transform, seed: int) -> None:
     array = np.array(sizes)
     windows = transform.plan(array, keys(len(sizes), seed))
@@ -27,6 +31,11 @@ def test_windows_lie_within_their_images(sizes: list[tuple[int, int]], transform
     assert windows.boxes.dtype == np.int32 and windows.flips.dtype == np.bool_
     assert (windows.boxes[:, 2:] >= 1).all() and (windows.boxes[:, :2] >= 0).all()
     assert (left + width <= array[:, 1]).all() and (top + height <= array[:, 0]).all()
+    if windows.places is not None:
+        left, top, place_width, place_height = windows.places.T
+        assert windows.places.dtype == np.int32 and (windows.places >= 0).all()
+        assert (left + place_width <= transform.output_size[1]).all()
+        assert (top + place_height <= transform.output_size[0]).all()
     if windows.parts is not None:
         left, top, part_width, part_height = windows.parts.T
         assert (windows.parts >= 0).all() and (windows.parts[:, 2:] > 0).all()

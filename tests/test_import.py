@@ -42,7 +42,7 @@ MAY_IMPORT = {
     | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
     "look": BASE
     | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
-    "verbs": {"dataset", "loaders", "pack", "stage", "urls"},
+    "verbs": {"dataset", "loaders", "look.numbers", "pack", "stage", "urls"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE
@@ -55,10 +55,10 @@ MAY_IMPORT = {
     "cluster": BASE,
     "sources": {"pack"},
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
-    "images": BASE | {"random_keys"},
+    "images": BASE | {"native", "random_keys"},
     "targets": BASE | {"images", "random_keys"},
-    "native": BASE,
-    "io": {"errors", "urls"},
+    "native": {"errors"},
+    "io": {"errors", "native", "urls"},
     "errors": {"urls"},
     "environment": set(),
     "random_keys": set(),

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Shows that the README's commands work on a fresh machine: a minimal Debian with git, make, Python and a compiler only.
 #
-#   tools/bare_root.sh [COMMAND ...]        by default: make demo quick
+#   tools/bare_root.sh [COMMAND ...]        by default: make demo quick; exit code 5 if no such root can be made here
+#
+# With BARE_SECONDS it is killed after so long, with exit code 137.
 #
 # Runs the commands on a clone of this repository's last commit, in a root folder of its own that debootstrap fills from
 # the packages that this machine uses; apt and pip there are configured as here, so that it works behind mirrors. Needs
@@ -11,10 +13,12 @@ repository=$(cd "$(dirname "$0")/.." && pwd)
 if [ "${1:-}" != --within ]; then
   [ "$(id -u)" = 0 ] || { echo "bare_root.sh needs root" >&2; exit 5; }
   command -v debootstrap >/dev/null || { echo "bare_root.sh needs debootstrap: apt-get install debootstrap" >&2; exit 5; }
+  unshare --mount --pid --fork --propagation private mount -t tmpfs none /mnt 2>/dev/null ||
+    { echo "bare_root.sh cannot mount here, as in a sandbox" >&2; exit 5; }
   root=$(mktemp -d)
-  trap 'rm -rf --one-file-system "$root"' EXIT
-  unshare --mount --pid --fork --propagation private "$0" --within "$root" "$@" # its mounts and processes end with it
-  exit
+  trap 'rm -rf --one-file-system "$root" "$root.log"' EXIT
+  timeout --signal KILL "${BARE_SECONDS:-0}" unshare --mount --pid --fork --propagation private "$0" --within "$root" "$@"
+  exit # its mounts and processes have ended with it
 fi
 root=$2
 shift 2
@@ -25,7 +29,7 @@ codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $codename" | head -1)
 packages=git,make,python3,gcc,g++,ca-certificates
 debootstrap --variant=minbase --include="$packages" "$codename" "$root" "$mirror" >"$root.log" ||
-  { tail "$root.log" "$root/debootstrap/debootstrap.log" >&2; exit 1; }
+  { tail "$root.log" "$root/debootstrap/debootstrap.log" >&2 || true; echo "debootstrap failed" >&2; exit 5; }
 rm "$root.log"
 
 # apt, pip, names and certificates as here

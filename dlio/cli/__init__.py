@@ -35,6 +35,7 @@ from dlio.urls import without_credentials
 #: The verbs of each module of this package.
 VERBS = {
     "pack": ("pack", "convert"),
+    "sets": ("split", "select", "merge"),
     "info": ("info",),
     "verify": ("verify",),
     "index": ("index",),
@@ -72,7 +73,8 @@ class _Parser(argparse.ArgumentParser):
         wrong = (
             re.findall(r"--[\w-]+", message) if "unrecognized" in message else re.findall(r"choice: '(.*?)'", message)
         )
-        found = [close for word in wrong for close in get_close_matches(word, [*known, *verbs], 1)]
+        names = {name.lstrip("-"): name for name in (*known, *verbs)}  # equal dashes are no likeness
+        found = [names[close] for word in wrong for close in get_close_matches(word.lstrip("-"), names, 1)]
         return f": did you mean {found[0]}?" if found else ""
 
 

@@ -27,11 +27,12 @@ from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
+from dlio.pack.append import appendable
 from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
-from dlio.pack.recode import COLORS, ENCODINGS, KEEP, Recode
+from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.resume import clear_aside
 from dlio.pack.run import Request, make_plan
 from dlio.urls import is_url, shown
@@ -75,7 +76,7 @@ def _source(args: argparse.Namespace) -> Source:
 
 def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
-    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready)
+    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready, args.check)
     if args.quality is not None and not asked.changes_pixels:
         raise UsageError("--quality is of newly encoded images, and none are: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
@@ -86,7 +87,8 @@ def _recode(args: argparse.Namespace) -> Recode:
 def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
         sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
-        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes))
+        onto = appendable(args.out) if args.append else None
+        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes), onto)
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
@@ -110,7 +112,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
             _source(args),
             args.out,
             **chosen(args, "format", "label_offset", "shard_size", "num_shards", "shuffle", "on_error", "overwrite"),
-            **chosen(args, "max_ops", "max_rate", "classes"),
+            **chosen(args, "max_ops", "max_rate", "classes", "append"),
             recode=_recode(args),
             engine=pool,
             started=progress.start,
@@ -138,6 +140,8 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
     )
     about = "the folder or URL that a list's paths start from (default: the list's folder)"
     verb.add_argument("--root", type=path_or_url, help=about)
+    about = "add the samples whose keys OUT does not have, in new shards; those there stay as they are"
+    verb.add_argument("--append", action="store_true", help=about)
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
@@ -152,12 +156,14 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
     )
+    check = "what of each image must be good: its head and end, or all of it, which takes as long as to decode it"
+    verb.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 
 
 def _dataset_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("src", metavar="DATASET", type=path_or_url, help=OF_DATASET)
     _shard_options(verb, "the shards of DATASET")
-    verb.set_defaults(source="packed", root=None, option=[])
+    verb.set_defaults(source="packed", root=None, option=[], append=False)
 
 
 def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
@@ -181,9 +187,13 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
         default="raise",
         choices=["raise", "skip"],
         help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
-        "is 1. Only an image's header and end are checked; 'dlio verify --decode' decodes images",
+        "is 1. Only an image's header and end are checked; '--check decode' and 'dlio verify --decode' decode images",
     )
     verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
     verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
-    verb.add_argument("--overwrite", action="store_true", help="replace another data set in OUT")
+    verb.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace another data set in OUT; of the same one, pack damaged shards again",
+    )

@@ -182,9 +182,12 @@ def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     if args.dry_run:
         seen = preview(args.dataset, args.dest, listeners=Listeners(say_dest), **asked)
         report = seen.to_json()
-        if report["pays_after_epochs"] is None and not args.json:
-            report["pays_after_epochs"] = "never: reading in place is as quick"
-        return print_report(args, report)
+        if args.json:
+            return print_report(args, report)
+        pays_after = report["pays_after_epochs"]
+        report["pays_after_epochs"] = "never: reading in place is as quick" if pays_after is None else pays_after
+        report["seconds"] = f"{report['seconds']:.2f}"
+        return print_report(args, {name: value for name, value in report.items() if value != ""})
     quiet = args.quiet or topology.rank != 0
     with terminable(), Progress("stage", unit="bytes", quiet=quiet) as progress:
         shown = _Shown(progress, topology)

@@ -1,9 +1,9 @@
 """Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
-The compiled core decodes JPEGs, of which it reads and resizes the box only. OpenCV decodes plain PNGs, which the core
-resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if the core or OpenCV is
-missing. Its `convert("RGB")` converts grey, palette and transparent images, as in torchvision's ImageFolder, but grey
-images of 16 bits are scaled to 8 first.
+The compiled core decodes JPEGs, of which it reads and resizes the box only. It or OpenCV decodes plain PNGs, which the
+core resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if they are missing.
+Its `convert("RGB")` converts grey, palette and transparent images, as in torchvision's ImageFolder, but grey images of
+16 bits are scaled to 8 first.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dlio.codecs import jpeg, pictures, pillow
 from dlio.codecs.pictures import Picture, Readable
 from dlio.errors import DataError, UsageError
 from dlio.images import Sizes, Transform, Windows
+from dlio.images.composed import apply_effects
 from dlio.locking.fork_lock import ForkLock
 from dlio.random_keys import Keys
 
@@ -63,7 +64,7 @@ def decode_batch(
 
     Args:
         images: n images, whose bytes must not change meanwhile; a bytearray cannot be resized.
-        transform: plans the windows.
+        transform: plans the windows; its effects follow.
         keys: a random key for each image, uint64 of shape (n,).
         out: uint8 of shape (n, 3, height, width) or (n, height, width, 3), C-contiguous.
         upright: turn images as their EXIF orientation says before anything else.
@@ -76,6 +77,8 @@ def decode_batch(
     rows = _channels_last(out, transform.output_size)
     heads = pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
+    if windows.places is not None:
+        rows[...] = windows.fill
     statuses = np.full(len(readable), jpeg.LEFT_TO_PILLOW, np.int32)
     if heads.for_core.any():
         buffers = [image if core else b"" for image, core in zip(readable, heads.for_core, strict=True)]
@@ -88,6 +91,7 @@ def decode_batch(
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
     whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", None))
     problems |= _decode_by_pillow(readable, left, windows, rows, whole)
+    apply_effects(transform, rows, keys)
     for row in problems:
         out[row] = 0
     return problems
@@ -119,6 +123,8 @@ def decode_mask(
 ) -> npt.NDArray[Any]:
     """Returns the window of a mask by nearest pixels, uint8 of shape (height, width); int32 for one of 16 bits.
 
+    Pixels beside the window's place are 0.
+
     Args:
         picture: the mask, one channel or a palette.
         size: height and width of its image.
@@ -143,9 +149,11 @@ def decode_mask(
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
     kind = np.uint8 if image.mode in ("1", "L", "P") else np.int32
-    image = image.crop(box).resize(output_size[::-1], Image.Resampling.NEAREST, part)
-    pixels = np.asarray(image).astype(kind)
-    return np.ascontiguousarray(pixels[:, ::-1]) if windows.flips[row] else pixels
+    result = np.zeros(output_size, kind)
+    if (out := _placed(result, windows, row)).size:
+        image = image.crop(box).resize(out.shape[::-1], Image.Resampling.NEAREST, part)
+        out[...] = np.asarray(image)[:, :: -1 if windows.flips[row] else 1]
+    return result
 
 
 def measure(images: Sequence[Picture], *, upright: bool = False) -> tuple[Sizes, dict[int, str]]:
@@ -192,13 +200,16 @@ def _write(
         statuses = _write(function, images, windows, out)
         rows[...] = out
         return statuses
-    return function(images, windows.boxes, windows.flips, out, windows.parts)
+    return function(images, windows.boxes, windows.flips, out, windows.parts, windows.places)
 
 
 def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], whole: Whole) -> str | None:
     """Decodes one window whole into `out`, of shape (h, w, 3), and returns the problem, None if there is none."""
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
+    out = _placed(out, windows, row)
+    if not out.size:
+        return None
     try:
         image = whole(picture).crop(box)
         image = image if image.mode in ("L", "RGB") else image.convert("RGB")  # grey is resized as one channel
@@ -209,6 +220,14 @@ def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[
     pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     out[...] = pixels[:, ::-1] if windows.flips[row] else pixels
     return None
+
+
+def _placed(out: npt.NDArray[Any], windows: Windows, row: int) -> npt.NDArray[Any]:
+    """Returns the part of an image's result, (height, width, ...), where its window goes."""
+    if windows.places is None:
+        return out
+    left, top, width, height = windows.places[row].tolist()
+    return out[top : top + height, left : left + width]
 
 
 def _corners(left: Number, top: Number, width: Number, height: Number) -> tuple[Number, Number, Number, Number]:

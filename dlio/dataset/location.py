@@ -1,4 +1,4 @@
-"""Where the manifest of a data set lies."""
+"""Where the manifest of a data set lies, and what may lie beside it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 NAME = "manifest.jsonl"
+STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 
 
 def folder_of(path: Path) -> Path:

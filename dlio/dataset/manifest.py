@@ -24,7 +24,7 @@ from typing import Any
 
 from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import CropReady, File, Shard, count, whole_number
+from dlio.dataset.shard import CropReady, File, Part, Shard, count, whole_number
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files, limits
@@ -36,6 +36,7 @@ __all__ = [
     "CropReady",
     "File",
     "Manifest",
+    "Part",
     "Shard",
     "dump_line",
     "from_bytes",
@@ -47,6 +48,7 @@ __all__ = [
 
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
+_LINES_AT_ONCE = 1024  # the values of a million lines would take gigabytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,6 +91,11 @@ class Manifest:
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
+    def sample_bytes(self) -> int:
+        """The mean size of a sample in its shard's files, in bytes."""
+        return self.num_bytes // max(1, sum(shard.num_records for shard in self.shards))
+
+    @property
     def shards_here(self) -> tuple[Shard, ...]:
         """The shards whose files are at `root`: those of its node, for a data set staged in parts."""
         if self.node is None:
@@ -126,7 +133,7 @@ class Manifest:
         """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
         content = header(self) | {
             "origin": None,  # does not change the data
-            "shards": [(shard.num_samples, shard.files) for shard in self.shards],
+            "shards": [(shard.num_samples, shard.files, *filter(None, [shard.part])) for shard in self.shards],
         }
         text = json.dumps(content, sort_keys=True, check_circular=False)
         return files.digest_bytes(text.encode()).partition(":")[2]
@@ -228,19 +235,22 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
 
 
 def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
-    """Yields the JSON value of each line. All are parsed at once, in half the time; if that fails, singly.
+    """Yields the JSON value of each line. Many are parsed at once, in half the time; if that fails, singly.
 
     Raises:
         ManifestError: a line is not JSON value, or more than one.
     """
-    try:
-        values = json.loads(f"[{','.join(lines)}]")
-    except (ValueError, RecursionError):
-        values = []
-    if len(values) == len(lines):
-        yield from values
-        return
-    for number, line in enumerate(lines, start=1):
+    for start in range(0, len(lines), _LINES_AT_ONCE):
+        some = lines[start : start + _LINES_AT_ONCE]
+        try:
+            values = json.loads(f"[{','.join(some)}]")
+        except (ValueError, RecursionError):
+            values = []
+        yield from values if len(values) == len(some) else _singly(some, start + 1, path)
+
+
+def _singly(lines: Sequence[str], first: int, path: Path) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=first):
         try:
             yield json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
@@ -23,7 +24,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.opening = threading.Lock()
-        self.reader: ShardReader | None = None
+        self.reader: ShardReader | PartReader | None = None
         self.num_users = 0
         self.is_dropped = False
 
@@ -60,7 +61,7 @@ class ShardPool:
         self.__init__(*state)  # type: ignore[misc]
 
     @contextmanager
-    def shard(self, number: int) -> Iterator[ShardReader]:
+    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
         """Lends the open shard `number`; it stays open at least until it is given back.
 
         Raises:
@@ -74,7 +75,7 @@ class ShardPool:
         try:
             with slot.opening:
                 if slot.reader is None:
-                    slot.reader = ShardReader(self.manifest, self.manifest.shards[number], self._filling)
+                    slot.reader = open_shard(self.manifest, self.manifest.shards[number], self._filling)
             yield slot.reader
         finally:
             with self._lock:

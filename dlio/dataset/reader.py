@@ -14,7 +14,7 @@ from dlio.dataset import sample_table
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
-from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
@@ -35,18 +35,19 @@ class ShardReader:
     """
 
     def __init__(self, manifest: Manifest, shard: Shard, filling: Filling | None = None) -> None:
-        """Opens `shard` below `manifest.root`, which `filling` may still be filling.
+        """Opens all of `shard` below `manifest.root`, which `filling` may still be filling.
 
         Raises:
             StorageError: a file is missing or cannot be read.
             CorruptRecordError: a file is damaged, or of another size than in the manifest.
         """
+        shard = shard.whole
         self._schema = manifest.schema
         self.shard = shard
         self._may_change = filling is not None
         filling = filling or in_place(manifest, shard)
         paths = checked_files(manifest, shard, filling)
-        self._table = open_table(manifest, shard)
+        self._table = _whole_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
         try:
@@ -191,16 +192,21 @@ def _viewed(value: Any) -> Any:
     return memoryview(value) if isinstance(value, bytes) else value
 
 
-def open_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
+def open_table(manifest: Manifest, shard: Shard) -> SampleTable | PartTable | None:
     """Returns the table of a shard's samples, None if it has none.
 
     Raises:
         CorruptRecordError: the table is damaged.
         StorageError: it cannot be read.
     """
+    table = _whole_table(manifest, shard)
+    return table if table is None or shard.part is None else PartTable(table, shard.part)
+
+
+def _whole_table(manifest: Manifest, shard: Shard) -> SampleTable | None:
     names = [file.name for file in shard.files if file.name.endswith(sample_table.SUFFIX)]
     with arrivals.opening(in_place(manifest, shard)):
-        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_samples) if names else None
+        return SampleTable(manifest.root / names[0], manifest.schema, shard.num_records) if names else None
 
 
 def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = None) -> list[Path]:
@@ -248,4 +254,4 @@ def _check(path: Path, num_bytes: int, shard: Shard) -> None:
 
 def _records(path: Path, name: str) -> Path:
     """Returns the path that the format opens: the shard's first file, or the folder around it of this name."""
-    return path.parent if path.parent.name == name else path
+    return path.parent if path.parent.name == Path(name).name else path

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from dlio.dataset.checksum import crc32c, crc32c_of_group
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Array, Field, Sample, Schema, Value
+from dlio.dataset.shard import Part
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError
 from dlio.formats.payloads import npy
@@ -210,3 +211,29 @@ class SampleTable:
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()
+
+
+class PartTable:
+    """The rows of a shard's table that are in a part of it; thread-safe, opened anew in every process."""
+
+    def __init__(self, whole: SampleTable, part: Part) -> None:
+        """Takes over the table of all records; the columns are compared with their number before rows are taken."""
+        self._whole, self._part = whole, part
+
+    @property
+    def num_bytes(self) -> Numbers:
+        """The sizes of the part's samples in bytes, int64 of shape (n,)."""
+        return self._whole.num_bytes[self._part.records()]
+
+    def field(self, name: str) -> Array:
+        """Returns the values of a small field of numbers; see `SampleTable.field`."""
+        return self._whole.field(name)[self._part.records()]
+
+    def keys(self, start: int, stop: int) -> list[str]:
+        """Returns the keys of the part's samples `start` to `stop` - 1; see `SampleTable.keys`."""
+        keys = self._whole.keys(0, self._part.num_records)
+        return [keys[record] for record in self._part.records()[start:stop].tolist()]
+
+    def close(self) -> None:
+        """Closes the file; may be called twice."""
+        self._whole.close()

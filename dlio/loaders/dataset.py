@@ -14,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
-from dlio.images import Transform
+from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.open_data import open_data
 from dlio.loaders.sampling.first_uses import first_uses
-from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.mixed_order import MixedOrder
+from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
@@ -56,7 +58,7 @@ class PackedSamples:
     def __init__(
         self,
         data: str | Path | Manifest,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         *,
         cache: str | Path | bool | None = None,
         upright: bool = False,
@@ -66,7 +68,7 @@ class PackedSamples:
 
         Args:
             data: the folder or URL that holds `manifest.jsonl`, or a manifest.
-            transform: applied to the field `image`; without one images stay encoded.
+            transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
@@ -76,6 +78,7 @@ class PackedSamples:
             StorageError: it cannot be read, or there is no room in the cache.
             UsageError: `transform` is no transform, or samples have no field `image`.
         """
+        transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
             raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
@@ -97,6 +100,15 @@ class PackedSamples:
 
     def __len__(self) -> int:
         return self.manifest.num_samples
+
+    @property
+    def epoch_samples(self) -> int:
+        """The number of samples of an epoch."""
+        return len(self)
+
+    def order(self, *, seed: int, epoch: int, shuffle: Shuffle, lanes: int) -> EpochOrder | MixedOrder:
+        """Returns the order of the samples in one epoch; arguments and errors as `epoch_order`."""
+        return epoch_order(self.manifest, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes)
 
     def number(self, index: int) -> int:
         """Returns `index` as a number from 0; a negative index counts from the end.
@@ -205,7 +217,7 @@ class PackedSamples:
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader, Indices], V],
+        read: Callable[[ShardReader | PartReader, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
         """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
@@ -225,7 +237,7 @@ class PackedSamples:
     @cached_property
     def sample_bytes(self) -> int:
         """The mean size of a sample, in bytes."""
-        return self.manifest.num_bytes // max(1, len(self))
+        return self.manifest.sample_bytes
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
@@ -242,7 +254,7 @@ class PackedSamples:
         for shard, _, records in self._visits(indices):
             shard.prefetch_hint(records)
 
-    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader, Indices, Indices]]:
+    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
         numbers = self.numbers(indices)
         order = np.argsort(numbers, kind="stable")

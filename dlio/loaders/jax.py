@@ -37,12 +37,12 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from dlio.dataset.manifest import Manifest
-from dlio.images import Transform
+from dlio.images import Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
+from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
@@ -58,10 +58,10 @@ class DataLoader:
 
     def __init__(
         self,
-        data: str | Path | Manifest,
+        data: Data,
         batch_size: int,
         *,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         sharding: Sharding | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -75,9 +75,9 @@ class DataLoader:
         """Opens a data set; shards are opened on demand.
 
         Args:
-            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of a global batch.
-            transform: applied to the field `image`.
+            transform: applied to the field `image`; one of `dlio.images`, or a list.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
                 dimension may be divided. By default evenly over all devices of the job.
             shuffle: False, True or `Window(w)`.
@@ -99,7 +99,7 @@ class DataLoader:
             raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
         if batch_size < 1 or prefetch < 0:
             raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
+        samples = open_samples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
         _check_fields(samples)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.pool import ShardPool
+from dlio.dataset.part_reader import PartReader
 from dlio.dataset.reader import ShardReader
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
@@ -34,7 +34,7 @@ class JoinedSamples(PackedSamples):
         self._parts = tuple(parts)
         self.filling = None  # each part's pool has its own
         self.manifest = _joined([part.manifest for part in parts])
-        self._pool = _Pools([part._pool for part in parts])  # type: ignore[assignment]
+        self._pool = _Pools(parts)  # type: ignore[assignment]
 
     def arrived(self) -> Mapping[str, float]:
         """Returns the sums of what the parts have waited for."""
@@ -44,12 +44,12 @@ class JoinedSamples(PackedSamples):
 class _Pools:
     """The pools of several data sets as one, by the shards' numbers in the joined manifest."""
 
-    def __init__(self, pools: Sequence[ShardPool]) -> None:
-        self._pools = pools
-        self._starts = list(accumulate((len(pool.manifest.shards) for pool in pools), initial=0))
+    def __init__(self, parts: Sequence[PackedSamples]) -> None:
+        self._pools = [part._pool for part in parts]
+        self._starts = list(accumulate((len(part.manifest.shards) for part in parts), initial=0))
 
     @contextmanager
-    def shard(self, number: int) -> Iterator[ShardReader]:
+    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
         """Lends an open shard; see `ShardPool`."""
         part = bisect_right(self._starts, number) - 1
         with self._pools[part].shard(number - self._starts[part]) as reader:

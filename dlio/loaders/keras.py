@@ -25,12 +25,12 @@ try:
 except ModuleNotFoundError as error:
     raise missing_package("keras", "tensorflow", "dlio.loaders.keras") from error
 
-from dlio.dataset.manifest import Manifest
-from dlio.images import Transform
+from dlio.images import Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.dataset import VALID, Batch
 from dlio.loaders.loader import Loader
+from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import rank_from_env
 from dlio.loaders.sampling.rank_share import End
@@ -51,11 +51,11 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def __init__(
         self,
-        data: str | Path | Manifest,
+        data: Data,
         batch_size: int,
         *,
         cache: str | Path | bool | None = None,
-        transform: Transform | None = None,
+        transform: Transforms | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
         end: End | str = End.PAD,
@@ -67,10 +67,10 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Opens a data set; shards are opened on demand.
 
         Args:
-            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of this rank's batch.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            transform: applied to the field `image`.
+            transform: applied to the field `image`; one of `dlio.images`, or a list.
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
             end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
@@ -85,7 +85,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
         super().__init__()
-        samples = PackedSamples(data, transform, cache=cache, max_skipped=max_skipped)
+        samples = open_samples(data, transform, cache=cache, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(

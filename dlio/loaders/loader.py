@@ -24,7 +24,8 @@ from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
 from dlio.loaders._prefetch.prefetch import prefetched
 from dlio.loaders.batches import transform_key
-from dlio.loaders.sampling.order import Shuffle, check_shuffle, epoch_order, num_lanes
+from dlio.loaders.sampling.mixed_order import MixedOrder
+from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Position, Run, State
@@ -135,9 +136,10 @@ class Loader(Generic[B]):
             UsageError: there is no whole batch, or the numbers do not divide evenly.
             LauncherError: the launcher's variables contradict each other.
         """
-        manifest = self.source.samples.manifest
-        order = epoch_order(manifest, seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
-        return rank_steps(order, self.share(), self.end)
+        return rank_steps(self._order(epoch), self.share(), self.end)
+
+    def _order(self, epoch: int) -> EpochOrder | MixedOrder:
+        return self.source.samples.order(seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch, the same on every rank.
@@ -240,7 +242,7 @@ class Loader(Generic[B]):
             self._next = self._loaded = Position(epoch)
 
     def _run(self) -> Run:
-        return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes)
+        return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes, self._order)
 
     def state_dict(self) -> State:
         """Returns the state of the run: five scalars, the same on every rank.

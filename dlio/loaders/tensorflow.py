@@ -42,13 +42,13 @@ except ModuleNotFoundError as error:
 
 import numpy as np
 
-from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Field
-from dlio.images import Transform
+from dlio.images import Transform, Transforms
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
+from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
@@ -84,11 +84,11 @@ class PackedBatches(tf.data.Dataset):  # type: ignore[misc]
 
 
 def dataset(
-    data: str | Path | Manifest,
+    data: Data,
     batch_size: int,
     *,
     cache: str | Path | bool | None = None,
-    transform: Transform | None = None,
+    transform: Transforms | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
     epoch: int = 0,
@@ -108,10 +108,10 @@ def dataset(
     offset) or vectors. Lists of varying length are ragged.
 
     Args:
-        data: the folder or URL that holds `manifest.jsonl`, or a manifest.
+        data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
         batch_size: samples of this rank's batch.
         cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-        transform: applied to the field `image`.
+        transform: applied to the field `image`; one of `dlio.images`, or a list.
         shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
         epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.
@@ -137,7 +137,7 @@ def dataset(
     """
     assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
-    samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+    samples = open_samples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(
         source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned

@@ -30,7 +30,8 @@ except ModuleNotFoundError as error:
 
 from dlio.loaders._torch.dataset import Batch, Item, PackedDataset
 from dlio.loaders._torch.loader import DataLoader
+from dlio.loaders.mixture import Mixture
 from dlio.loaders.sampling.order import Window
 from dlio.loaders.sampling.rank_share import End
 
-__all__ = ["Batch", "DataLoader", "End", "Item", "PackedDataset", "Window"]
+__all__ = ["Batch", "DataLoader", "End", "Item", "Mixture", "PackedDataset", "Window"]

@@ -146,9 +146,12 @@ def _contact_sheet(facts: _Facts, images: Mapping[int, str]) -> str:
         pictures = "".join(thumbnails.shown(images.get(n), facts.keys(n)) for n in numbers)
         name = f"<b>{html.text(group.name)}</b><span class=soft>{group.count:,} samples</span>"
         rows.append(f'<div class="class"><div>{name}</div><div>{pictures}</div></div>' if pictures else "")
-    hidden = len(facts.manifest.class_names) - len(facts.groups)
+    counts = facts.summary.class_counts.values()
+    hidden = sum(map(bool, counts)) - len(facts.groups)
     note = "Point to an image to see its number and key; dlio show prints it."
-    return html.section("Samples", note + (f" {hidden:,} more classes are left out." if hidden > 0 else ""), *rows)
+    note += f" {hidden:,} more classes are left out." if hidden > 0 else ""
+    note += f" {empty:,} of {len(counts):,} classes have no samples." if (empty := sum(not n for n in counts)) else ""
+    return html.section("Samples", note, *rows)
 
 
 def _classes(facts: _Facts) -> str:
@@ -190,7 +193,9 @@ def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     spread = sum(len({facts.labels(number) for number in group}) > 1 for group in facts.equal)
     note = f"{len(facts.equal):,} group{'s' * (len(facts.equal) != 1)} of equal images"
     note += f", {spread:,} of them in several classes" if spread else ""
-    note += f"; {len(facts.near):,} pairs that look alike: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
+    pairs = "pair that looks alike" if len(facts.near) == 1 else "pairs that look alike"
+    least = "" if similar.are_all_compared(facts.looked.hashes) else "at least "
+    note += f"; {least}{len(facts.near):,} {pairs}: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
         + "".join(html.figure(thumbnails.shown(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])

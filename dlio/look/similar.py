@@ -7,7 +7,7 @@ The hash says of an 8 x 9 grid of grey means which one of two neighbours is ligh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -49,14 +49,25 @@ def near(found: Hashes) -> list[tuple[int, int]]:
     Two such hashes agree in one of five parts; only hashes that do are compared.
     """
     pairs: set[tuple[int, int]] = set()
+    for bucket in _buckets(found):
+        pairs |= _pairs(found, bucket[:_MOST_ALIKE].tolist())
+    return sorted(pairs)
+
+
+def are_all_compared(found: Hashes) -> bool:
+    """Returns whether `near` finds all pairs: it compares only the first of very many hashes that agree in a part."""
+    return all(len(bucket) <= _MOST_ALIKE for bucket in _buckets(found))
+
+
+def _buckets(found: Hashes) -> Iterator[npt.NDArray[np.int64]]:
+    """Yields the rows of the hashes that agree in a part, for each of the five parts."""
     rows = np.flatnonzero(found)
     for start in range(0, 64, 13):
         part = found[rows] >> np.uint64(start) & np.uint64((1 << 13) - 1)
         order = rows[np.argsort(part, kind="stable")]
         edges = np.flatnonzero(np.diff(np.sort(part), prepend=-1, append=-1).astype(bool))
         for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            pairs |= _pairs(found, order[begin:end][:_MOST_ALIKE].tolist())
-    return sorted(pairs)
+            yield order[begin:end]
 
 
 def _pairs(found: Hashes, rows: Sequence[int]) -> set[tuple[int, int]]:

@@ -3,14 +3,17 @@
     make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
+    adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
     decode(jpeg)                                 all pixels
+    decode_png(png)                              all pixels of a plain PNG; where `decodes_png`
     encode(pixels, quality)                      a JPEG of them
     probe(jpeg)                                  the headers
     measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
+    read_ranges(descriptor, starts, sizes, out)  many parts of one file
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
-    interleave(columns)                          records whose parts lie in several columns of such pieces
+    place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
     available                                    whether the core is installed and can be loaded
     missing(purpose)                             the error that says why it is not
@@ -38,32 +41,39 @@ from dlio.errors import MissingPackageError
 if TYPE_CHECKING:
     from dlio.native._jpeg import (
         Probe,
+        adjust_colors,
         decode,
         decode_batch,
+        decode_png,
         encode,
         extend_crcs,
-        interleave,
         make_crop_ready,
         measure,
+        place,
         probe,
         read_files,
+        read_ranges,
         resize_batch,
         status_message,
     )
 
 __all__ = [
     "Probe",
+    "adjust_colors",
     "available",
     "decode",
     "decode_batch",
+    "decode_png",
+    "decodes_png",
     "encode",
     "extend_crcs",
-    "interleave",
     "make_crop_ready",
     "measure",
     "missing",
+    "place",
     "probe",
     "read_files",
+    "read_ranges",
     "resize_batch",
     "status_message",
 ]
@@ -79,6 +89,7 @@ except ImportError as error:  # libjpeg is not on this machine, or another one t
     _problem = f"cannot be loaded here ({error}): {_INSTALL}"
 
 available = _core is not None
+decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
 
 
 def missing(purpose: str) -> MissingPackageError:

@@ -59,6 +59,7 @@ def decode_batch(
     flips: NDArray[np.bool_],
     out: Any,
     parts: NDArray[np.float64] | None = None,
+    places: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
     """Decodes a box of each image, resizes it and writes it to `out`; returns int32 (n,): 0 where that was done.
 
@@ -80,11 +81,14 @@ def decode_batch(
             Pillow's `crop(box).resize(size, box=part)`; None for all. What lies in the box beside the part counts as
             far as the resize reaches, so that a part of an image resized is the same as the whole image resized and
             then cropped. One that is empty or reaches outside the box has status 1.
+        places: int32 (n, 4) of left, top, width, height in pixels of the image's row of `out`: where the result goes;
+            the rest of the row stays. None for all of it. An image whose place is empty is not looked at: status 0.
 
     Raises:
         TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.
         BufferError, ValueError: a buffer that is not contiguous; which of them, its class decides.
-        ValueError: a wrong shape, an array that is not contiguous or not in main memory; the message names it.
+        ValueError: a wrong shape, an array that is not contiguous or not in main memory, a place that is not within
+            `out`; the message names it.
     """
 
 def resize_batch(
@@ -93,16 +97,29 @@ def resize_batch(
     flips: NDArray[np.bool_],
     out: Any,
     parts: NDArray[np.float64] | None = None,
+    places: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
     """Resizes a box of each image and writes it to `out`, as decode_batch does; returns the same statuses, int32 (n,).
 
     Args:
         images: n images, uint8 (height, width, 3), RGB, contiguous, of numpy or anything with the buffer protocol. One
             without pixels has status 1, and its row of `out` stays unchanged.
-        boxes, flips, out, parts: as for decode_batch.
+        boxes, flips, out, parts, places: as for decode_batch.
 
     Raises:
         TypeError, BufferError, ValueError: as decode_batch; ValueError also for an image of another shape or dtype.
+    """
+
+def adjust_colors(images: NDArray[np.uint8], steps: NDArray[np.uint8], factors: NDArray[np.float32]) -> None:
+    """Changes images in place, as Pillow's ImageEnhance does, byte for byte.
+
+    Args:
+        images: uint8 (n, H, W, 3), contiguous, or a view of this shape of a contiguous array (n, 3, H, W).
+        steps: uint8 (n, k): what to do to each image, one after the other: 0 brightness, 1 contrast, 2 saturation.
+        factors: float32 (n, k): at 0 black, the mean grey or grey; at 1 as it was; beyond 1 more of it.
+
+    Raises:
+        TypeError, ValueError: as decode_batch.
     """
 
 def decode(jpeg: Buffer) -> NDArray[np.uint8]:
@@ -111,6 +128,17 @@ def decode(jpeg: Buffer) -> NDArray[np.uint8]:
     Raises:
         DataError: the JPEG is bad: what `status_message` says of it, and libjpeg's own message.
         UnsupportedJpegError: it is of a kind left to Pillow.
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
+def decode_png(png: Buffer) -> NDArray[np.uint8] | None:
+    """Returns all pixels of a plain PNG, uint8 (H, W, 3), RGB: 8 bits, grey or RGB, not interlaced; None for any other.
+
+    None also where a chunk or the pixels are damaged or cut off. Chunks that change pixels (tRNS, profiles) are not
+    looked at. The function is there where the core was built with libdeflate.
+
+    Raises:
         TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
         MemoryError: there is not enough memory.
     """
@@ -178,6 +206,27 @@ def read_files(
         UnicodeEncodeError: a folder that no file system can have.
     """
 
+def read_ranges(
+    descriptor: int, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Buffer
+) -> tuple[NDArray[np.int64], int, int, float]:
+    """Reads n ranges of an open file, each by one read.
+
+    Args:
+        descriptor: the file.
+        starts: int64 (n,), where each begins, in bytes.
+        sizes: int64 (n,), the bytes of each.
+        out: uint8, writable; they come here one behind the other, each at the sum of the sizes before it.
+
+    Returns:
+        How many bytes were read of each, int64 (n,), fewer where the file ends; how many ranges were read; and if
+        that is not all, the system's error of the next one, which may be a signal, else 0; and for how many seconds
+        the thread waited.
+
+    Raises:
+        TypeError: an array of another dtype, or a read-only one.
+        ValueError: another number of sizes, a negative number, or ranges that do not fit into `out`.
+    """
+
 def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
     """Extends n CRC-32Cs, each by its piece of the data.
 
@@ -191,16 +240,16 @@ def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32
         ValueError: bounds that are not ascending within `data`, or another number of checksums.
     """
 
-def interleave(columns: list[tuple[Buffer, NDArray[np.int64], int]]) -> bytes:
-    """Returns n records: for each, its pieces of all columns, one after the other.
+def place(size: int, columns: list[tuple[Buffer, NDArray[np.int64], NDArray[np.int64]]]) -> bytes:
+    """Returns `size` bytes: zeros, and pieces at given offsets; where pieces overlap, the last one.
 
     Args:
-        columns: the pieces, and their bounds, as `extend_crcs` takes them, and a number from 1 on: zeros follow each
-            piece until the record so far has a multiple of so many bytes.
+        size: the number of bytes.
+        columns: n pieces, and their bounds, as `extend_crcs` takes them, and where each comes, int64 (n,).
 
     Raises:
-        TypeError: an array of another dtype.
-        ValueError: bounds that are not ascending within the data, columns of different lengths, or a multiple of 0.
+        TypeError: an array of another dtype, or a negative size.
+        ValueError: bounds that are not ascending within the data, or a piece that goes beyond the bytes.
         MemoryError: there is not enough memory.
     """
 

@@ -28,6 +28,7 @@ def pack(
     recode: Recode | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     overwrite: bool = False,
+    append: bool = False,
     workers: int | None = None,
     engine: str | Pool | None = "processes",
     digest: str = "xxh3-128",
@@ -55,9 +56,12 @@ def pack(
             data set; samples of other classes are refused. By default the source's own, sorted.
         recode: how each image is changed: size, colour, encoding; by default images are packed unchanged.
         on_error: `skip` leaves out bad samples and bad entries of a list or folder, and lists them in the manifest.
-            Only the header and the end of an image are checked; `verify(decode=True)` decodes it.
+            Only the header and the end of an image are checked; `Recode(check="decode")` decodes it.
         overwrite: replaces another data set in `out`, which stays readable until the new one is complete; only files
-            that its manifest names are removed. At a URL nothing is replaced.
+            that its manifest names are removed. Of the same data set, shards with a wrong digest are packed again. At a
+            URL nothing is replaced.
+        append: packs the samples whose keys the data set in `out` does not have into new shards of its format; its own
+            shards stay as they are, and new classes come behind its classes. Not at a URL.
         workers: the number of workers; by default as many as the engine has room for.
         engine: what runs the workers: the name of an engine of `dlio.executors`, a module's dotted path, or a `Pool`,
             which stays open. With mpi, every rank makes this call, and all calls return when rank 0 is done.
@@ -76,6 +80,7 @@ def pack(
     """
     from dlio.errors import UsageError
     from dlio.executors import open_engine
+    from dlio.pack.append import appendable
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
@@ -87,10 +92,17 @@ def pack(
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
+    if append and overwrite:
+        raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
+    if append and is_url(out):
+        raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
+    onto = appendable(Path(out)) if append else None
     pack_to = partial(pack_to_url, url=str(out)) if is_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         open_source(source) if isinstance(source, str | Path) else source,
-        request=Request(format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes)),
+        request=Request(
+            format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
+        ),
         writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
         engine=open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
         overwrite=overwrite,

@@ -40,10 +40,12 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
     if held.published is None:
         _remove(held.out, held.names)
         return held.out
+    if any((held.out / name.partition("/")[0]).is_symlink() for name in held.names if "/" in name):
+        raise UsageError(f"{held.out} is a data set over the shards of others: give another folder")
     if held.published.origin.get("source") == INDEXED:
         problem = "shards that other tools made, which dlio does not remove"
         raise UsageError(f"{held.out} holds {problem}: give another folder")
-    return _next(held.out, plan, inputs)
+    return next_folder(held.out, plan, inputs)
 
 
 def check_same(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys, advice: str) -> None:
@@ -107,8 +109,8 @@ def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
     return [f"{len(names):,} samples {word} (such as {names[0]!r})" for word, names in found.items() if names]
 
 
-def _next(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
-    """Returns the folder of the new data set, which is emptied unless it holds a part of that data set."""
+def next_folder(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
+    """Returns the folder where a new data set for `out` is made, emptied unless it holds a part of that data set."""
     folder = out / ASIDE / NEXT
     try:
         started = Held.look(folder)

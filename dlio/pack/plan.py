@@ -1,4 +1,4 @@
-"""Which samples each shard contains: a pure function of sizes, a target and a seed."""
+"""Which samples each shard contains: a pure function of sizes, a target and a seed; and digests that identify it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def plan_shards(
     num_shards: int | None = None,
     bounds: Numbers | None = None,
     seed: int | None = None,
+    first: int = 0,
 ) -> list[ShardPlan]:
     """Returns shards of about equal size that hold each sample exactly once.
 
@@ -54,6 +55,7 @@ def plan_shards(
         num_shards: the number of shards, instead of `shard_bytes`.
         bounds: the first sample of each shard, and the number of samples; used if neither size nor number is given.
         seed: shuffles the samples; by default they keep their order.
+        first: the number of the first shard.
 
     Raises:
         UsageError: there are fewer samples than shards, or a size or number is not positive.
@@ -71,7 +73,7 @@ def plan_shards(
         cuts = bounds.tolist()
     sizes = np.diff(ends[cuts]).tolist()
     return [
-        ShardPlan(shard_name(number), order[start:stop], sizes[number])
+        ShardPlan(shard_name(first + number), order[start:stop], sizes[number])
         for number, (start, stop) in enumerate(pairwise(cuts))
     ]
 
@@ -103,6 +105,13 @@ def _bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int
     for number, cut in enumerate(np.searchsorted(ends, targets).tolist(), start=1):
         bounds.append(min(max(cut, bounds[-1] + 1), count - shards + number))
     return [*bounds, count]
+
+
+def input_states(listing: Listing, shards: Sequence[ShardPlan]) -> dict[str, str]:
+    """Returns a digest of the states of each shard's inputs, by the shard's name; nothing if they are unknown."""
+    if listing.versions is None:
+        return {}
+    return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
 
 
 def plan_digest(listing: Listing, shards: Sequence[ShardPlan]) -> str:

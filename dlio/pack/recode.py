@@ -17,13 +17,14 @@ from dlio import native
 from dlio.codecs import jpeg
 from dlio.dataset.schema import ImageInfo, Schema
 from dlio.errors import SourceError, UsageError
-from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.inspect.image_header import decode_image, inspect_image
 
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
 COLORS = ("keep", "grey", "rgb")
 ENCODINGS = ("keep", "jpeg", "png")
+CHECKS = ("head", "decode")
 _MODES = {"grey": "L", "rgb": "RGB"}
 _CHANNELS = {"grey": 1, "rgb": 3}
 _SAME_AGAIN = frozenset(["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF"])  # others become PNG
@@ -31,7 +32,7 @@ _SAME_AGAIN = frozenset(["JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF"])  # others
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """How each image is changed; by default it is packed unchanged. Picklable.
+    """How each image is checked and changed; by default it is packed unchanged. Picklable.
 
     Attributes:
         resize: the length of the shorter edge, in pixels; smaller images are enlarged.
@@ -40,6 +41,7 @@ class Recode:
         encoding: `jpeg`, `png`, or `keep` for the image's own encoding.
         quality: the quality of newly encoded JPEGs, 1 to 100.
         crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` can decode only a crop.
+        check: what of an image must be good: `head`, and its end; or `decode`, all of it.
 
     Raises:
         UsageError: a number is out of range, or a word is unknown.
@@ -52,6 +54,7 @@ class Recode:
     encoding: str = "keep"
     quality: int = 95
     crop_ready: bool = False
+    check: str = "head"
 
     def __post_init__(self) -> None:
         if self.resize is not None and not 1 <= self.resize <= 1 << 14:
@@ -60,6 +63,8 @@ class Recode:
             raise UsageError(f"the quality must be 1 to 100, found {self.quality}")
         if self.color not in COLORS or self.encoding not in ENCODINGS:
             raise UsageError(f"color must be one of {COLORS} and encoding one of {ENCODINGS}")
+        if self.check not in CHECKS:
+            raise UsageError(f"check must be one of {CHECKS}, found {self.check!r}")
         if self.crop_ready and self.encoding == "png":
             raise UsageError("--crop-ready is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
         if self.crop_ready and not native.available:
@@ -85,6 +90,8 @@ class Recode:
         Raises:
             SourceError: it cannot be decoded, or its mode cannot be encoded.
         """
+        if self.check == "decode":
+            decode_image(data)
         if self.changes_pixels and not self._is_done(info):
             data = self._encode(data, info)
             info = inspect_image(data)

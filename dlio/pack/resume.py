@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset import manifest
+from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
-from dlio.errors import ManifestError, StorageError, UsageError
+from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import start_time
@@ -69,7 +70,7 @@ class Held:
         if partial is not None and not (partial.shards or unlisted):
             partial = None
         names = names_of(published) | names_of(partial) | names_of(coming) | unlisted
-        own = {manifest.NAME, manifest.PARTIAL_NAME, ASIDE, *(path.name for path in _unpublished(out))}
+        own = {manifest.NAME, manifest.PARTIAL_NAME, STATS_NAME, ASIDE, *(path.name for path in _unpublished(out))}
         own |= {name.partition("/")[0] for name in names}
         return cls(out, published, partial, names, [name for name in _entries(out) if name not in own])
 
@@ -84,8 +85,8 @@ class Held:
         same = all(shard.inputs == inputs.get(shard.name, "") for shard in self.published.shards)
         return same and manifest.header(self.published) == manifest.header(plan)
 
-    def finished(self, plan: Manifest, inputs: Mapping[str, str]) -> dict[str, Shard]:
-        """Returns the complete shards of the planned data set, by name."""
+    def finished(self, plan: Manifest, inputs: Mapping[str, str], *, proved: bool = False) -> dict[str, Shard]:
+        """Returns the complete shards of the planned data set, by name; if `proved`, those with the right digests."""
         found = {
             shard.name: shard
             for held in (self.published, self.partial)
@@ -95,7 +96,7 @@ class Held:
         wanted = [shard for name, shard in found.items() if shard.inputs == inputs.get(name, "")]
         if (sizes := self.sizes) is not None:
             return {each.name: each for each in wanted if all(sizes.get(f.name) == f.num_bytes for f in each.files)}
-        whole = side_by_side(lambda shard: _is_whole(self.out, shard), wanted)
+        whole = side_by_side(lambda shard: _is_whole(self.out, shard, proved), wanted)
         return {shard.name: shard for shard, is_whole in zip(wanted, whole, strict=True) if is_whole}
 
     def check_foreign(self) -> None:
@@ -119,8 +120,9 @@ def _unlisted(out: Path, partial: Manifest | None) -> frozenset[str]:
     """Returns the files of shards that an interrupted run may have published without listing them."""
     if partial is None:
         return frozenset()
-    num_shards = partial.origin.get("num_shards", 0)
-    found = [out / name for name in _entries(out) if (number := shard_number(name)) is not None and number < num_shards]
+    first = partial.origin.get("first_shard", 0)
+    numbers = range(first, first + partial.origin.get("num_shards", 0))
+    found = [out / name for name in _entries(out) if shard_number(name) in numbers]
     files_of = [file for path in found for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
     return frozenset(str(file.relative_to(out)) for file in files_of)
 
@@ -139,10 +141,14 @@ def _entries(folder: Path) -> list[str]:
         raise StorageError(error.errno, f"cannot list {folder}: {error.strerror}") from error
 
 
-def _is_whole(out: Path, shard: Shard) -> bool:
+def _is_whole(out: Path, shard: Shard, proved: bool) -> bool:
     try:
-        return all((out / file.name).stat().st_size == file.num_bytes for file in shard.files)
-    except OSError:
+        if any((out / file.name).stat().st_size != file.num_bytes for file in shard.files):
+            return False
+        for file in shard.files if proved else ():
+            files.check_digest(out / file.name, file.digest)
+        return True
+    except (DigestError, OSError):
         return False
 
 

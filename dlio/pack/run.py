@@ -18,13 +18,12 @@ from dlio.executors import Pool, map_bounded
 from dlio.io import files
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
-from dlio.pack import inside
-from dlio.pack.listing.base import Listing, Source, take
-from dlio.pack.listing.classes import check_indices, pinned
-from dlio.pack.listing.labels import add_offset
-from dlio.pack.overwrite import folder_to_pack_into, replace_packed
+from dlio.pack import append, inside
+from dlio.pack.listing.base import Listing, Source
+from dlio.pack.listing.classes import check_indices, offset_labels, pinned
+from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.pace import limited
-from dlio.pack.plan import ShardPlan, plan_digest, plan_shards
+from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
 from dlio.pack.publish import publishing
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
@@ -45,6 +44,7 @@ class PackPlan:
         header: the future manifest, without its shards.
         recode: how each image is changed.
         inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown.
+        onto: the data set to which the shards are appended; None if they are one.
     """
 
     source: Source
@@ -53,6 +53,7 @@ class PackPlan:
     header: Manifest
     recode: Recode
     inputs: Mapping[str, str]
+    onto: Manifest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Request:
         label_offset: what is added to class indices.
         recode: how each image is changed.
         classes: the class names, in the order of their indices; by default as the source has them.
+        onto: the data set to which new samples are appended; None to make one.
     """
 
     format: str
@@ -100,6 +102,7 @@ class Request:
     label_offset: int = 0
     recode: Recode = KEEP
     classes: tuple[str, ...] = ()
+    onto: Manifest | None = None
 
 
 def make_plan(source: Source, request: Request) -> PackPlan:
@@ -108,12 +111,16 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     Raises:
         SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
     """
-    listing, recode = source.listing(), request.recode
+    listing, recode, onto = source.listing(), request.recode, request.onto
+    if onto is not None:
+        listing, request = _appended(onto, listing, request)
+        if not len(listing):
+            return PackPlan(source, listing, [], onto, recode, {}, onto)
     listing = pinned(listing, request.classes) if request.classes else listing
     if listing.left_out:
         log.warning("%s: not packed: %s", source.path, listing.left_out)
     _check_some(source, listing)
-    listing = check_indices(_offset_labels(listing, request.label_offset))
+    listing = check_indices(offset_labels(listing, request.label_offset))
     _check_some(source, listing)
     if recode != KEEP and not listing.image_fields:
         raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
@@ -122,7 +129,8 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     recode.check_targets(source.path, listing.schema)
     formats.require(request.format, listing.schema)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
-    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, **sizes)
+    first = 0 if onto is None else append.first_shard(onto)
+    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
     origin: dict[str, Any] = {
         "source": source.name,
         "path": str(source.path),
@@ -130,12 +138,23 @@ def make_plan(source: Source, request: Request) -> PackPlan:
         "num_shards": len(shards),
         "plan": plan_digest(listing, shards),
     }
+    if onto is not None:
+        append.check_fields(onto, listing.schema)
+        origin["first_shard"] = first
     if listing.refused:
         origin["refused"] = [list(entry) for entry in listing.refused]
     if recode != KEEP:
         origin["recode"] = asdict(recode)
     header = Manifest(request.format, listing.schema, (), origin)
-    return PackPlan(source, listing, shards, header, recode, _inputs(listing, shards))
+    return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
+
+
+def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
+    """Returns the samples that a data set does not have, and a request for shards that fit to its own."""
+    classes = append.class_list(onto, listing.schema.class_names, request.classes) if onto.class_names else ()
+    offset = append.label_offset(onto, listing.schema, request.label_offset)
+    container = append.container(onto, request.format)
+    return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)
 
 
 def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:
@@ -153,27 +172,11 @@ def _check_some(source: Source, listing: Listing) -> None:
         raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
 
 
-def _inputs(listing: Listing, shards: list[ShardPlan]) -> dict[str, str]:
-    if listing.versions is None:
-        return {}
-    return {shard.name: files.digest_bytes(take(listing.versions, shard.indices).tobytes()) for shard in shards}
-
-
-def _offset_labels(listing: Listing, offset: int) -> Listing:
-    if offset == 0:
-        return listing
-    if not listing.schema.is_image_classification or "label" not in listing.columns:
-        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
-    schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
-    moved = {"label": add_offset(listing.columns["label"], offset)}
-    return replace(listing, schema=schema, columns={**listing.columns, **moved})
-
-
-def _packed_already(plan: PackPlan, held: Held) -> Manifest | None:
+def _packed_already(plan: PackPlan, held: Held, *, proved: bool) -> Manifest | None:
     """Returns the planned data set if the folder holds it complete and there is nothing to clean up; else None."""
     if held.published is None or held.partial is not None or (held.out / ASIDE).exists():
         return None
-    whole = len(held.finished(plan.header, plan.inputs)) == len(plan.shards)
+    whole = len(held.finished(plan.header, plan.inputs, proved=proved)) == len(plan.shards)
     return held.published if whole and held.is_of(plan.header, plan.inputs) else None
 
 
@@ -201,7 +204,9 @@ def pack_source(
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
             plan = plan_to_write(source, request, writing)
-            if done := _packed_already(plan, Held.look(out)):
+            if plan.onto is not None and not plan.shards:
+                return plan.onto
+            if done := _packed_already(plan, Held.look(out), proved=overwrite):
                 return done
             writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
             with files.storage_errors("create", out):
@@ -229,17 +234,22 @@ def _check_apart(out: Path, source: Source) -> None:
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
+    if plan.onto is not None:
+        folder = next_folder(held.out, plan.header, plan.inputs)
+        whole = append.published(plan.onto, _run(plan, Held.look(folder), running))
+        clear_all_aside(held.out)
+        return whole
     folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
     if folder == held.out:
-        whole = _run(plan, held, running)
+        whole = _run(plan, held, running, proved=overwrite)
     else:
         whole = replace_packed(held, _run(plan, Held.look(folder), running))
     clear_all_aside(held.out)
     return whole
 
 
-def _run(plan: PackPlan, held: Held, running: Running) -> Manifest:
-    out, done = held.out, held.finished(plan.header, plan.inputs)
+def _run(plan: PackPlan, held: Held, running: Running, *, proved: bool = False) -> Manifest:
+    out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
     todo = running.begin(plan, done)
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))

@@ -8,11 +8,11 @@ from functools import partial
 
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.reader import open_table
-from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.pack.prefetch import side_by_side
 
 
-def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | None]]:
+def open_tables(manifest: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable | None]]:
     """Yields each shard and its table, which stays open until the next one; None for a shard without.
 
     Raises:

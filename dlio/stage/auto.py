@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -43,8 +44,18 @@ def _chosen(volume: Volume, machine: Machine, epochs: int) -> Cost:
     agreed = machine.can_exchange and machine.num_nodes > 1
     parts = _in_parts(volume, machine, 1) if agreed else None
     if parts and pays_after_epochs(parts.seconds, volume.num_bytes, machine) <= epochs:
-        return replace(parts, why=f"{epochs} epochs repay one copy in parts, but not all on every node")
-    return replace(chosen, why=f"{chosen.why}; {epochs} epochs do not repay it: reading in place is as quick")
+        return replace(parts, why=f"one copy in parts pays within {_epochs(epochs)}, all on every node does not")
+    return replace(chosen, why=f"{chosen.why}; {_too_late(pays_after, epochs)}")
+
+
+def _too_late(pays_after: float, epochs: int) -> str:
+    if math.isinf(pays_after):
+        return "it never pays: reading in place is as quick"
+    return f"it pays after {pays_after:.1f} epochs, but a job of {_epochs(epochs)} had better read in place"
+
+
+def _epochs(number: int) -> str:
+    return f"{number} epoch{'s' * (number != 1)}"
 
 
 def already_there(num_nodes: int) -> Cost:

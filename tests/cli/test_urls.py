@@ -37,6 +37,8 @@ def test_what_a_data_set_holds(run, url, packed):
     assert there.pop("path").endswith("/packed") and here.pop("path")
     assert here == there
     assert "Hush" not in out
+    stats = [json.loads(run("info", data, "--stats", "--quiet", "--json")[1])["stats"] for data in (url, packed)]
+    assert stats[0] == stats[1] and stats[0]["samples_read"]
 
 
 def test_damage_is_found_and_named_by_its_url(run, url, packed):

@@ -1,4 +1,4 @@
-"""Plain PNGs by OpenCV: Pillow's pixels, and Pillow's word on everything that is not plain or not whole."""
+"""Plain PNGs by the core and by OpenCV: Pillow's pixels, and Pillow's word on whatever is not plain or not whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
+from dlio import native
 from dlio.codecs import decoders, png
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
 from tests.helpers.images import encoded, image
@@ -115,13 +116,41 @@ def decode(data: bytes, transform: CenterCrop | RandomResizedCrop | Resize) -> t
     return out, problems
 
 
+@pytest.fixture(params=["core", "OpenCV"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who decodes first."""
+    if request.param == "OpenCV":
+        monkeypatch.setattr(native, "decodes_png", False)
+    return str(request.param)
+
+
 @pytest.fixture
-def without_opencv(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(png, "_opencv", lambda: None)
+def by_pillow_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def leave_out() -> None:
+        monkeypatch.setattr(native, "decodes_png", False)
+        monkeypatch.setattr(png, "_opencv", lambda: None)
+
+    return leave_out
+
+
+@pytest.mark.skipif(not native.decodes_png, reason="the core was built without libdeflate")
+def test_the_core_decodes_whatever_is_plain() -> None:
+    found = {name: native.decode_png(data) for name, data in PLAIN.items()}
+    assert [name for name, pixels in found.items() if pixels is None] == ["data behind the pixels"]
+    assert [name for name, data in DAMAGED.items() if native.decode_png(data) is not None] == [
+        "broken chunk behind the pixels"  # `measure` finds it
+    ]
+    for filters in range(5):  # each filter in the first row and behind another
+        pixels = np.random.default_rng(filters).integers(0, 256, (24, 121), np.uint8)
+        pixels[:, 0] = (np.arange(24) + filters) % 5
+        data = built(pixels.tobytes())
+        assert np.array_equal(native.decode_png(data), np.asarray(Image.open(io.BytesIO(data))))
+        grey = built(pixels[:, :41].tobytes(), colour=0)
+        assert np.array_equal(native.decode_png(grey), np.asarray(Image.open(io.BytesIO(grey)).convert("RGB")))
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_ones_have_pillows_pixels(name: str) -> None:
+def test_plain_ones_have_pillows_pixels(name: str, by: str) -> None:
     pixels = png.decode(PLAIN[name])
     expected = np.asarray(Image.open(io.BytesIO(PLAIN[name])).convert("RGB"))
     assert pixels is not None and np.array_equal(pixels, expected)
@@ -139,18 +168,18 @@ def test_what_is_no_png_is_left_alone(data: object) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_ones_are_left_to_pillow(name: str) -> None:
+def test_damaged_ones_are_left_to_pillow(name: str, by: str) -> None:
     assert png.measure(DAMAGED[name]) is None or png.decode(DAMAGED[name]) is None
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *OTHERS, *DAMAGED])
 @pytest.mark.parametrize("transform", [Resize((24, 40)), CenterCrop(9), RandomResizedCrop(16, flip=True)], ids=repr)
-def test_with_and_without_opencv_all_is_the_same(
-    name: str, transform: CenterCrop | RandomResizedCrop | Resize, without_opencv: Callable[[], None]
+def test_by_whatever_decodes_all_is_the_same(
+    name: str, transform: CenterCrop | RandomResizedCrop | Resize, by: str, by_pillow_only: Callable[[], None]
 ) -> None:
     data = {**PLAIN, **OTHERS, **DAMAGED}[name]
     pixels, problems = decode(data, transform)
-    without_opencv()
+    by_pillow_only()
     expected, pillows = decode(data, transform)
     assert problems == pillows and set(problems) <= {1}
     assert np.abs(pixels.astype(int) - expected).max() <= 1  # of tall boxes Pillow resizes the rows first

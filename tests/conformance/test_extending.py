@@ -42,7 +42,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def test_there_is_a_module_of_each_kind() -> None:
-    kinds = ["plain", "theirs", "json_lines", "threads", "scattered", "corners", "dlpack"]
+    kinds = ["plain", "theirs", "json_lines", "threads", "scattered", "corners", "invert", "dlpack"]
     assert sorted(MODULES) == sorted(f"mypackage/{kind}.py" for kind in kinds)
 
 

@@ -11,12 +11,13 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset import manifest as manifests
-from dlio.dataset.manifest import CropReady, File, Manifest, Shard
+from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.errors import ManifestError, StorageError
 
@@ -25,12 +26,15 @@ TEXT = st.text(max_size=12)
 FILE_LETTERS = string.ascii_letters + "é猫 '\"\n-_."
 FILE_NAMES = st.text(FILE_LETTERS, min_size=1, max_size=12).filter(lambda name: name.strip(".") != "")
 FILES = st.builds(File, FILE_NAMES, COUNTS, TEXT)
+PARTS = st.none() | st.lists(st.booleans(), max_size=9).map(lambda taken: Part.of(len(taken), np.flatnonzero(taken)))
 SHARDS = st.builds(
-    Shard,
+    lambda part, **shard: Shard(**shard | ({} if part is None else {"num_samples": part.num_samples}), part=part),
+    part=PARTS,
     name=FILE_NAMES,
     num_samples=st.integers(0, 10**6),
     files=st.lists(FILES, min_size=1, max_size=3).map(tuple),
     skipped=st.lists(st.tuples(TEXT, TEXT), max_size=2).map(tuple),
+    inputs=TEXT,
     nodes=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     crop_ready=st.none() | st.builds(CropReady, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
@@ -309,3 +313,14 @@ def test_a_line_of_two_objects_is_refused(tmp_path):
         Manifest.load(tmp_path)
     path.write_text(f"  {header}  \n")
     assert Manifest.load(tmp_path).num_samples == 0
+
+
+@pytest.mark.parametrize("number", [1024, 1025, 2500])
+def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
+    head = {"dlio": 1, "format": "tfrecord", "schema": {}, "class_names": [], "label_offset": 0, "origin": {}}
+    shard = {"shard": "s", "samples": 1, "files": [{"name": "s.tfrecord", "bytes": 1, "digest": "xxh3-128:0"}]}
+    lines = [manifests.dump_line(line) for line in [head, *[shard] * 2999]]
+    assert len(manifests.parse(lines, tmp_path / manifests.NAME).shards) == 2999
+    lines[number - 1] = "{\n"
+    with pytest.raises(ManifestError, match=f"line {number}:"):
+        manifests.parse(lines, tmp_path / manifests.NAME)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dlio.dataset.manifest import Manifest
-from dlio.images import RandomResizedCrop
+from dlio.images import ColorJitter, Grayscale, RandomErasing, RandomResizedCrop
 from dlio.loaders import torch
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.keras import PackedPyDataset
@@ -19,7 +19,7 @@ from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.tensorflow import dataset
 
-TRANSFORM = RandomResizedCrop(16, flip=True)
+TRANSFORM = [RandomResizedCrop(16, flip=True), ColorJitter(0.4, 0.4, 0.4), Grayscale(0.2), RandomErasing()]
 OPTIONS: dict[str, Any] = {"seed": 7, "end": "mask"}
 BATCH = 4
 Batch = tuple[Any, Any, Any]  # images with channels last, labels, and whether each is valid

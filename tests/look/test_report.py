@@ -131,10 +131,11 @@ def test_other_samples_have_a_page_too(fields, tmp_path):
 def test_a_page_of_noise_and_many_classes_is_small(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (40, 96, 96, 3), dtype=np.uint8)
     pictures = [encoded(Image.fromarray(each), "PNG") for each in pixels]
-    schema = Schema.of({"image": "bytes", "label": "int64"}, class_names=[f"class {n}" for n in range(150)])
+    schema = Schema.of({"image": "bytes", "label": "int64"}, class_names=[f"class {n}" for n in range(157)])
     samples = [Sample(f"{n}", {"image": pictures[n % 40], "label": n}) for n in range(150)]
     page = page_of(pack_samples(tmp_path / "packed", schema, samples, num_shards=2), tmp_path / "r.html", samples=100)
     assert "100 of 150 samples were read" in page.words and "30 more classes are left out" in page.words
+    assert "7 of 157 classes have no samples" in page.words
 
 
 def test_near_images_are_found_by_bits_and_plain_ones_are_not_alike():
@@ -145,6 +146,15 @@ def test_near_images_are_found_by_bits_and_plain_ones_are_not_alike():
     base, bits = 0x0123456789ABCDEF, [0, 13, 26, 39, 52, 63]
     rows = [base, base ^ sum(1 << bit for bit in bits[:4]), base ^ sum(1 << bit for bit in bits[:5])]
     assert similar.near(np.array(rows, np.uint64)) == [(0, 1), (1, 2)]
+
+
+def test_a_report_says_where_not_all_pairs_are_compared(tmp_path, monkeypatch):
+    pictures = [encoded(photo(90, 70), kind) for kind in ("PNG", "JPEG", "BMP")]
+    samples = [Sample(str(number), {"image": picture}) for number, picture in enumerate(pictures)]
+    data = pack_samples(tmp_path / "packed", Schema.of({"image": "bytes"}), samples, num_shards=1)
+    assert "; 3 pairs that look alike:" in page_of(data, tmp_path / "r.html").words
+    monkeypatch.setattr(similar, "_MOST_ALIKE", 2)
+    assert "; at least " in page_of(data, tmp_path / "r.html").words
 
 
 def test_the_page_is_drawn_in_a_browser(zoo, tmp_path):

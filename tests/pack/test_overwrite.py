@@ -24,6 +24,7 @@ from dlio.sources import image_folder
 from tests.helpers.forked import run_until
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import content, samples
+from tests.helpers.staging import flip
 
 HOW = {"num_shards": 3, "engine": "serial"}
 
@@ -50,6 +51,17 @@ class TestSameDataSet:
         file = out / Manifest.load(out).shards[1].files[0].name
         file.unlink() if damage == "lost" else file.write_bytes(b"cut")
         dlio.pack(image_folder(photos), out, **HOW)
+        assert content(out) == before
+        assert kept == {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+
+    def test_a_damaged_shard_is_written_again_if_asked_to_overwrite(self, photos, out):
+        before = content(out)
+        kept = {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
+        flip(out / Manifest.load(out).shards[1].files[0].name)
+        damaged = content(out)
+        dlio.pack(image_folder(photos), out, **HOW)
+        assert content(out) == damaged != before
+        dlio.pack(image_folder(photos), out, overwrite=True, **HOW)
         assert content(out) == before
         assert kept == {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 import dlio
 from dlio import native
+from dlio.cli import main
 from dlio.dataset.manifest import CropReady, Manifest
 from dlio.errors import SourceError, UsageError
 from dlio.pack.inspect.image_header import inspect_image
@@ -49,6 +50,38 @@ def test_the_centre_is_cut_out_before_it_is_resized():
     assert found.size == (15, 15)
     assert np.asarray(found).min() == 255
     assert recode(data, center_crop=True).size == (30, 30)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_check_decode_finds_damage_behind_the_head(kind):
+    data = image(2, kind, "RGB", 90, 60)
+    assert Recode(check="decode").apply(data, inspect_image(data))[0] == data
+    bad = data[: len(data) // 2] + b"\xff" * (len(data) // 4) + data[len(data) // 2 + len(data) // 4 :]
+    assert Recode().apply(bad, inspect_image(bad))[0] == bad
+    with pytest.raises(SourceError, match="cannot be decoded"):
+        Recode(check="decode").apply(bad, inspect_image(bad))
+
+
+def test_pack_leaves_out_what_does_not_decode(tmp_path):
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    for name in ("bad", "good"):
+        (folder / f"{name}.png").write_bytes(image(2, "PNG", "RGB", 9, 9))
+    data = bytearray((folder / "bad.png").read_bytes())
+    data[60] ^= 255
+    (folder / "bad.png").write_bytes(data)
+    command = [
+        "pack",
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+        "--check",
+        "decode",
+        "--on-error",
+        "skip",
+        "--quiet",
+    ]
+    assert main([*command, "--engine", "serial"]) == 1
+    assert [key for key, _ in Manifest.load(tmp_path / "out").skipped] == ["a/bad.png"]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])

@@ -71,9 +71,14 @@ def test_the_epochs_planned_decide_between_the_whole_and_parts() -> None:
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=90).strategy == "broadcast"
     assert "it pays after 2.5 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=90).why
     assert choose(Volume(42 * GB, 1, GB), machine, epochs=2).strategy == "partition"
-    assert "2 epochs repay one copy in parts" in choose(Volume(42 * GB, 1, GB), machine, epochs=2).why
-    alone = choose(Volume(42 * GB, 1, GB), replace(machine, can_exchange=False), epochs=2)
-    assert (alone.strategy, "2 epochs do not repay it" in alone.why) == ("replicate", True)
+    assert "one copy in parts pays within 2 epochs" in choose(Volume(42 * GB, 1, GB), machine, epochs=2).why
+    apart = replace(machine, can_exchange=False)
+    few = choose(Volume(42 * GB, 1, GB), apart, epochs=1)
+    assert (few.strategy, few.why.endswith("epochs, but a job of 1 epoch had better read in place")) == (
+        "replicate",
+        True,
+    )
+    assert "it never pays" in choose(Volume(42 * GB, 1, GB), replace(apart, local=1e6), epochs=2).why
 
 
 def test_too_little_room_is_reported_with_figures() -> None:

@@ -3,6 +3,8 @@
 #   apt-get install clang libclang-rt-14-dev
 #
 #   tools/fuzz/run.sh FOLDER [libFuzzer's options, for example -runs=200000]
+#   PROGRAM=fuzz_png tools/fuzz/run.sh FOLDER ...      the decoder of PNGs; needs libdeflate-dev
+#   PROGRAM=fuzz_pixels tools/fuzz/run.sh FOLDER ...   placing and adjusting of pixels
 #
 # Runs in November 2026: 1,780,000 inputs with clang 14 and libjpeg-turbo 2.1.5, nothing found.
 #
@@ -13,10 +15,13 @@ folder=${1:?usage: run.sh FOLDER [options]}
 shift
 mkdir -p "$folder/corpus"
 native=$here/../../dlio/native
+program=${PROGRAM:-fuzz_core}
+png=
+pkg-config --exists libdeflate && png="-DDLIO_LIBDEFLATE $(pkg-config --libs libdeflate)"
 # shellcheck disable=SC2046
 clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  -I "$native" $(pkg-config --cflags libjpeg) "$here/fuzz_core.cpp" "$native"/*.cpp "$native"/jpeg/*.cpp \
-  "$native"/resize/*.cpp -o "$folder/fuzz_core" $(pkg-config --libs libjpeg)
+  -I "$native" $(pkg-config --cflags libjpeg) "$here/$program.cpp" "$native"/*.cpp "$native"/jpeg/*.cpp \
+  "$native"/resize/*.cpp -o "$folder/$program" $(pkg-config --libs libjpeg) $png
 "${PYTHON:-python3}" "$here/make_seeds.py" "$folder/seeds"
-exec "$folder/fuzz_core" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
+exec "$folder/$program" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
   "$folder/corpus" "$folder/seeds"

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeVar
 
-from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.loaders import batches
 from dlio.loaders._prefetch.prefetch import Work
@@ -66,14 +65,14 @@ class ArrayBatches:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
             step.valid[replaced] = False
 
-        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples.manifest)
+        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch
         return divided(self.samples, step, item, self.samples.column_reads, fill, size)
 
 
-def _decode_size(manifest: Manifest) -> int:
+def _decode_size(samples: PackedSamples) -> int:
     """Returns how many samples one thread decodes in a row."""
-    fitting = _DECODE_BYTES * manifest.num_samples // max(1, manifest.num_bytes)
+    fitting = _DECODE_BYTES // max(1, samples.sample_bytes)
     return min(_READ_SIZE, max(DECODE_SIZE, fitting))
 
 

@@ -15,16 +15,16 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from dlio.codecs import decoders
-from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
-from dlio.images import Transform
+from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.chosen import ChosenSamples
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
 from dlio.loaders.joined import JoinedSamples
+from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Indices
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
@@ -83,8 +83,8 @@ class PackedDataset(Dataset[Any]):
 
     def __init__(
         self,
-        root: str | Path | Manifest,
-        transform: Transform | Callable[[Any], Any] | None = None,
+        root: Data,
+        transform: Transforms | Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         *,
         cache: str | Path | bool | None = None,
@@ -94,8 +94,9 @@ class PackedDataset(Dataset[Any]):
         """Opens a data set; shards are opened on demand.
 
         Args:
-            root: the folder or URL that holds `manifest.jsonl`, or a manifest (as `dlio.stage` returns it).
-            transform: applied to each image.
+            root: the folder or URL that holds `manifest.jsonl`, a manifest (as `dlio.stage` returns it), or a `Mixture`
+                of these.
+            transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images by their EXIF orientation, unlike ImageFolder.
@@ -106,13 +107,14 @@ class PackedDataset(Dataset[Any]):
             ManifestError: the folder holds no data set.
             UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
         """
+        transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
             raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
         for name, given in {"transform": transform, "target_transform": target_transform}.items():
             if given is not None and not (callable(given) or isinstance(given, Transform)):
                 raise UsageError(f"{name}={given!r} cannot be called, and is no transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform

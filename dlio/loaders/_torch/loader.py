@@ -201,7 +201,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, start = self._loader.share(), self._loader.reached.consumed
         repeats = self.end is not End.DROP and share.num_lanes == 1  # with several lanes, not at the end
-        remainder = (len(self._loader.source.samples) - start) % (share.world_size * share.batch_size) if repeats else 0
+        rest = self._loader.source.samples.epoch_samples - start
+        remainder = rest % (share.world_size * share.batch_size) if repeats else 0
         return for_accelerate(
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import SupportsIndex
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
-from dlio.loaders.sampling.order import Shuffle, epoch_order
+from dlio.loaders.sampling.mixed_order import MixedOrder
+from dlio.loaders.sampling.order import EpochOrder, Shuffle
 
 _VERSION = 1
 _MAX_EPOCH = 2**63 - 1
@@ -29,12 +30,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What determines the order of a run's samples; the same on every rank."""
+    """What determines the order of a run's samples, and the order of an epoch; the same on every rank."""
 
     manifest: Manifest
     shuffle: Shuffle
     seed: int
     lanes: int
+    order: Callable[[int], EpochOrder | MixedOrder]
 
     def state(self, position: Position) -> State:
         """Returns the state at a position, valid for any number of ranks and threads, and any batch size."""
@@ -62,8 +64,7 @@ class Run:
             )
         if state["seed"] != self.seed:
             raise UsageError(f"the state was saved with seed={state['seed']}, this loader has seed={self.seed}")
-        order = epoch_order(self.manifest, seed=self.seed, shuffle=self.shuffle, lanes=self.lanes)
-        samples = _count_in(state, "samples", int(order.lane_sizes.max()) * self.lanes)
+        samples = _count_in(state, "samples", int(self.order(0).lane_sizes.max()) * self.lanes)
         return Position(_count_in(state, "epoch", _MAX_EPOCH), samples // self.lanes)
 
 

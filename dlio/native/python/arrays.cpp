@@ -1,5 +1,6 @@
 #include "python/arrays.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -40,6 +41,16 @@ bool is_plain_memory(const Array& array) {
   return array.device_type() == nb::device::cpu::value;
 }
 
+// Whether images (n, H, W, 3) lie in memory as (n, 3, H, W) without gaps.
+bool is_planar(const nb::ndarray<>& images) {
+  std::int64_t stride = 1;
+  for (const std::size_t i : {2, 1, 3, 0}) {
+    if (images.size() > 0 && images.shape(i) != 1 && images.stride(i) != stride) return false;
+    stride *= static_cast<std::int64_t>(images.shape(i));
+  }
+  return images.device_type() == nb::device::cpu::value;
+}
+
 template <class Array>
 void check_dtype(const char* name, const Array& array, nb::dlpack::dtype dtype, const char* dtype_name) {
   if (array.dtype() == dtype) return;
@@ -57,6 +68,23 @@ const RequestedPart* check_parts(const OptionalArray& parts, std::size_t num_ima
   check_dtype("parts", *parts, nb::dtype<double>(), "float64");
   check_fours("parts", *parts, num_images);
   return static_cast<const RequestedPart*>(parts->data());
+}
+
+bool lies_within(const Place& place, const Target& target) noexcept {
+  const std::int64_t right = std::int64_t{place.left} + place.width, bottom = std::int64_t{place.top} + place.height;
+  return place.left >= 0 && place.top >= 0 && place.width >= 0 && place.height >= 0 && right <= target.width &&
+         bottom <= target.height;
+}
+
+const Place* check_places(const OptionalArray& places, std::size_t num_images, const Target& target) {
+  if (!places) return nullptr;
+  check_dtype("places", *places, nb::dtype<std::int32_t>(), "int32");
+  check_fours("places", *places, num_images);
+  const auto* const first = static_cast<const Place*>(places->data());
+  for (std::size_t i = 0; i < num_images; ++i) {
+    if (!lies_within(first[i], target)) throw nb::value_error("places: expected left, top, width, height within out");
+  }
+  return first;
 }
 
 Target check_out(const nb::ndarray<>& out, std::size_t num_images) {
@@ -125,11 +153,13 @@ Request BatchArrays::request(std::size_t i) const noexcept {
 
 Target BatchArrays::target(std::size_t i) const noexcept {
   const std::size_t image_bytes = std::size_t{3} * first.height * first.width;
-  return {first.data + i * image_bytes, first.height, first.width, first.layout};
+  const Target whole{first.data + i * image_bytes, first.height, first.width, first.layout};
+  return places == nullptr ? whole : whole.part(places[i]);
 }
 
 BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>& boxes,
-                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts) {
+                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts,
+                        const OptionalArray& places) {
   const std::size_t num_images = views.size();
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
@@ -138,8 +168,35 @@ BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>
     wrong_shape("flips", "(" + std::to_string(num_images) + ",)", flips);
   }
   const Target first = check_out(out, num_images);
-  return {std::move(views), static_cast<const RequestedBox*>(boxes.data()), check_parts(parts, num_images),
-          static_cast<const std::uint8_t*>(flips.data()), first};
+  return {std::move(views),
+          static_cast<const RequestedBox*>(boxes.data()),
+          check_parts(parts, num_images),
+          check_places(places, num_images, first),
+          static_cast<const std::uint8_t*>(flips.data()),
+          first};
+}
+
+ColorArrays check_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps,
+                         const nb::ndarray<nb::ro>& factors) {
+  check_dtype("images", images, nb::dtype<std::uint8_t>(), "uint8");
+  check_dtype("steps", steps, nb::dtype<std::uint8_t>(), "uint8");
+  check_dtype("factors", factors, nb::dtype<float>(), "float32");
+  const bool has_channels = images.ndim() == 4 && images.shape(3) == 3;
+  if (!has_channels || !(is_plain_memory(images) || is_planar(images))) {
+    wrong_shape("images", "(n, H, W, 3), or a view of one of (n, 3, H, W)", images);
+  }
+  const std::size_t num_images = images.shape(0), num_pixels = images.shape(1) * images.shape(2);
+  for (const auto* array : {&steps, &factors}) {
+    const bool fits = array->ndim() == 2 && array->shape(0) == num_images && array->shape(1) == steps.shape(1);
+    if (!fits || !is_plain_memory(*array)) wrong_shape("steps, factors", "(n, k)", *array);
+  }
+  const auto* const first_step = static_cast<const std::uint8_t*>(steps.data());
+  const auto is_unknown = [](std::uint8_t step) { return step > static_cast<std::uint8_t>(ColorStep::saturation); };
+  if (std::any_of(first_step, first_step + steps.size(), is_unknown)) throw nb::value_error("steps: expected 0 to 2");
+  const bool is_plain = is_plain_memory(images);
+  const ColorPixels first{static_cast<std::uint8_t*>(images.data()), num_pixels, is_plain ? std::size_t{3} : 1,
+                          is_plain ? 1 : num_pixels};
+  return {first, num_images, steps.shape(1), first_step, static_cast<const float*>(factors.data())};
 }
 
 nb::object to_array(Image image) {

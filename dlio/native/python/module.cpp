@@ -12,6 +12,7 @@
 #include "jpeg/encode.hpp"
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "png.hpp"
 #include "python/arrays.hpp"
 #include "python/pieces.hpp"
 #include "resize/pixels.hpp"
@@ -56,30 +57,57 @@ nb::object decode_to_array(nb::object jpeg) {
   return to_array(std::move(image));
 }
 
-// Returns the status that `place_one(i)` has for each image of the batch.
+#ifdef DLIO_LIBDEFLATE
+nb::object decode_png_to_array(nb::object png) {
+  const BufferView view(png);
+  std::optional<Image> image;
+  {
+    nb::gil_scoped_release unlocked;
+    image = decode_png(view.bytes());
+  }
+  return image ? to_array(std::move(*image)) : nb::none();
+}
+#endif
+
+// Returns the status that `place_one(i)` has for each image of the batch; one without a place is not looked at.
 template <class PlaceOne>
 nb::object place_all(const BatchArrays& batch, PlaceOne place_one) {
   std::int32_t* status = nullptr;
   nb::object statuses = new_array({batch.size()}, status);
   {
     nb::gil_scoped_release unlocked;
-    for (std::size_t i = 0; i < batch.size(); ++i) status[i] = static_cast<std::int32_t>(place_one(i));
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const Target target = batch.target(i);
+      if (target.height > 0 && target.width > 0) status[i] = static_cast<std::int32_t>(place_one(i, target));
+    }
   }
   return statuses;
 }
 
 nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts) {
-  const BatchArrays batch = check_batch(view_all(buffers), boxes, flips, out, parts);
-  return place_all(
-      batch, [&](std::size_t i) { return decode_box(batch.views[i].bytes(), batch.request(i), batch.target(i)); });
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+  const BatchArrays batch = check_batch(view_all(buffers), boxes, flips, out, parts, places);
+  return place_all(batch, [&](std::size_t i, const Target& target) {
+    return decode_box(batch.views[i].bytes(), batch.request(i), target);
+  });
 }
 
 nb::object resize_batch(const nb::list& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts) {
-  const BatchArrays batch = check_batch(view_all_pixels(images), boxes, flips, out, parts);
-  return place_all(
-      batch, [&](std::size_t i) { return resize_box(batch.views[i].pixels(), batch.request(i), batch.target(i)); });
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+  const BatchArrays batch = check_batch(view_all_pixels(images), boxes, flips, out, parts, places);
+  return place_all(batch, [&](std::size_t i, const Target& target) {
+    return resize_box(batch.views[i].pixels(), batch.request(i), target);
+  });
+}
+
+void adjust_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps, const nb::ndarray<nb::ro>& factors) {
+  const ColorArrays colors = check_colors(images, steps, factors);
+  nb::gil_scoped_release unlocked;
+  ColorPixels pixels = colors.first;
+  for (std::size_t i = 0; i < colors.num_images * colors.num_steps; ++i) {
+    pixels.data = colors.first.data + i / colors.num_steps * 3 * pixels.count;
+    adjust(pixels, static_cast<ColorStep>(colors.steps[i]), colors.factors[i]);
+  }
 }
 
 Probe probe_buffer(nb::object jpeg) {
@@ -153,10 +181,15 @@ NB_MODULE(_jpeg, module) {
   module.def("make_crop_ready", dlio::crop_ready_bytes, "jpeg"_a);
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
+#ifdef DLIO_LIBDEFLATE
+  module.def("decode_png", dlio::decode_png_to_array, "png"_a);
+#endif
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
   module.def("resize_batch", dlio::resize_batch, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
+  module.def("adjust_colors", dlio::adjust_colors, "images"_a.noconvert(), "steps"_a.noconvert(),
+             "factors"_a.noconvert());
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
   dlio::bind_pieces(module);

@@ -35,7 +35,7 @@ void resize_with(PixelRows& pixels, const Part& part, bool flip, const Target& t
     WeightedRows rows{resized + work->rows.first(y) * format.stride(), format.stride(), work->rows.of(y),
                       work->rows.count(y)};
     for (std::size_t run = 0; run < format.num_runs(); ++run, rows.first += format.run_stride()) {
-      kMixRows(rows, format.run_bytes(), target.data + (run * target.height + y) * format.run_bytes());
+      kMixRows(rows, format.run_bytes(), target.row(run, y));
     }
   }
 }

@@ -35,12 +35,40 @@ struct Part {
 
 enum class Layout { height_width_channels, channels_height_width };
 
-// Where one image goes: 3 x height x width bytes without gaps.
+// Pixels [left, left + width) x [top, top + height) of a target.
+struct Place {
+  std::int32_t left;
+  std::int32_t top;
+  std::int32_t width;
+  std::int32_t height;
+};
+
+// Where one image goes: 3 x height x width bytes, without gaps where the steps are 0.
 struct Target {
   std::uint8_t* data;
   std::uint32_t height;
   std::uint32_t width;
   Layout layout;
+  std::size_t row_step = 0;    // pixels from a row to the next
+  std::size_t plane_step = 0;  // rows from a channel to the next
+
+  std::size_t row_pixels() const noexcept { return row_step > 0 ? row_step : width; }
+  std::size_t plane_rows() const noexcept { return plane_step > 0 ? plane_step : height; }
+  std::size_t pixel_bytes() const noexcept { return layout == Layout::channels_height_width ? 1 : 3; }
+
+  // Returns where a row begins; `plane` is a channel, or 0 where all lie together.
+  std::uint8_t* row(std::size_t plane, std::size_t y) const noexcept {
+    return data + (plane * plane_rows() + y) * row_pixels() * pixel_bytes();
+  }
+  // Returns the part at a place within.
+  Target part(const Place& place) const noexcept {
+    return {row(0, static_cast<std::size_t>(place.top)) + static_cast<std::size_t>(place.left) * pixel_bytes(),
+            static_cast<std::uint32_t>(place.height),
+            static_cast<std::uint32_t>(place.width),
+            layout,
+            row_pixels(),
+            plane_rows()};
+  }
 };
 
 // Resizes a part of the pixels to the target, mirrored left to right where `flip`. The triangle filter widens with the

@@ -9,6 +9,7 @@ from functools import partial
 
 from dlio import formats
 from dlio.dataset.manifest import File, Manifest, Shard
+from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import blocks
 from dlio.dataset.schema import Sample
@@ -185,7 +186,7 @@ def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioE
 
 def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[Damage]:
     try:
-        reader = ShardReader(check.header, shard)
+        reader = open_shard(check.header, shard)
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
@@ -205,7 +206,7 @@ def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[
         reader.close()
 
 
-def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
+def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Iterator[Damage]:
     """Yields the damage of a record; raises CorruptRecordError if the shard's table is damaged."""
     path, offset = reader.locate(index)
     try:
@@ -221,11 +222,15 @@ def _damage(reader: ShardReader, index: int, decode: bool) -> Iterator[Damage]:
             and error.path != without_credentials(str(path))
         ):
             raise
-        problem = error.problem if isinstance(error, CorruptRecordError) else error.text
-        yield Damage(reader.shard.name, str(path), problem, index, _key(reader, index), offset)
+        problem, record = error.text, None
+        if isinstance(error, CorruptRecordError):
+            problem, record = error.problem, error.record
+        yield Damage(
+            reader.shard.name, str(path), problem, index if record is None else record, _key(reader, index), offset
+        )
 
 
-def _key(reader: ShardReader, index: int) -> str:
+def _key(reader: ShardReader | PartReader, index: int) -> str:
     try:
         return reader.key(index)
     except DlioError:

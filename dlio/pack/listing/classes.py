@@ -13,6 +13,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import UsageError
 from dlio.pack.listing.base import Column, Listing, Numbers, take
+from dlio.pack.listing.labels import add_offset
 from dlio.pack.listing.lists import read_lines
 
 SPLITS = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "dev", "eval"])
@@ -114,7 +115,23 @@ def without(listing: Listing, reasons: Mapping[int, str]) -> Listing:
         return listing
     kept = np.setdiff1d(np.arange(len(listing)), np.fromiter(reasons, dtype="int64"))
     refused = [(listing.keys[row], f"{listing.keys[row]!r}: {reason}") for row, reason in sorted(reasons.items())]
+    return replace(rows_of(listing, kept), refused=[*listing.refused, *refused])
+
+
+def rows_of(listing: Listing, kept: Numbers) -> Listing:
+    """Returns the listing with these rows only, ascending, and with all that was refused."""
     bounds = None if listing.bounds is None else np.unique(np.searchsorted(kept, listing.bounds))
     versions = None if listing.versions is None else take(listing.versions, kept)
-    refused = [*listing.refused, *refused]
-    return replace(listing.take(kept), versions=versions, refused=refused, left_out=listing.left_out, bounds=bounds)
+    refused, left_out = listing.refused, listing.left_out
+    return replace(listing.take(kept), versions=versions, refused=refused, left_out=left_out, bounds=bounds)
+
+
+def offset_labels(listing: Listing, offset: int) -> Listing:
+    """Returns the listing with this number added to each class index, which the schema notes; raises UsageError."""
+    if offset == 0:
+        return listing
+    if not listing.schema.is_image_classification or "label" not in listing.columns:
+        raise UsageError(f"--label-offset needs one whole label for each image, found {listing.schema.types()}")
+    schema = replace(listing.schema, label_offset=listing.schema.label_offset + offset)
+    moved = {"label": add_offset(listing.columns["label"], offset)}
+    return replace(listing, schema=schema, columns={**listing.columns, **moved})

@@ -17,7 +17,7 @@ from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.remote import load
-from dlio.dataset.sample_table import SampleTable
+from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
@@ -58,14 +58,14 @@ class Packed:
         found = load(self.dataset)
         if not found.num_samples:
             raise SourceError(f"{self.path} has no samples: give a data set that has some")
-        keys = Keys.of(key for shard, table in _tables(found) for key in table.keys(0, shard.num_samples))
+        keys = Keys.of(key for shard, table in tables(found) for key in table.keys(0, shard.num_samples))
         keys.check_distinct(self.path)
         columns = {
-            name: np.concatenate([table.field(name) for _, table in _tables(found)])
+            name: np.concatenate([table.field(name) for _, table in tables(found)])
             for name in sample_table.columns(found.schema)
         }
         counts = [shard.num_samples for shard in found.shards]
-        means = [shard.num_bytes // max(1, shard.num_samples) for shard in found.shards]
+        means = [shard.num_bytes // max(1, shard.num_records) for shard in found.shards]
         return Listing(
             found.schema,
             keys,
@@ -103,8 +103,13 @@ def _image_fields(found: Manifest) -> tuple[str, ...]:
     return tuple(name for name in ("image", "frames") if name in found.schema and found.schema[name].dtype == "bytes")
 
 
-def _tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable]]:
-    """Yields each shard and the table of its samples, which stays open until the next one."""
+def tables(found: Manifest) -> Iterator[tuple[Shard, SampleTable | PartTable]]:
+    """Yields each shard and the table of its samples, which stays open until the next one.
+
+    Raises:
+        SourceError: a shard has no table.
+        CorruptRecordError, StorageError: a table is damaged, or cannot be read.
+    """
     for shard, table in open_tables(found):
         if table is None:
             raise SourceError(f"{found.root}: the shard {shard.name} has no table of samples: pack the data set again")

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler, rando
 import dlio
 from dlio.errors import UsageError
 from dlio.images import CenterCrop
-from dlio.loaders.torch import DataLoader, PackedDataset, Window
+from dlio.loaders.torch import DataLoader, Mixture, PackedDataset, Window
 from tests.helpers.images import make_image_folder
 
 
@@ -144,3 +144,19 @@ def test_sets_that_differ_are_not_joined(dataset, other, tmp_path):
     birds = PackedDataset(dlio.pack(tmp_path / "birds", tmp_path / "b", engine="serial"), CenterCrop(8))
     with pytest.raises(UsageError, match=r"classes .* differ"):
         DataLoader(ConcatDataset([dataset, birds]), batch_size=2)
+
+
+def test_a_mixture_is_one_data_set_of_every_loader(dataset, tmp_path):
+    make_image_folder(tmp_path / "more", {"dog": 2, "cat": 2, "owl": 2})
+    dlio.pack(tmp_path / "more", tmp_path / "second", engine="serial")
+    mixture = Mixture([(tmp_path / "packed", 3), (tmp_path / "second", 1)], epoch_samples=48)
+    mixed = PackedDataset(mixture, CenterCrop(8))
+    assert len(mixed) == 42
+    ranks = [read(DataLoader(mixed, batch_size=4, shuffle=True, rank=rank, world_size=2, seed=1)) for rank in range(2)]
+    assert [len(each) for each in ranks] == [24, 24]
+    assert {*ranks[0], *ranks[1]} <= {tuple(mixed[i][0].flatten().tolist()) for i in range(42)}
+    both = ConcatDataset([mixed, Subset(dataset, [3, 1])])
+    assert len(read(DataLoader(both, batch_size=4, shuffle=True))) == 44
+    with pytest.raises(UsageError, match="cannot be joined"):
+        dlio.pack(tmp_path / "photos", tmp_path / "third", engine="serial", label_offset=1)
+        PackedDataset(Mixture([(tmp_path / "packed", 3), (tmp_path / "third", 1)]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio.errors import UsageError
+from dlio.errors import StorageError, UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.live.agent.meeting import Meeting, Peer, folder_of
@@ -51,6 +51,29 @@ def test_clean_removes_what_dead_agents_of_the_job_left(
     meetings[1].tell(Peer(1, ("127.0.0.1", 9), dead, False, 0, 0))
     clean(tmp_path, job="7")
     assert not around.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
+@pytest.mark.parametrize("below", ["", "job"])
+def test_a_meeting_in_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    """Users share DLIO_MEET: one may have made what another would trust."""
+    meet_in(tmp_path, monkeypatch)
+    path = folder_of(CONTENT)
+    planted = path if below else path.parent
+    planted.mkdir(parents=True, mode=0o700)
+    os.chown(planted, 54321, 54321)
+    with pytest.raises(StorageError, match=f"{planted} is not this user's alone: name another folder in DLIO_MEET"):
+        Meeting(CONTENT, 0, 2)
+    assert list(planted.iterdir()) == []
+
+
+def test_users_share_the_place_of_meetings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet_in(tmp_path, monkeypatch)
+    ours = folder_of(CONTENT)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert folder_of(CONTENT).parent != ours.parent and folder_of(CONTENT).parent.parent == ours.parent.parent
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without a name")

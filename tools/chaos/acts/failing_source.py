@@ -19,7 +19,7 @@ def play(scene: Scene) -> None:
     """Stages from, packs from, and verifies such a source, then stages from it once it has recovered."""
     source = scene.source()
     view, fault = scene.folder / "view", scene.folder / "fault"
-    server = _serve(scene, source.root.parent, view, fault)
+    server = serve(scene, source.root.parent, view, fault)
     packed = view / source.root.name
     is_struck = False
     for _ in range(scene.choose.randint(1, 3)):
@@ -37,7 +37,8 @@ def play(scene: Scene) -> None:
     scene.staged(last, source)
 
 
-def _serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:
+def serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:
+    """Serves a folder at `view`, by chance slowly; its reads fail with the chance that the file `fault` holds."""
     view.mkdir()
     latency, bandwidth = scene.choose.choice((0, 1, 5)), scene.choose.choice((20, 60, 200))
     numbers = [scene.choose.randrange(1000), latency, bandwidth]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dlio
-from dlio.dataset.manifest import NAME, Manifest
-from dlio.dataset.reader import ShardReader
+from dlio.dataset.manifest import NAME, Manifest, Part
+from dlio.dataset.part_reader import open_shard
 from dlio.dataset.sample_table import SUFFIX
 from dlio.errors import DlioError
 from dlio.formats import names
@@ -45,7 +46,7 @@ def _check_samples(manifest: Manifest, files: Files) -> None:
     case = case_of(files)
     for shard in manifest.shards:
         try:
-            with closing(ShardReader(manifest, shard)) as reader:
+            with closing(open_shard(manifest, shard)) as reader:
                 known = case["samples"] if any(file.name.endswith(SUFFIX) for file in shard.files) else None
                 for index in range(min(len(reader), 20)):
                     sample = reader.read(index)
@@ -71,10 +72,11 @@ def seeds() -> list[Files]:
     """Returns data sets of two shards in every format of small files, and one with what else a manifest may have."""
     made = [_packed(name, samples=6) for name in names() if name != "hdf5"]
     made.append(_packed("tfrecord", samples=6, broken=True))
+    made.append(_packed("tfrecord", samples=6, part=True))
     return made
 
 
-def _packed(name: str, samples: int, broken: bool = False) -> Files:
+def _packed(name: str, samples: int, broken: bool = False, part: bool = False) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "in"
         make_image_folder(root, {"cat": samples // 2, "dog": samples - samples // 2}, width=8, height=6)
@@ -92,9 +94,12 @@ def _packed(name: str, samples: int, broken: bool = False) -> Files:
         )
         known = []
         for shard in manifest.shards:
-            with closing(ShardReader(manifest, shard)) as reader:
+            with closing(open_shard(manifest, shard)) as reader:
                 read = [reader.read(index) for index in range(len(reader))]
                 known += [[sample.key, digests(sample, manifest.schema)] for sample in read]
+        if part:
+            chosen = [shard._replace(num_samples=1, part=Part(shard.num_samples, (1, 1))) for shard in manifest.shards]
+            replace(manifest, shards=tuple(chosen)).save(out)
         files = read_folder(out)
     others = [path for path in files if path != NAME]
     return with_case(fixed(files, *others), schema=manifest.schema.types(), samples=known)

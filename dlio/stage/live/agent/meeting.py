@@ -1,6 +1,6 @@
 """Where the agents of a job find each other: a small folder that all nodes see and only this user can write.
 
-    $DLIO_MEET/dlio-meet/<job>-<content id>/     by default below ~/.local/state/dlio
+    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
         token                          of the job; the first that writes it wins
         node-<rank>.json               where a node's agent listens; its modification time is its sign of life
 
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import socket
+import stat
 import struct
 import threading
 import time
@@ -41,7 +42,7 @@ _FORGOTTEN_SECONDS = 7 * 86400
 _SILENT_SECONDS = 3600  # of an agent on another machine
 _CONTENT = 32  # characters of a content id
 _SIOCGIFADDR = 0x8915
-_MEETINGS = "dlio-meet"  # below a folder that may hold others' files
+_MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ def folder_of(content: str, job: str = "") -> Path:
     except RuntimeError as error:
         raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
     run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    return Path(base).absolute() / _MEETINGS / f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
+    name = f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
+    return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
 
 
 def forget(job: str) -> None:
@@ -129,10 +131,9 @@ class Meeting:
         self._down: dict[int, float] = {}
         self._came: set[int] = set()
         with files.storage_errors("create", self.path):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self.path.lstat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise StorageError(f"{self.path} is not this user's alone: name another folder in {MEET}")
+            self.path.parent.parent.mkdir(parents=True, exist_ok=True)
+        _make_own(self.path.parent, 0o022)  # whoever can write there could put another folder in this one's place
+        _make_own(self.path, 0o077)
         _forget_old(self.path.parent)
         self.token = self._token()
 
@@ -223,6 +224,15 @@ class Meeting:
         if self._down.get(node, 0.0) > time.monotonic():
             return True
         return self.peer(node) is None and not self.is_gathering
+
+
+def _make_own(folder: Path, forbidden: int) -> None:
+    """Makes a folder; raises StorageError if it is not this user's, or has one of the forbidden permission bits."""
+    with files.storage_errors("create", folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & forbidden:
+        raise StorageError(f"{folder} is not this user's alone: name another folder in {MEET}")
 
 
 def _name(node: int | str) -> str:

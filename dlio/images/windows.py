@@ -20,7 +20,7 @@ Sizes = npt.NDArray[np.int64]
 #: The value of white in grey images of 16 bits, as the formats define it; 255 in the result.
 WHITE = 65535
 
-_NUM_TRIES = 10
+NUM_TRIES = 10
 _EVALUATION_SCALE = 256 / 224  # usual for ImageNet: shorter edge 256, centre 224
 
 
@@ -33,11 +33,15 @@ class Windows:
         flips: whether to mirror left and right afterwards; bool of shape (n,).
         parts: left, top, width, height of the part of each box to resize, in pixels from its corner;
             float64 of shape (n, 4); None for all of it. The filter reaches into the rest of the box.
+        places: left, top, width, height in the result, where it goes; int32 of shape (n, 4); None for all of it.
+        fill: the value of the pixels beside the place, or of their three channels.
     """
 
     boxes: npt.NDArray[np.int32]
     flips: npt.NDArray[np.bool_]
     parts: npt.NDArray[np.float64] | None = None
+    places: npt.NDArray[np.int32] | None = None
+    fill: int | tuple[int, int, int] = 0
 
 
 @runtime_checkable
@@ -80,22 +84,22 @@ class RandomResizedCrop:
     white: int | None = None
 
     def __post_init__(self) -> None:
-        _height_width(self.size)
-        _check_white(self.white)
+        height_width(self.size)
+        check_white(self.white)
         for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
-            if not _is_range(bounds):
+            if not is_range(bounds):
                 raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
 
     @property
     def output_size(self) -> tuple[int, int]:
         """Height and width of every result, in pixels."""
-        return _height_width(self.size)
+        return height_width(self.size)
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns random windows, distributed as torchvision's: ten tries, then the largest central box that fits."""
-        numbers = uniform(keys, 2 * _NUM_TRIES + 3)
-        tries = numbers[:, : 2 * _NUM_TRIES].reshape(-1, _NUM_TRIES, 2)
-        heights, widths = self._try(sizes, tries)
+        numbers = uniform(keys, 2 * NUM_TRIES + 3)
+        tries = numbers[:, : 2 * NUM_TRIES].reshape(-1, NUM_TRIES, 2)
+        heights, widths = shapes_tried(sizes, self.scale, self.ratio, tries)
         fits = (widths > 0) & (widths <= sizes[:, 1:]) & (heights > 0) & (heights <= sizes[:, :1])
         rows, first = np.arange(len(sizes)), np.argmax(fits, axis=1)
         shapes = np.stack([heights[rows, first], widths[rows, first]], axis=1)
@@ -104,15 +108,7 @@ class RandomResizedCrop:
         failed = ~fits.any(axis=1)
         shapes[failed] = self._fallback(sizes[failed])
         corners[failed] = (sizes[failed] - shapes[failed]) // 2
-        return Windows(_boxes(corners, shapes), (numbers[:, -1] < 0.5) & self.flip)
-
-    def _try(self, sizes: Sizes, numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], ...]:
-        """Returns heights and widths of the boxes tried: float64 of shape (n, tries), whole numbers."""
-        low, high = self.scale
-        areas = sizes.prod(axis=1, keepdims=True) * (low + (high - low) * numbers[:, :, 0])
-        low, high = np.log(self.ratio)
-        ratios = np.exp(low + (high - low) * numbers[:, :, 1])
-        return np.rint(np.sqrt(areas / ratios)), np.rint(np.sqrt(areas * ratios))
+        return Windows(boxes_of(corners, shapes), (numbers[:, -1] < 0.5) & self.flip)
 
     def _fallback(self, sizes: Sizes) -> npt.NDArray[np.float64]:
         """Returns height and width of the largest boxes within the bounds of the ratio: float64 of shape (n, 2)."""
@@ -142,10 +138,10 @@ class CenterCrop:
     white: int | None = None
 
     def __post_init__(self) -> None:
-        _check_white(self.white)
-        if not _is_pixels(self.size):
+        check_white(self.white)
+        if not is_pixels(self.size):
             raise UsageError(f"CenterCrop({self.size!r}): expected one whole number of pixels from 1, for a square")
-        if self.resize is not None and not (_is_pixels(self.resize) and self.resize >= self.size):
+        if self.resize is not None and not (is_pixels(self.resize) and self.resize >= self.size):
             raise UsageError(f"resize={self.resize!r}: expected a whole number of at least the size, {self.size}")
 
     @property
@@ -164,7 +160,7 @@ class CenterCrop:
         shapes = np.minimum(np.ceil(begins + self.size * scales + reach), sizes) - corners
         lengths = np.minimum(self.size * scales, shapes - (begins - corners))  # rounding may lead outside
         parts = np.concatenate([(begins - corners)[:, ::-1], lengths[:, ::-1]], axis=1)
-        return Windows(_boxes(corners, shapes), np.zeros(len(sizes), dtype=np.bool_), parts)
+        return Windows(boxes_of(corners, shapes), np.zeros(len(sizes), dtype=np.bool_), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,44 +179,65 @@ class Resize:
     white: int | None = None
 
     def __post_init__(self) -> None:
-        _height_width(self.size)
-        _check_white(self.white)
+        height_width(self.size)
+        check_white(self.white)
 
     @property
     def output_size(self) -> tuple[int, int]:
         """Height and width of every result, in pixels."""
-        return _height_width(self.size)
+        return height_width(self.size)
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns windows over the whole images; the keys play no part."""
-        return Windows(_boxes(np.zeros_like(sizes), sizes), np.zeros(len(sizes), dtype=np.bool_))
+        return Windows(boxes_of(np.zeros_like(sizes), sizes), np.zeros(len(sizes), dtype=np.bool_))
 
 
-def _height_width(size: int | tuple[int, int]) -> tuple[int, int]:
+def shapes_tried(
+    sizes: Sizes, scale: tuple[float, float], ratio: tuple[float, float], numbers: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], ...]:
+    """Returns heights and widths of boxes of random areas and ratios: float64 of shape (n, tries), whole numbers.
+
+    Args:
+        sizes: height and width of the images, int64 of shape (n, 2).
+        scale: the bounds of a box's share of its image's area.
+        ratio: the bounds of its width over its height.
+        numbers: what decides, of [0, 1); float64 of shape (n, tries, 2).
+    """
+    low, high = scale
+    areas = sizes.prod(axis=1, keepdims=True) * (low + (high - low) * numbers[:, :, 0])
+    low, high = np.log(ratio)
+    ratios = np.exp(low + (high - low) * numbers[:, :, 1])
+    return np.rint(np.sqrt(areas / ratios)), np.rint(np.sqrt(areas * ratios))
+
+
+def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns a size as height and width; raises UsageError."""
     pair = size if isinstance(size, (tuple, list)) else (size, size)
-    if len(pair) != 2 or not all(map(_is_pixels, pair)):
+    if len(pair) != 2 or not all(map(is_pixels, pair)):
         raise UsageError(f"size={size!r}: expected a whole number of pixels from 1, or a pair (height, width) of such")
     return pair[0], pair[1]
 
 
-def _check_white(white: int | None) -> None:
-    if white is not None and not _is_pixels(white):
+def check_white(white: int | None) -> None:
+    """Raises UsageError where this is no value of white."""
+    if white is not None and not is_pixels(white):
         raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
 
 
-def _is_pixels(value: object) -> bool:
+def is_pixels(value: object) -> bool:
+    """Returns whether this is a whole number of at least 1."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
 
 
-def _is_range(value: object) -> bool:
-    """Returns whether this is a pair of numbers 0 < low <= high, both finite."""
+def is_range(value: object, *, may_be_zero: bool = False) -> bool:
+    """Returns whether this is a pair of numbers 0 < low <= high, both finite; with `may_be_zero` 0 <= low."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         return False
     numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in value)
-    return numbers and bool(0 < value[0] <= value[1] < float("inf"))
+    return numbers and bool(0 <= value[0] <= value[1] < float("inf")) and (may_be_zero or value[0] > 0)
 
 
-def _boxes(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:
+def boxes_of(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:
     """Returns left, top, width, height from (top, left) and (height, width): int32 of shape (n, 4)."""
     top_left, height_width = np.asarray(corners), np.asarray(shapes)
     return np.concatenate([top_left[:, ::-1], height_width[:, ::-1]], axis=1).astype(np.int32)

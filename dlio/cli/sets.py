@@ -1,0 +1,90 @@
+"""The verbs that make data sets of others without copying: split, select, merge."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import dlio
+from dlio.cli.options import Verbs, add_verb, chosen, local_path
+from dlio.cli.output import print_report
+from dlio.dataset.manifest import Manifest
+from dlio.pack.sets import GROUP
+from dlio.verbs import describe
+
+_FOLDER = "the folder that holds manifest.jsonl"
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Adds these verbs to the command line."""
+    _split_options(add_verb(verbs, split))
+    _select_options(add_verb(verbs, select))
+    verb = add_verb(verbs, merge)
+    verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_path, help=_FOLDER)
+    verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
+
+
+def split(args: argparse.Namespace) -> int:
+    """Splits the packed data set DATASET at random, such as into train and val, over the same shards.
+
+    OUT gets a folder with a manifest for each part, and no bytes of samples.
+    """
+    parts = dlio.split(args.dataset, args.out, **chosen(args, "fractions", "names", "by", "group", "seed"))
+    about = {
+        name: _about(part) if args.json else f"{part.num_samples:,} samples, {part.root}"
+        for name, part in parts.items()
+    }
+    return print_report(args, about)
+
+
+def select(args: argparse.Namespace) -> int:
+    """Makes a data set of some samples of the packed data set DATASET, over the same shards.
+
+    OUT gets a manifest, and no bytes of samples. Samples must fulfil all options that are given.
+    """
+    return print_report(args, _about(dlio.select(args.dataset, args.out, **chosen(args, "classes", "where", "keys"))))
+
+
+def merge(args: argparse.Namespace) -> int:
+    """Makes one data set of several packed data sets, over the same shards.
+
+    OUT gets a manifest, and no bytes of samples.
+    """
+    return print_report(args, _about(dlio.merge(args.datasets, args.out)))
+
+
+def _about(made: Manifest) -> dict[str, Any]:
+    return describe(made) | {"path": str(made.root)}
+
+
+def _split_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("dataset", metavar="DATASET", type=local_path, help=_FOLDER)
+    verb.add_argument("-o", "--out", type=local_path, metavar="OUT", help="the folder to write (DATASET-split)")
+    sizes = "the parts' fractions, such as 0.9,0.1"
+    verb.add_argument("--fractions", type=_fractions, required=True, metavar="F,F", help=sizes)
+    names = "the parts' names (train,val,test)"
+    verb.add_argument("--names", type=lambda text: text.split(","), default=(), metavar="NAME,NAME", help=names)
+    by = "class: each part gets its fraction of every class; group: a group, or equal values of FIELD, stay together"
+    verb.add_argument("--by", metavar="class|group|FIELD", help=by)
+    group = "with --by group: what this regular expression matches at a key's beginning (default: its folder)"
+    verb.add_argument("--group", default=GROUP, metavar="REGEX", help=group)
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice (0)")
+
+
+def _select_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("dataset", metavar="DATASET", type=local_path, help=_FOLDER)
+    verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
+    verb.add_argument(
+        "--class", dest="classes", action="append", default=[], metavar="NAME", help="take this class; may be repeated"
+    )
+    where = "take samples for which this holds, such as label>=10 or key=cat/*; may be repeated"
+    verb.add_argument("--where", action="append", default=[], metavar="COND", help=where)
+    keys = "take the samples of the keys in this file, one in each line"
+    verb.add_argument("--list", dest="keys", type=local_path, metavar="FILE", help=keys)
+
+
+def _fractions(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no fractions such as 0.9,0.1") from None

@@ -1,0 +1,35 @@
+"""Transforms of images, for every framework alike: `transform=RandomResizedCrop(224, flip=True)`, or a list of several:
+
+    transform=[RandomCrop(32, padding=4, flip=True), ColorJitter(0.4, 0.4, 0.4), RandomErasing()]
+
+The first says which part of each image to take (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad
+around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing.
+All are defined as torchvision's transforms of these names on PIL images. Each draws by the key of the sample and of its
+own place in the list, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from dlio.images.composed import Composed, Transforms, composed
+from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing
+from dlio.images.padded import Pad, RandomCrop
+from dlio.images.windows import WHITE, CenterCrop, RandomResizedCrop, Resize, Sizes, Transform, Windows
+
+__all__ = [
+    "WHITE",
+    "CenterCrop",
+    "ColorJitter",
+    "Composed",
+    "Effect",
+    "Grayscale",
+    "Pad",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomResizedCrop",
+    "Resize",
+    "Sizes",
+    "Transform",
+    "Transforms",
+    "Windows",
+    "composed",
+]

@@ -1,0 +1,79 @@
+"""Several transforms as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlio.errors import UsageError
+from dlio.images.effects import Effect, Images
+from dlio.images.windows import Sizes, Transform, Windows
+from dlio.random_keys import Keys, derive_each
+
+#: What loaders take: a transform, or a list of one and of effects.
+Transforms = Transform | Sequence[Transform | Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A transform, and the effects behind it.
+
+    Attributes:
+        transform: plans the windows.
+        effects: change the results, one after the other.
+    """
+
+    transform: Transform
+    effects: tuple[Effect, ...]
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return self.transform.output_size
+
+    @property
+    def white(self) -> int | None:
+        """As the transform's."""
+        return getattr(self.transform, "white", None)
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns the transform's windows."""
+        return self.transform.plan(sizes, keys)
+
+    def with_effects(self, effects: tuple[Effect, ...]) -> Composed:
+        """Returns the same with more effects behind."""
+        return Composed(self.transform, self.effects + effects)
+
+
+def composed(transform: Any) -> Any:
+    """Returns a list of a transform and effects as one transform, anything else as it is.
+
+    Raises:
+        UsageError: the list is empty, begins with no transform, or goes on with something that is no effect.
+    """
+    if not isinstance(transform, (list, tuple)):
+        return transform
+    kinds = [Transform, *[Effect] * (len(transform) - 1)]
+    for number, (one, kind) in enumerate(zip(transform, kinds, strict=False)):
+        if isinstance(one, type) or not isinstance(one, kind):
+            found = f"transform[{number}]={one!r} is no {kind.__name__} of dlio.images"
+            raise UsageError(f"{found}: expected one that chooses the window, such as RandomCrop(32), then effects")
+    if not transform:
+        raise UsageError("transform=[]: expected one that chooses the window, such as RandomCrop(32), then effects")
+    first, *effects = transform
+    if hasattr(first, "with_effects"):  # boxes and masks move with the window
+        return first.with_effects(tuple(effects))
+    return Composed(first, tuple(effects))
+
+
+def apply_effects(transform: Transform, images: Images, keys: Keys) -> None:
+    """Changes images in place by the transform's effects, if it has any; each draws by keys of its own.
+
+    Args:
+        transform: any.
+        images: uint8 of shape (n, height, width, 3).
+        keys: the images', uint64 of shape (n,).
+    """
+    for number, effect in enumerate(getattr(transform, "effects", ())):
+        effect.change(images, derive_each(number + 1, keys))

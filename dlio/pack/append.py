@@ -1,0 +1,123 @@
+"""Appending: samples whose keys are new go into new shards beside those of a packed data set, which stay as they are.
+
+The new shards are packed in a folder of their own, as those that replace a data set are, and then get their names. The
+new manifest is published last, over the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Schema
+from dlio.errors import StorageError, UsageError
+from dlio.io import files
+from dlio.pack.listing.base import Listing
+from dlio.pack.listing.classes import rows_of
+from dlio.pack.plan import shard_number
+from dlio.pack.resume import INDEXED
+from dlio.pack.sources.packed import tables
+
+_DEFAULT_FORMAT = "tfrecord"  # of `dlio.pack`: whoever asks for it may not have asked for any
+log = logging.getLogger(__name__)
+
+
+def appendable(out: Path) -> Manifest:
+    """Returns the manifest of the data set in `out`, to which samples may be appended.
+
+    Raises:
+        ManifestError, StorageError: there is none, or it cannot be read.
+        UsageError: it is a copy staged in parts, or other tools made its shards.
+    """
+    found = Manifest.load(out)
+    if found.origin.get("source") == INDEXED:
+        raise UsageError(f"{out} holds shards that other tools made: dlio index --overwrite takes what they have added")
+    if any(shard.nodes for shard in found.shards):
+        raise UsageError(f"{out} is staged in parts: append to the data set that it was staged from")
+    return found
+
+
+def new_samples(onto: Manifest, listing: Listing) -> Listing:
+    """Returns the samples of a listing whose keys a data set does not have.
+
+    Raises:
+        SourceError, CorruptRecordError, StorageError: the data set's keys cannot be read.
+    """
+    known = {key for shard, table in tables(onto) for key in table.keys(0, shard.num_samples)}
+    new = np.fromiter((key not in known for key in listing.keys), np.bool_, len(listing))
+    if not new.all():
+        log.info("%s: %d samples are there already", onto.root, np.count_nonzero(~new))
+    return rows_of(listing, np.flatnonzero(new))
+
+
+def class_list(onto: Manifest, own: Iterable[str], asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the classes of a data set with new ones behind them: those asked for, else those of the new samples.
+
+    Raises:
+        UsageError: those asked for do not begin with the classes of the data set.
+    """
+    known = onto.class_names
+    if asked and asked[: len(known)] != known:
+        raise UsageError(
+            f"--classes does not begin with the {len(known):,} classes of {onto.root}: add new ones at the end"
+        )
+    return asked or tuple(dict.fromkeys((*known, *own)))
+
+
+def label_offset(onto: Manifest, own: Schema, asked: int) -> int:
+    """Returns what is to be added to the class indices of new samples; raises UsageError if another was asked for."""
+    needed = onto.schema.label_offset - own.label_offset
+    if asked not in (0, needed):
+        raise UsageError(f"--label-offset {asked}: the data set in {onto.root} has {onto.schema.label_offset}")
+    return needed
+
+
+def container(onto: Manifest, asked: str) -> str:
+    """Returns the format of a data set; raises UsageError if another was asked for."""
+    if asked not in (_DEFAULT_FORMAT, onto.format):
+        raise UsageError(
+            f"--format {asked}: the data set in {onto.root} is {onto.format}, and a data set has one format"
+        )
+    return onto.format
+
+
+def check_fields(onto: Manifest, schema: Schema) -> None:
+    """Raises UsageError if new samples have other fields than those of a data set."""
+    if schema.types() != onto.schema.types():
+        raise UsageError(f"{onto.root} has the fields {onto.schema.types()}, the new samples have {schema.types()}")
+
+
+def first_shard(onto: Manifest) -> int:
+    """Returns the number of the first new shard: one more than that of the last one in the folder."""
+    numbers = (shard_number(file.name) for shard in onto.shards for file in shard.files)
+    return 1 + max((number for number in numbers if number is not None), default=-1)
+
+
+def published(onto: Manifest, new: Manifest) -> Manifest:
+    """Moves the shards of `new` beside those of `onto`, publishes the manifest of both, and returns it.
+
+    Raises:
+        StorageError: the file system refused, or the data set was changed since it was looked at.
+    """
+    out = onto.root
+    if Manifest.load(out).content_id != onto.content_id:
+        raise StorageError(f"{out} was changed by somebody else meanwhile: run the same command again")
+    files.publish_all(new.root, out, [file.name for shard in new.shards for file in shard.files])
+    told = {name: new.origin.get(name) for name in ("source", "path", "plan", "num_shards")}
+    plans = f"{onto.origin.get('plan')} {new.origin.get('plan')}"
+    before = known if isinstance(known := onto.origin.get("appended"), list) else []
+    origin = dict(onto.origin) | {
+        "num_shards": len(onto.shards) + len(new.shards),
+        "plan": files.digest_bytes(plans.encode()),
+        "appended": [*before, told | {"samples": new.num_samples}],
+    }
+    if refused := [*onto.origin.get("refused", ()), *new.origin.get("refused", ())]:
+        origin["refused"] = refused
+    whole = replace(onto, schema=new.schema, shards=(*onto.shards, *new.shards), origin=origin)
+    whole.save(out)
+    return whole

@@ -1,0 +1,215 @@
+"""Data sets made of other data sets without copying: a part by conditions, a split, several as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.dataset import sample_table
+from dlio.dataset.manifest import Manifest
+from dlio.errors import SourceError, UsageError
+from dlio.pack.listing.lists import read_lines
+from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
+from dlio.pack.sets.linked import common, held_shards, joined, save
+from dlio.pack.sources.packed import tables
+from dlio.urls import is_url, shown
+
+GROUP = r".*/"
+_NAMES = ("train", "val", "test")
+_LABEL = "label"
+
+
+def select(
+    dataset: str | Path | Manifest,
+    out: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    where: Sequence[str] = (),
+    keys: str | Path | Sequence[str] | None = None,
+) -> Manifest:
+    """Makes a data set of some samples of a packed data set, over the same shards, and returns its manifest.
+
+    The class list and the order of samples stay as they are.
+
+    Args:
+        dataset: the folder of the data set, or its manifest.
+        out: the folder to write, new or empty: a manifest, and links to the folders of the shards.
+        classes: take the samples of any of these classes.
+        where: take the samples for which all these conditions hold, such as `label>=10`, `key=cat/*`, `key!=*_old.jpg`.
+        keys: take the samples of these keys: a list, or a file with a key in each line.
+
+    Raises:
+        UsageError: nothing is asked for or left, a class or field is unknown, or `out` holds something else.
+        SourceError: no sample has one of the keys.
+        ManifestError, CorruptRecordError, StorageError: the data set cannot be read, or `out` not written.
+    """
+    found = _loaded(dataset)
+    if not (classes or where or keys is not None):
+        raise UsageError("nothing says which samples to take: give classes, conditions or keys")
+    conditions = [Condition.of(text) for text in where]
+    taken = np.ones(found.num_samples, np.bool_)
+    if classes:
+        taken &= _of_classes(found, classes)
+    for condition in conditions:
+        taken &= condition.holds(_keys(found) if condition.name == KEY else _numbers(found, condition.name))
+    if keys is not None:
+        taken &= _of_keys(found, keys)
+    named = None if keys is None else str(keys) if isinstance(keys, str | Path) else "given"
+    asked = {"classes": list(classes), "where": list(where), "list": named}
+    origin = _origin("select", found) | {name: value for name, value in asked.items() if value}
+    return save(Path(out), found, held_shards(found, np.flatnonzero(taken)), origin)
+
+
+def split(
+    dataset: str | Path | Manifest,
+    out: str | Path | None = None,
+    *,
+    fractions: Sequence[float],
+    names: Sequence[str] = (),
+    by: str | None = None,
+    group: str = GROUP,
+    seed: int = 0,
+) -> dict[str, Manifest]:
+    """Splits a packed data set at random into parts over the same shards; returns their manifests by name.
+
+    Args:
+        dataset: the folder of the data set, or its manifest.
+        out: the folder to write, with a folder for each part; by default the data set's, with `-split`.
+        fractions: of the samples in each part, together at most 1.
+        names: of the parts; by default train, val, test.
+        by: `class` gives each part its fraction of every class; `group` keeps the samples of a group in one part, and
+            so does the name of a field of numbers those of equal values.
+        group: a regular expression; what it matches at the beginning of a key is the sample's group. By default that is
+            the key's folder.
+        seed: of the random choice.
+
+    Raises:
+        UsageError: the fractions, names or fields are impossible, a part has no samples, or `out` holds something else.
+        ManifestError, CorruptRecordError, StorageError: the data set cannot be read, or `out` not written.
+    """
+    found = _loaded(dataset)
+    check_fractions(fractions)
+    parts_names = tuple(names) or _NAMES[: len(fractions)]
+    _check_names(parts_names, len(fractions))
+    parts = _parts(found, fractions, by, group, seed)
+    folder = Path(f"{found.root.absolute()}-split") if out is None else Path(out)
+    held = {name: held_shards(found, np.flatnonzero(parts == number)) for number, name in enumerate(parts_names)}
+    if empty := [name for name, shards in held.items() if not shards]:
+        raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or leave --by out")
+    origin = _origin("split", found) | {"by": by, "seed": seed} | ({"group": group} if by == "group" else {})
+    return {
+        name: save(folder / name, found, held[name], origin | {"fraction": fraction})
+        for name, fraction in zip(parts_names, fractions, strict=True)
+    }
+
+
+def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifest:
+    """Makes one data set of several, over the same shards, and returns its manifest.
+
+    Samples are in the order of the data sets. If several hold parts of one shard, it stays one, at its first place.
+
+    Args:
+        datasets: folders of data sets, or manifests, of one format, with the same fields and label offset. Of their
+            class lists the longest must begin as each of the others does.
+        out: the folder to write, new or empty.
+
+    Raises:
+        UsageError: the data sets do not fit together, a sample is in two of them, or `out` holds something else.
+        ManifestError, StorageError: a data set cannot be read, or `out` not written.
+    """
+    found = [_loaded(dataset) for dataset in datasets]
+    if len(found) < 2:
+        raise UsageError("give at least two data sets to merge")
+    like = common(found)
+    held = joined(chain.from_iterable(map(held_shards, found)))
+    return save(
+        Path(out), like, held, {"source": "merge", "path": ", ".join(str(each.root.absolute()) for each in found)}
+    )
+
+
+def _loaded(dataset: str | Path | Manifest) -> Manifest:
+    url = dataset.url if isinstance(dataset, Manifest) else dataset
+    if is_url(url):
+        raise UsageError(f"{shown(str(url))} is a URL, and a set links to the folders of others: stage it first")
+    return dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+
+
+def _origin(verb: str, found: Manifest) -> dict[str, Any]:
+    return {"source": verb, "path": str(found.root.absolute())}
+
+
+def _check_names(names: Sequence[str], count: int) -> None:
+    if len(names) != count or len(set(names)) < len(names):
+        raise UsageError(f"{count} fractions and the names {', '.join(names)}: give each part a name of its own")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise UsageError(f"the part's name {name!r} is no plain file name")
+
+
+def _parts(found: Manifest, fractions: Sequence[float], by: str | None, group: str, seed: int) -> Rows:
+    """Returns the part of each sample, -1 for none."""
+    if by is None:
+        return stratified(np.zeros(found.num_samples, np.int8), fractions, seed)
+    if by == "class":
+        return stratified(_column(found, _LABEL), fractions, seed)
+    values = _groups(found, group) if by == "group" else _column(found, by)
+    return grouped(values, fractions, seed)
+
+
+def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
+    """Returns the number of each sample's group."""
+    try:
+        match = re.compile(pattern).match
+    except re.error as error:
+        raise UsageError(f"the group {pattern!r} is no regular expression: {error}") from None
+    numbers: dict[str, int] = {}
+    groups = (at[0] if (at := match(key)) else "" for key in _keys(found))
+    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in groups), np.int64, found.num_samples)
+
+
+def _keys(found: Manifest) -> list[str]:
+    return [key for shard, table in tables(found) for key in table.keys(0, shard.num_samples)]
+
+
+def _column(found: Manifest, name: str) -> npt.NDArray[Any]:
+    """Returns a small field of numbers of all samples, (n, *shape); labels without the label offset.
+
+    Raises:
+        UsageError: there is no such field.
+    """
+    known = sample_table.columns(found.schema)
+    if name not in known:
+        raise UsageError(f"{found.root} has no small field {name!r} of numbers, only {', '.join(known) or 'none'}")
+    values = np.concatenate([table.field(name) for _, table in tables(found)] or [np.empty(0)])
+    return values - found.schema.label_offset if name == _LABEL and found.schema.label_offset else values
+
+
+def _numbers(found: Manifest, name: str) -> npt.NDArray[Any]:
+    values = _column(found, name)
+    if values.ndim != 1:
+        raise UsageError(f"the field {name!r} of {found.root} has several numbers a sample: conditions are on one")
+    return values
+
+
+def _of_classes(found: Manifest, classes: Sequence[str]) -> npt.NDArray[np.bool_]:
+    number: Mapping[str, int] = {name: index for index, name in enumerate(found.class_names)}
+    if unknown := [name for name in classes if name not in number]:
+        raise UsageError(f"{found.root} has no class {unknown[0]!r}: dlio info lists its classes")
+    labels, wanted = _column(found, _LABEL), [number[name] for name in classes]
+    return np.isin(labels, wanted) if labels.ndim == 1 else np.asarray((labels[:, wanted] != 0).any(axis=1))
+
+
+def _of_keys(found: Manifest, keys: str | Path | Sequence[str]) -> npt.NDArray[np.bool_]:
+    listed = read_lines(Path(keys)) if isinstance(keys, str | Path) else iter(keys)
+    wanted = {line for line in listed if line}
+    own = _keys(found)
+    if missing := wanted.difference(own):
+        name = keys if isinstance(keys, str | Path) else "the list"
+        raise SourceError(f"{name}: {len(missing):,} keys are not in {found.root}, such as {min(missing)!r}")
+    return np.fromiter((key in wanted for key in own), np.bool_, len(own))

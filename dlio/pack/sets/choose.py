@@ -1,0 +1,118 @@
+"""Which samples a selection takes, and which part of a split each sample goes to: pure functions of small columns."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio.errors import UsageError
+from dlio.pack.plan import shuffled
+
+Rows = npt.NDArray[np.int64]
+KEY = "key"
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_CONDITION = re.compile(r"\s*(?P<name>\w+)\s*(?P<how>!=|<=|>=|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on a sample.
+
+    Attributes:
+        name: a field of one number for each sample, or `key`.
+        how: one of = != < <= > >=; of keys the first two, with a pattern.
+        value: a number, or a pattern such as `cat/*`.
+    """
+
+    name: str
+    how: str
+    value: str
+
+    @classmethod
+    def of(cls, text: str) -> Condition:
+        """Returns the condition in a text such as `label>=10`.
+
+        Raises:
+            UsageError: it is none.
+        """
+        found = _CONDITION.fullmatch(text)
+        if found is None or (found["name"] == KEY and found["how"] not in ("=", "!=")):
+            raise UsageError(f"--where {text!r}: expected a field and a number, such as label>=10, or key=cat/*")
+        condition = cls(found["name"], found["how"], found["value"])
+        if condition.name != KEY:
+            condition.number()
+        return condition
+
+    def number(self) -> int | float:
+        """Returns the value as a number; raises UsageError."""
+        for kind in (int, float):
+            try:
+                return kind(self.value)
+            except ValueError:
+                continue
+        raise UsageError(f"--where {self.name}{self.how}{self.value}: {self.value!r} is not a number")
+
+    def holds(self, column: Any) -> npt.NDArray[np.bool_]:
+        """Returns for which of n samples it holds, given their keys or the field's values: bool of shape (n,)."""
+        if self.name != KEY:
+            return np.asarray(_COMPARED[self.how](column, self.number()))
+        like = np.fromiter((fnmatchcase(key, self.value) for key in column), np.bool_, len(column))
+        return like if self.how == "=" else ~like
+
+
+def check_fractions(fractions: Sequence[float]) -> None:
+    """Checks the sizes of parts.
+
+    Raises:
+        UsageError: one is not above 0, or they exceed 1 together.
+    """
+    if not fractions or not all(0 < fraction <= 1 for fraction in fractions) or sum(fractions) > 1 + 1e-9:
+        raise UsageError(f"the fractions {list(fractions)}: expected numbers above 0, at most 1 together")
+
+
+def stratified(values: npt.NDArray[Any], fractions: Sequence[float], seed: int) -> Rows:
+    """Returns the part of each sample, -1 for none, so that each part holds its fraction of every value, at random.
+
+    Args:
+        values: of n samples, such as their classes; (n, ...).
+        fractions: of the parts.
+        seed: of the random choice.
+    """
+    _, group = np.unique(values, axis=0, return_inverse=True)
+    group = group.ravel()
+    order = np.lexsort((np.argsort(shuffled(len(group), seed)), group))
+    counts = np.bincount(group)
+    place = np.empty(len(group), np.int64)
+    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return _part((place + 0.5) / counts[group], fractions)
+
+
+def grouped(values: npt.NDArray[Any], fractions: Sequence[float], seed: int) -> Rows:
+    """Returns the part of each sample, -1 for none; samples of equal values go to the same part; as `stratified`."""
+    _, group, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+    order = shuffled(len(counts), seed)
+    middle = np.empty(len(counts))
+    middle[order] = np.cumsum(counts[order]) - counts[order] / 2
+    return _part(middle / counts.sum(), fractions)[group.ravel()]
+
+
+def _part(shares: npt.NDArray[np.float64], fractions: Sequence[float]) -> Rows:
+    """Returns in which fraction of the whole each share of [0, 1] lies, -1 for behind the last."""
+    ends = np.cumsum(fractions)
+    ends[-1] = 2 if ends[-1] > 1 - 1e-9 else ends[-1]
+    parts = np.searchsorted(ends, shares, side="right")
+    return np.where(parts < len(fractions), parts, -1)

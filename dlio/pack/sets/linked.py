@@ -1,0 +1,214 @@
+"""Data sets over the shards of others: a manifest, and a link to each folder that holds shards; no bytes are copied.
+
+    OUT/manifest.jsonl         names base0/shard-000000.tfrecord, and which of its records are in the set
+    OUT/base0 -> ../photos     the folder of the shards
+
+So all names of a manifest still lie below its folder, and readers need to know nothing: a manifest of a stranger leads
+nowhere else, since a link is made by who can write to the folder. Hard links would need one file system, and one link
+for each file. Copies, staged or by `rsync -L`, hold files in the place of links.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio.dataset import manifest
+from dlio.dataset.manifest import File, Manifest, Part, Shard
+from dlio.errors import ManifestError, UsageError
+from dlio.io import files
+from dlio.io.open_folder import check_ground, check_manifests
+from dlio.pack.sets.choose import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A shard, by the folder that holds its files; the names of the files begin there."""
+
+    base: str
+    shard: Shard
+
+
+def link_name(number: int) -> str:
+    """Returns the name of the link to the base of this number, from 0."""
+    return f"base{number}"
+
+
+def held_shards(found: Manifest, rows: Rows | None = None) -> list[Held]:
+    """Returns the shards of a data set with those of its samples that are in `rows`, without shards that have none.
+
+    Args:
+        found: the data set.
+        rows: ascending numbers of samples, int64; None for all.
+
+    Raises:
+        UsageError: the data set is staged in parts.
+    """
+    if any(shard.nodes for shard in found.shards):
+        raise UsageError(f"{found.root} is staged in parts: give the data set that it was staged from")
+    root = os.path.realpath(found.root)
+    links = {name: os.path.realpath(found.root / name) for name in _links(found)}
+    bounds = [None] * len(found.shards) if rows is None else np.searchsorted(rows, found.offsets).tolist()
+    held = []
+    for number, shard in enumerate(found.shards):
+        if rows is not None:
+            chosen = rows[bounds[number] : bounds[number + 1]] - found.offsets[number]
+            shard = _chosen(shard, chosen)
+        if shard.num_samples:
+            held.append(_based(shard, root, links))
+    return held
+
+
+def _links(found: Manifest) -> Iterator[str]:
+    """Yields the names of the folders of shards that are links."""
+    firsts = {name for shard in found.shards if (name := shard.files[0].name.partition("/")[0])}
+    return (name for name in sorted(firsts) if (found.root / name).is_symlink() and (found.root / name).is_dir())
+
+
+def _based(shard: Shard, root: str, links: dict[str, str]) -> Held:
+    link, slash, _ = shard.files[0].name.partition("/")
+    if not slash or link not in links or not all(file.name.startswith(f"{link}/") for file in shard.files):
+        return Held(root, shard)
+    inner = tuple(file._replace(name=file.name.removeprefix(f"{link}/")) for file in shard.files)
+    return Held(links[link], shard._replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
+
+
+def _chosen(shard: Shard, chosen: Rows) -> Shard:
+    """Returns a shard with some of its samples, by their numbers in it, ascending."""
+    if len(chosen) == shard.num_samples:
+        return shard
+    records = chosen if shard.part is None else shard.part.records()[chosen]
+    return _with(shard, records)
+
+
+def _with(shard: Shard, records: Rows) -> Shard:
+    """Returns a shard with these of its records; inputs that were skipped when it was packed are not its samples."""
+    is_whole = len(records) == shard.num_records
+    part = None if is_whole else Part.of(shard.num_records, records)
+    return shard._replace(num_samples=len(records), part=part, skipped=(), inputs="")
+
+
+def joined(held: Iterable[Held]) -> list[Held]:
+    """Returns the shards with each of them once; parts of the same one are united.
+
+    Raises:
+        UsageError: a record is in two of them.
+        ManifestError: two manifests tell different files of the same shard.
+    """
+    found: dict[tuple[str, str], Held] = {}
+    for each in held:
+        name = each.base, each.shard.name
+        found[name] = Held(each.base, _united(found[name], each)) if name in found else each
+    return list(found.values())
+
+
+def _united(one: Held, other: Held) -> Shard:
+    where = Path(one.base, one.shard.name)
+    if one.shard.files != other.shard.files or one.shard.num_records != other.shard.num_records:
+        raise ManifestError(f"{where}: two manifests give it other files or digests: verify both data sets")
+    records = np.concatenate([_records(one.shard), _records(other.shard)])
+    records.sort()
+    twice = np.count_nonzero(np.diff(records) == 0)
+    if twice:
+        advice = "a data set holds each once; to train on some more often, use a Mixture of the loaders"
+        raise UsageError(f"{where}: {twice:,} of its samples are in two of the data sets: {advice}")
+    return _with(one.shard, records)
+
+
+def _records(shard: Shard) -> Rows:
+    return np.arange(shard.num_samples) if shard.part is None else shard.part.records()
+
+
+def save(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, Any]) -> Manifest:
+    """Publishes a data set of these shards in the folder `out`, and returns its manifest.
+
+    If the folder holds the same one, nothing is changed.
+
+    Args:
+        out: a folder that is new or empty.
+        like: a manifest of the format and schema.
+        held: the shards.
+        origin: how the data set was made.
+
+    Raises:
+        UsageError: there are no samples, or the folder holds something else.
+        StorageError: it cannot be written.
+    """
+    if not held:
+        raise UsageError(f"no samples are left for {out}: dlio info lists the classes and their samples")
+    bases = {base: link_name(number) for number, base in enumerate(dict.fromkeys(each.base for each in held))}
+    shards = tuple(_below(bases[each.base], each.shard) for each in held)
+    described = [(shard.name, shard.num_samples, shard.files, shard.part) for shard in shards]
+    made = origin | {"num_shards": len(shards), "plan": files.digest_bytes(repr(described).encode())}
+    whole = Manifest(like.format, like.schema, shards, made, out)
+    check_ground(out)
+    check_manifests(out, manifest.NAME)
+    if _is_there(out, whole):
+        return whole
+    with files.storage_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+    check_ground(out)
+    for base, name in bases.items():
+        with files.storage_errors("link", out / name):
+            (out / name).symlink_to(_target(Path(base), out))
+    whole.save(out)
+    return whole
+
+
+def _below(link: str, shard: Shard) -> Shard:
+    entries = tuple(File(f"{link}/{file.name}", file.num_bytes, file.digest) for file in shard.files)
+    return shard._replace(name=f"{link}/{shard.name}", files=entries)
+
+
+def _target(base: Path, out: Path) -> str:
+    """Returns what a link in `out` holds: a relative path, if both may move together with their file system."""
+    real = out.resolve()
+    return os.path.relpath(base, real) if base.stat().st_dev == real.stat().st_dev else str(base)
+
+
+def _is_there(out: Path, wanted: Manifest) -> bool:
+    """Returns whether the folder holds the data set; links without a manifest are those of a run that was killed.
+
+    Raises:
+        UsageError: it holds something else.
+    """
+    with files.storage_errors("look at", out):
+        names = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    if manifest.NAME in names:
+        found = Manifest.load(out)
+        if (found.content_id, dict(found.origin)) == (wanted.content_id, dict(wanted.origin)):
+            return True
+        raise UsageError(f"{out} holds another data set: give another folder")
+    links = [out / link_name(number) for number in range(len(names))]
+    if set(names) - {link.name for link in links if link.is_symlink()}:
+        raise UsageError(f"{out} holds {names[0]!r}: give a new or an empty folder")
+    for link in links:
+        with files.storage_errors("remove", link):
+            link.unlink(missing_ok=True)
+    return False
+
+
+def common(manifests: Sequence[Manifest]) -> Manifest:
+    """Returns the manifest whose format and schema are those of all; of class lists it has the longest.
+
+    Raises:
+        UsageError: formats, fields or label offsets differ, or a class list does not begin as another does.
+    """
+    first = max(manifests, key=lambda each: len(each.class_names))
+    for other in manifests:
+        where = f"{first.root} and {other.root} cannot be one data set"
+        if other.format != first.format:
+            raise UsageError(f"{where}: one is {first.format}, one {other.format}: dlio convert one of them first")
+        plain = [replace(each.schema, class_names=()) for each in (first, other)]
+        if plain[0] != plain[1]:
+            raise UsageError(
+                f"{where}: their fields or label offsets differ: {first.schema.types()}, {other.schema.types()}"
+            )
+        if other.class_names != first.class_names[: len(other.class_names)]:
+            raise UsageError(f"{where}: their class lists differ: pack one again by --classes {first.root}")
+    return first

@@ -1,0 +1,67 @@
+"""`info --stats`: the numbers of the pixels, found once for a content, whatever lies beside the manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dlio
+from dlio.dataset.location import STATS_NAME
+
+RED, GREY = (255, 0, 0), (51, 51, 51)
+
+
+@pytest.fixture
+def packed(tmp_path) -> Path:
+    for name, color, count in (("red", RED, 3), ("grey", GREY, 1)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (30, 20), color).save(tmp_path / "photos" / name / f"{number}.png")
+    dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
+    return tmp_path / "packed"
+
+
+def test_the_numbers_are_those_of_the_pixels(packed):
+    read = []
+    stats = dlio.info(packed, stats=True, progress=lambda count, size: read.append(count))["stats"]
+    pixels = np.array([RED, RED, RED, GREY]) / 255
+    assert stats["mean"] == pytest.approx(pixels.mean(axis=0), abs=1e-5)
+    assert stats["std"] == pytest.approx(pixels.std(axis=0), abs=1e-5)
+    assert stats["class_weights"] == {"grey": 2.0, "red": pytest.approx(2 / 3, abs=1e-6)}
+    assert (stats["heights"]["50%"], stats["widths"]["100%"]) == (20, 30)
+    assert sum(read) == stats["samples_read"] == 4
+    assert dlio.info(packed, stats=True, progress=read.append)["stats"] == stats  # read from the file
+
+
+def test_a_grown_set_has_new_numbers(packed):
+    before = dlio.info(packed, stats=True)["stats"]
+    Image.new("RGB", (30, 20), GREY).save(packed.parent / "photos" / "grey" / "1.png")
+    dlio.pack(packed.parent / "photos", packed, append=True, engine="serial")
+    assert dlio.info(packed, stats=True)["stats"]["mean"] != before["mean"]
+    dlio.pack(packed.parent / "photos", packed, overwrite=True, num_shards=2, engine="serial")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: "[" * 10**5,
+        lambda text: json.dumps(json.loads(text) | {"mean": [[], [], []]}),
+        lambda text: json.dumps(json.loads(text) | {"class_weights": {"red": "much"}}),
+        lambda text: json.dumps(json.loads(text) | {"content_id": "0" * 32, "mean": [1, 1, 1]}),
+    ],
+)
+def test_what_is_not_of_this_content_is_found_anew(packed, change):
+    stats, path = dlio.info(packed, stats=True)["stats"], packed / STATS_NAME
+    path.write_text(change(path.read_text()))
+    assert dlio.info(packed, stats=True)["stats"] == stats
+    assert json.loads(path.read_text())["mean"] == stats["mean"]
+
+
+def test_a_folder_in_the_place_of_the_file_does_no_harm(packed):
+    (packed / STATS_NAME).mkdir()
+    assert dlio.info(packed, stats=True)["stats"]["samples_read"] == 4

@@ -1,0 +1,168 @@
+"""Data sets made of others without copying: split, select, merge."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dlio
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.shard import Part
+from dlio.errors import ManifestError, SourceError, UsageError
+from dlio.loaders.dataset import PackedSamples
+from dlio.pack.sets.choose import grouped, stratified
+from tests.helpers.images import make_image_folder
+from tests.helpers.packing import samples
+
+COUNTS = {"cat": 16, "dog": 11, "owl": 9}
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "lmdb"])
+def packed(request, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("set")
+    make_image_folder(root / "photos", COUNTS)
+    dlio.pack(root / "photos", root / "packed", num_shards=3, engine="serial", format=request.param, shuffle=1)
+    return root / "packed"
+
+
+def keys(root: Path) -> list[str]:
+    return [key for key, _ in samples(root)]
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_a_part_is_the_records_that_were_chosen(taken):
+    records = np.flatnonzero(np.array(taken, np.bool_))
+    part = Part.of(len(taken), records)
+    assert part.records().tolist() == records.tolist()
+    assert Part.from_json({"of": part.num_records, "runs": list(part.runs)}, len(records)) == part
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *({"of": 9, "runs": runs} for runs in ([0, 4, 0, 1], [5], [-1, 5], [0, 4], 7)),
+        *({"of": 4, "runs": [0, 5]}, {"of": 2**70, "runs": [0, 5]}, {"runs": [0, 5]}, []),
+    ],
+)
+def test_a_hostile_part_is_refused_by_its_line(tmp_path, packed, part):
+    lines = (packed / "manifest.jsonl").read_text().splitlines()
+    (tmp_path / "manifest.jsonl").write_text(
+        "\n".join([lines[0], *[json.dumps(json.loads(line) | {"samples": 5, "part": part}) for line in lines[1:]]])
+    )
+    with pytest.raises(ManifestError, match="line 2: "):
+        Manifest.load(tmp_path)
+
+
+def test_a_part_of_more_records_than_the_file_has_is_damage(tmp_path, packed):
+    made = dlio.select(packed, tmp_path / "out", classes=["cat"])
+    shards = [s._replace(part=s.part._replace(num_records=2**60)) for s in made.shards]
+    found = dlio.verify(Manifest(made.format, made.schema, tuple(shards), {}, made.root), workers=1)
+    assert len(found) == 3 and all("the manifest says 1152921504606846976" in each.problem for each in found)
+
+
+def test_a_split_holds_each_sample_once_and_every_class_in_proportion(tmp_path, packed):
+    parts = dlio.split(packed, tmp_path / "parts", fractions=[0.75, 0.25], by="class")
+    assert sorted(key for name in parts for key in keys(tmp_path / "parts" / name)) == sorted(keys(packed))
+    assert dlio.info(parts["train"])["class_counts"] == {"cat": 12, "dog": 8, "owl": 7}
+    assert {name: dict(samples(packed))[name] for name in keys(tmp_path / "parts" / "val")} == dict(
+        samples(tmp_path / "parts" / "val")
+    )
+    assert not any(
+        path.is_file() for part in parts.values() for path in part.root.iterdir() if path.name != "manifest.jsonl"
+    )
+    assert dlio.verify(tmp_path / "parts" / "val", workers=1) == []
+    assert dlio.split(packed, tmp_path / "parts", fractions=[0.75, 0.25], by="class")["val"] == parts["val"]
+    again = dlio.merge([parts["train"], parts["val"]], tmp_path / "again")
+    assert keys(tmp_path / "again") == keys(packed) and all(shard.part is None for shard in again.shards)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 9))
+def test_fractions_are_kept(values, seed):
+    counts = np.bincount(values)
+    for part, fraction in enumerate([0.5, 0.3]):
+        found = np.bincount(
+            np.array(values)[stratified(np.array(values), [0.5, 0.3], seed) == part], minlength=len(counts)
+        )
+        assert (abs(found - counts * fraction) <= 1).all()
+    parts = grouped(np.array(values), [0.5, 0.5], seed)
+    assert all(len(set(parts[np.array(values) == value].tolist())) == 1 for value in set(values))
+
+
+def test_a_group_stays_together(tmp_path, packed):
+    parts = dlio.split(packed, tmp_path / "parts", fractions=[0.6, 0.4], by="group", names=["a", "b"], seed=2)
+    folders = [{key.partition("/")[0] for key in keys(part.root)} for part in parts.values()]
+    assert not folders[0] & folders[1] and folders[0] | folders[1] == set(COUNTS)
+
+
+def test_selections_meet_all_conditions_in_the_order_of_the_set(tmp_path, packed):
+    whole = samples(packed)
+    (tmp_path / "list.txt").write_text("".join(f"{key}\n" for key, _ in reversed(whole[:20])))
+    made = dlio.select(packed, tmp_path / "some", classes=["cat", "owl"], where=["label<2"], keys=tmp_path / "list.txt")
+    assert samples(tmp_path / "some") == [(key, value) for key, value in whole[:20] if value["label"] == 0]
+    assert made.class_names == tuple(COUNTS)
+    smaller = dlio.select(made, tmp_path / "fewer", where=["key=*[0-4].png"])
+    assert keys(smaller.root) == [key for key in keys(made.root) if key[-5] in "01234"]
+    assert smaller.root.joinpath("base0").resolve() == packed.resolve()
+    with closing(PackedSamples(smaller)) as read:
+        columns = read.read_columns([1, 0])
+        assert [bytes(image) for image in columns["image"]] == [
+            value["image"] for _, value in samples(smaller.root)[1::-1]
+        ]
+        assert read.labels.tolist() == [0] * len(read)
+
+
+def test_a_selection_is_staged_with_the_shards_it_needs(tmp_path, packed):
+    first = Manifest.load(packed).shards[0]
+    made = dlio.select(packed, tmp_path / "out", keys=[key for key, _ in samples(packed)[2:4]])
+    staged = dlio.stage(made.root, tmp_path / "node")
+    files = [path for path in staged.root.joinpath("base0").rglob("*") if path.is_file()]
+    assert {path.name for path in files} == {Path(file.name).name for file in first.files}
+    assert not staged.root.joinpath("base0").is_symlink() and samples(staged.root) == samples(packed)[2:4]
+
+
+def test_merged_sets_are_one(tmp_path, packed):
+    make_image_folder(tmp_path / "more", {"cat": 3, "zebra": 4})
+    classes = [*COUNTS, "zebra"]
+    made = Manifest.load(packed)
+    dlio.pack(tmp_path / "more", tmp_path / "b", num_shards=2, engine="serial", format=made.format, classes=classes)
+    merged = dlio.merge([packed, tmp_path / "b"], tmp_path / "both")
+    assert keys(merged.root) == keys(packed) + keys(tmp_path / "b")
+    assert merged.class_names == tuple(classes)
+    assert dlio.verify(merged, workers=1) == []
+    with pytest.raises(UsageError, match=r"7 of its samples|4 of its samples|3 of its samples"):
+        dlio.merge([merged, tmp_path / "b"], tmp_path / "twice")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda root, out: dlio.select(root, out), "nothing says which"),
+        (lambda root, out: dlio.select(root, out, classes=["cow"]), "no class 'cow'"),
+        (lambda root, out: dlio.select(root, out, where=["label"]), "expected a field and a number"),
+        (lambda root, out: dlio.select(root, out, where=["age<3"]), "no small field 'age'"),
+        (lambda root, out: dlio.select(root, out, where=["label<x"]), "'x' is not a number"),
+        (lambda root, out: dlio.select(root, out, where=["label>7"]), "no samples are left"),
+        (lambda root, out: dlio.select(root, root, classes=["cat"]), "holds another data set"),
+        (lambda root, out: dlio.split(root, out, fractions=[0.9, 0.2]), "at most 1 together"),
+        (lambda root, out: dlio.split(root, out, fractions=[1.0], names=["../x"]), "no plain file name"),
+        (lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("), "no regular expression"),
+        (lambda root, out: dlio.merge([root], out), "at least two"),
+        (lambda root, out: dlio.merge([root, root], out), "are in two of the data sets"),
+    ],
+)
+def test_what_cannot_be_made_is_said_and_nothing_written(tmp_path, packed, make, message):
+    with pytest.raises(UsageError, match=message):
+        make(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_key_is_named(tmp_path, packed):
+    with pytest.raises(SourceError, match=r"1 keys are not in .*'cat/no.png'"):
+        dlio.select(packed, tmp_path / "out", keys=["cat/no.png"])

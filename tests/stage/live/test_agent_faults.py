@@ -1,0 +1,189 @@
+"""Agents when bytes are damaged, a source is gone or hangs, a disk is full, a node is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dlio.dataset.manifest import File, Manifest
+from dlio.errors import StorageError
+from dlio.locking import claim_file
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.live.agent import __main__ as agent_main
+from dlio.stage.live.agent import fill, passing
+from dlio.stage.live.agent import node as agent_node
+from dlio.stage.live.agent.node import LetGo, Node
+from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.wire import Origin
+from dlio.stage.transfer.source import MountedFolder
+from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
+from tests.helpers.staging import MiB, damaged_files, flip
+
+
+def test_damaged_bytes_are_fetched_again(
+    source: Manifest, tmp_path: Path, gate: tuple[threading.Event, list[str]]
+) -> None:
+    """A loader found a checksum wrong: the agent reads the blocks from the source once more."""
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        eventually(lambda: len(gate[1]) >= 4)
+        client.need(14, [(0, 100)])
+        unfinished = LiveFolder(node.folder).unfinished(node.plan.listed[14])
+        with unfinished.open("r+b") as file:
+            file.write(b"damaged")
+        client.bad(14, [(0, 100)])
+        assert unfinished.read_bytes()[:100] == content(source, 14)[:100]
+        gate[0].set()
+        client.need(14)
+        assert (node.folder.path / "shard-00014.bin").read_bytes() == content(source, 14)
+
+
+def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, damaged = MountedFolder.read_range, []
+
+    def read_range(self: MountedFolder, file: object, offset: int, target: memoryview) -> None:
+        plain(self, file, offset, target)  # type: ignore[arg-type]
+        if not damaged:
+            damaged.append(offset)
+            target[:1] = bytes([target[0] ^ 1])
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: is_complete(node))
+        assert damaged and damaged_files(node.folder.path, source) == []
+
+
+def test_a_damaged_source_is_named(source: Manifest, tmp_path: Path) -> None:
+    flip(source.root / "shard-00002.bin")
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00002\.bin is damaged"):
+            client.need(2)
+        assert client.need(4) in Origin
+        assert not (node.folder.path / "shard-00002.bin").exists()
+
+
+def test_a_source_that_is_gone_is_named_and_read_again_when_it_is_back(source: Manifest, tmp_path: Path) -> None:
+    lost = source.root / "shard-00001.bin"
+    lost.rename(tmp_path / "away")
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00001\.bin"):
+            client.need(1, [(0, 5)])
+        (tmp_path / "away").rename(lost)
+        eventually(lambda: is_complete(node))
+
+
+def test_a_source_that_hangs_is_named(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(20))
+    monkeypatch.setattr(fill, "GIVE_UP_SECONDS", 0.5)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        with pytest.raises(StorageError, match=r"shard-00001\.bin has not been read for"):
+            client.need(1, [(0, 5)])
+        answers.set()
+
+
+def test_a_source_that_hangs_while_it_is_passed_through_is_named(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), []
+    plain = MountedFolder.read_range
+
+    def read_range(self: MountedFolder, file: File, offset: int, target: memoryview) -> None:
+        if file.name == "shard-00009.bin":
+            asked.append(offset)
+            answers.wait(60)
+        plain(self, file, offset, target)
+
+    monkeypatch.setattr(MountedFolder, "read_range", read_range)
+    monkeypatch.setattr(passing, "GIVE_UP_SECONDS", 0.5)
+    given = task(source.root, tmp_path / "dest", cache_bytes=4 * MiB)
+    with working(given) as node, closing(client_of(node)) as client:
+        try:
+            with pytest.raises(StorageError, match=r"source/shard-00009\.bin has sent nothing for"):
+                client.read(9, [(0, 5)], memoryview(bytearray(5)))
+            assert asked == [0]
+            data = bytearray(5)
+            assert client.read(8, [(0, 5)], memoryview(data)) == Origin.SOURCE and data == content(source, 8)[:5]
+        finally:
+            answers.set()
+
+
+class _Exited(BaseException):
+    """Instead of the end of this process."""
+
+
+def test_the_claim_is_held_as_long_as_a_thread_may_write(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, states = threading.Event(), []
+    monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(60))
+    job, plan, folder = task(source.root, tmp_path / "dest").prepared()
+    open_up(folder.dest)
+
+    def ready() -> Node:
+        node = Node(task(source.root, tmp_path / "dest"), job, plan, folder)
+        node.begin()
+        monkeypatch.setattr(node, "until_complete", ended)
+        return node
+
+    def ended() -> None:
+        raise LetGo
+
+    def end(code: int) -> None:
+        states.append(claim_file.latest(folder.claims))
+        raise _Exited
+
+    monkeypatch.setattr(os, "_exit", end)
+    try:
+        with pytest.raises(_Exited):
+            agent_main._fill_and_serve(ready, job, plan, folder)
+    finally:
+        answers.set()
+    assert [claim.state for claim in states] == ["held"]
+
+
+def test_what_a_full_disk_cannot_take_is_passed_through(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with working(task(source.root, tmp_path / "dest")) as node, closing(client_of(node)) as client:
+        assert client.need(1, [(0, 5)]) is None
+        data = bytearray(3 * MiB + 7)
+        assert client.read(1, [(0, len(data))], memoryview(data)) == Origin.SOURCE
+        assert data == content(source, 1)
+        assert "No space left" in client.stat()["nodes"][0]["waiting_for"]
+
+
+def test_a_lost_node_is_gone_round(source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shards are read from the source by others; what it has read is read once more at most."""
+    meet_in(tmp_path / "meet", monkeypatch)
+    with nodes(source.root, tmp_path, 2) as found:
+        eventually(lambda: found[1].store.present_bytes > 0)
+        found[1].fill.stop()
+        found[1].server.close()
+        eventually(lambda: is_complete(found[0]))
+        assert damaged_files(found[0].folder.path, source) == []
+        found[1].close()
+
+
+def test_an_agent_whose_source_is_gone_ends_when_no_loader_waits(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.root / "shard-00001.bin").rename(tmp_path / "away")
+    monkeypatch.setattr(agent_node, "STUCK_SECONDS", 2.0)
+    monkeypatch.setattr(agent_node, "_LOOK_SECONDS", 0.25)
+    with working(task(source.root, tmp_path / "dest")) as node:
+        with closing(client_of(node)) as client:
+            client.need(0)
+        with pytest.raises(LetGo):
+            node.until_complete()
+        assert not node.store.is_complete

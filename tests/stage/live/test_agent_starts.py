@@ -1,0 +1,229 @@
+"""How agents start, one a copy, and what follows one that ended or was killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import File, Manifest
+from dlio.locking.claim import alone, claimed
+from dlio.locking.owner import Owner
+from dlio.stage.cache.base_folder import open_up
+from dlio.stage.cache.clean import clean
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.job import NO_OPTIONS
+from dlio.stage.live import start
+from dlio.stage.live.agent import __main__ as agent_main
+from dlio.stage.live.blocks import Blocks
+from dlio.stage.live.client import connect
+from dlio.stage.live.filling import find_filling
+from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.live.start import ensure_agent, stager
+from dlio.stage.live.status import status
+from dlio.stage.live.wire import Origin
+from dlio.stage.run import run
+from tests.helpers.live import eventually, is_complete, task, working
+from tests.helpers.staging import MiB, assert_staged, damaged_files
+
+_HOLD = """
+import sys
+from pathlib import Path
+from dlio.locking.claim import alone
+from dlio.stage.cache.folder import StagedFolder
+with alone(StagedFolder(Path(sys.argv[1]), sys.argv[2]).claims / "agent", "agent"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_plain_stage_goes_on_with_what_an_agent_left(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        eventually(lambda: node.store.present_bytes > 10 * MiB)
+        node.fill.stop()
+        present = node.store.present_bytes
+    staged, summary = run(source.root, tmp_path / "dest")
+    assert_staged(staged, source)
+    assert summary.source_bytes < source.num_bytes - present / 2
+
+
+def test_handing_over_leaves_the_files_that_loaders_have_open(tmp_path: Path) -> None:
+    file = File("a.bin", 100_000, "sha256:" + "0" * 64)
+    live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
+    (live.path / "files").mkdir(parents=True)
+    live.unfinished(file).write_bytes(bytes(range(250)) * 400)
+    Blocks.create(live.blocks(file), file.num_bytes).set(0, 65536)
+    with live.unfinished(file).open("r+b") as opened:
+        live.hand_over(tmp_path / "aside", [file])
+        handed = tmp_path / "aside" / "a.bin"
+        assert handed.read_bytes() == (bytes(range(250)) * 400)[:65536]
+        assert len(opened.read()) == file.num_bytes
+        opened.write(b"late")
+        assert handed.stat().st_size == 65536
+
+
+def _announced(folder: StagedFolder, node: str) -> LiveFolder:
+    """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
+    live = LiveFolder(folder)
+    live.make()
+    live.announce(AgentRecord(replace(Owner.current(), node=node), ("127.0.0.1", 9), 0, 1))
+    return live
+
+
+def test_an_agent_of_an_earlier_boot_is_over(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    open_up(folder.dest)
+    ended.append(folder)
+    folder.path.mkdir(parents=True, mode=0o700)
+    host = Owner.current().node.partition("/")[0]
+    live = _announced(folder, f"{host}/another-boot")
+    assert live.agent() is None
+    assert ensure_agent(source.root, tmp_path / "dest") == folder
+    eventually(folder.has_manifest)
+    assert damaged_files(folder.path, source) == []
+
+
+def test_an_agent_of_another_container_lives_while_its_heart_beats(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path, "copy")
+    folder.path.mkdir(parents=True)
+    live = _announced(folder, "elsewhere/boot")
+    assert live.agent() is not None
+    os.utime(live.path / "agent.json", (0, 0))
+    assert live.agent() is None
+    live.beat()
+    assert live.agent() is not None
+
+
+def test_a_second_starter_becomes_the_agent_when_the_first_ends(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder]
+) -> None:
+    folder = task(source.root, tmp_path / "dest").prepared()[2]
+    ended.append(folder)
+    open_up(folder.dest)
+    starter = threading.Thread(target=ensure_agent, args=(source.root, tmp_path / "dest"))
+    with alone(folder.claims / "agent", "agent"):
+        starter.start()
+        time.sleep(1.5)
+        assert starter.is_alive() and LiveFolder(folder).agent() is None
+    starter.join()
+    assert LiveFolder(folder).agent() or folder.has_manifest()
+
+
+def test_a_starter_waits_for_a_plain_stage_for_as_long_as_it_takes(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = task(source.root, tmp_path / "dest")
+    folder = given.prepared()[2]
+    open_up(folder.dest)
+    monkeypatch.setattr(agent_main, "START_SECONDS", 0.3)
+    command = [sys.executable, "-c", _HOLD, str(folder.dest), folder.copy]
+    said: list[str] = []
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+        claimed(folder.claims, lambda: False),
+    ):
+        assert other.stdin and other.stdout and other.stdout.readline()
+        starter = threading.Thread(target=agent_main.work, args=(given, said.append))
+        starter.start()
+        time.sleep(1.0)
+        assert starter.is_alive() and not said
+        folder.path.mkdir(parents=True)
+        _announced(folder, Owner.current().node)
+        starter.join()
+        other.stdin.close()
+    assert said == ["ready"]
+    assert stager(folder) is None
+
+
+def test_an_agent_that_is_started_again_does_what_was_asked(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    monkeypatch.setattr(start, "ensure_agent", lambda *given, **more: asked.append((given, more)))
+    dest = tmp_path / "dest"
+    with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
+        live = LiveFolder(node.folder)
+        live.announce(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        filling = find_filling(node.folder, "elsewhere")
+        assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
+        restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
+        restart()
+    options = replace(NO_OPTIONS, copies=2, mode=0o640)
+    more = {"strategy": "replicate", "options": options, "cache_bytes": 4 * MiB}
+    assert asked == [((str(source.root), dest), more)]
+
+
+def test_a_killed_agent_is_followed_by_one_that_goes_on(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder]
+) -> None:
+    dest = tmp_path / "dest"
+    folder = ensure_agent(source.root, dest)
+    ended.append(folder)
+    if agent := LiveFolder(folder).agent():
+        os.kill(agent.owner.pid, signal.SIGKILL)
+        eventually(lambda: agent.owner.is_alive() is False)
+    assert damaged_files(folder.path, source) == []
+    assert ensure_agent(source.root, dest) == folder
+    client = connect(folder, restart=lambda: ensure_agent(source.root, dest))
+    assert client
+    with closing(client):
+        assert client.need(15, [(0, 5)]) in Origin
+    eventually(folder.has_manifest)
+    LiveFolder(folder).end_agent()
+    assert_staged(dlio.stage(source.root, dest), source)
+
+
+def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:
+    dest = tmp_path / "dest"
+    code = (
+        "import sys; from dlio.stage.live.start import ensure_agent; from dlio.stage.live.client import connect\n"
+        "folder = ensure_agent(sys.argv[1], sys.argv[2]); client = connect(folder)\n"
+        "client.need(0); print(folder.path)"
+    )
+    command = [sys.executable, "-c", code, str(source.root), str(dest)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    printed = {process.communicate()[0] for process in running}
+    copy = dest / "dlio" / source.content_id
+    ended.append(StagedFolder(dest, source.content_id))
+    assert printed == {f"{copy}\n"} and not any(process.returncode for process in running)
+    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("listens") == 1
+
+
+def test_clean_ends_the_agent_of_a_job_that_is_over(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], job_7: None
+) -> None:
+    dest = tmp_path / "dest"
+    folder = ensure_agent(source.root, dest)
+    ended.append(folder)
+    agent = LiveFolder(folder).agent()
+    assert agent and status(source.content_id, dest)
+    assert clean(dest, job="8") == []
+    assert agent.owner.is_alive()
+    assert clean(dest, job="7") == [folder.path]
+    assert not agent.owner.is_alive() and list(dest.iterdir()) == []
+
+
+def test_plain_stage_waits_for_the_agent(
+    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]], ended: list[StagedFolder]
+) -> None:
+    with working(task(source.root, tmp_path / "dest")) as node:
+        thread = threading.Thread(target=dlio.stage, args=(source.root, tmp_path / "dest"))
+        thread.start()
+        eventually(lambda: is_complete(node))
+        assert thread.is_alive()
+    thread.join()
+    assert Manifest.load(node.folder.path) == source
+    assert sum(length for _, length in slow) == source.num_bytes
