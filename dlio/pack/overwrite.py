@@ -20,6 +20,7 @@ from dlio.pack.recode import KEEP
 from dlio.pack.resume import INDEXED, NEXT, Held
 from dlio.pack.write import ASIDE
 
+_OF_OTHERS = ("split", "select", "merge")  # sources of `dlio.pack.sets`
 _MOST_SHOWN = 100  # characters of an option's value
 _MOST_COMPARED = 2_000_000  # samples, whose keys are held in memory
 
@@ -40,7 +41,7 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
     if held.published is None:
         _remove(held.out, held.names)
         return held.out
-    if any((held.out / name.partition("/")[0]).is_symlink() for name in held.names if "/" in name):
+    if held.published.origin.get("source") in _OF_OTHERS:
         raise UsageError(f"{held.out} is a data set over the shards of others: give another folder")
     if held.published.origin.get("source") == INDEXED:
         problem = "shards that other tools made, which dlio does not remove"
