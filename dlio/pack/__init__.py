@@ -94,9 +94,7 @@ def pack(
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
-    if append and is_url(out):
-        raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
-    onto = appendable(Path(out)) if append else None
+    onto = appendable(out) if append else None
     pack_to = partial(pack_to_url, url=str(out)) if is_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         open_source(source) if isinstance(source, str | Path) else source,

@@ -22,18 +22,21 @@ from dlio.pack.listing.classes import rows_of
 from dlio.pack.plan import shard_number
 from dlio.pack.resume import INDEXED
 from dlio.pack.sources.packed import tables
+from dlio.urls import is_url
 
 _DEFAULT_FORMAT = "tfrecord"  # of `dlio.pack`: whoever asks for it may not have asked for any
 log = logging.getLogger(__name__)
 
 
-def appendable(out: Path) -> Manifest:
+def appendable(out: str | Path) -> Manifest:
     """Returns the manifest of the data set in `out`, to which samples may be appended.
 
     Raises:
         ManifestError, StorageError: there is none, or it cannot be read.
-        UsageError: it is a copy staged in parts, or other tools made its shards.
+        UsageError: it is at a URL, a copy staged in parts, or other tools made its shards.
     """
+    if is_url(out):
+        raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
     found = Manifest.load(out)
     if found.origin.get("source") == INDEXED:
         raise UsageError(f"{out} holds shards that other tools made: dlio index --overwrite takes what they have added")

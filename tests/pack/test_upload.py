@@ -143,6 +143,8 @@ def test_what_is_there_is_not_replaced(s3: Any, photos: Path) -> None:
     before = stored(s3)
     with pytest.raises(UsageError, match="num_shards is 4, there 3: give another URL, or remove what is there"):
         dlio.pack(photos, OUT, num_shards=4, engine="serial")
+    with pytest.raises(UsageError, match="append needs the data set in a folder"):
+        dlio.pack(photos, OUT, append=True, engine="serial")
     with pytest.raises(UsageError, match="remove s3://bucket/sets/packed first"):
         dlio.pack(photos, OUT, num_shards=4, engine="serial", overwrite=True)
     with pytest.raises(UsageError, match="s3://bucket/sets holds 'packed', which dlio has not packed"):
