@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -103,4 +104,4 @@ def _is_whole(found: dict[str, Any]) -> bool:
     if not all(isinstance(values, dict) for values in dicts):
         return False
     numbers = [*(found[name] for name in _COUNTS), *chain(*lists), *chain(*(values.values() for values in dicts))]
-    return all(type(number) in (int, float) for number in numbers)
+    return all(type(number) in (int, float) and isfinite(number) and number >= 0 for number in numbers)

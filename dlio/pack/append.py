@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.schema import Schema
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.classes import rows_of
 from dlio.pack.plan import shard_number
-from dlio.pack.resume import INDEXED
+from dlio.pack.recode import KEEP, Recode
+from dlio.pack.resume import INDEXED, NEXT
 from dlio.pack.sources.packed import tables
+from dlio.pack.write import ASIDE
 from dlio.urls import is_url
 
 _DEFAULT_FORMAT = "tfrecord"  # of `dlio.pack`: whoever asks for it may not have asked for any
@@ -33,7 +35,7 @@ def appendable(out: str | Path) -> Manifest:
 
     Raises:
         ManifestError, StorageError: there is none, or it cannot be read.
-        UsageError: it is at a URL, a copy staged in parts, or other tools made its shards.
+        UsageError: it is at a URL, a copy staged in parts, shards of other tools, or one whose replacement was stopped.
     """
     if is_url(out):
         raise UsageError("append needs the data set in a folder: pack the new samples to another URL")
@@ -42,7 +44,22 @@ def appendable(out: str | Path) -> Manifest:
         raise UsageError(f"{out} holds shards that other tools made: dlio index --overwrite takes what they have added")
     if any(shard.nodes for shard in found.shards):
         raise UsageError(f"{out} is staged in parts: append to the data set that it was staged from")
+    coming = found.root / ASIDE / NEXT
+    if (coming / NAME).exists() and "first_shard" not in Manifest.load(coming).origin:
+        raise UsageError(f"{out} was being replaced when that was stopped: run dlio pack --overwrite again first")
     return found
+
+
+def check_recode(onto: Manifest, asked: Recode) -> None:
+    """Raises UsageError if new images would be changed in another way than those of a data set."""
+    known = onto.origin.get("recode")
+    before = asdict(KEEP) | (known if isinstance(known, dict) else {})
+    differing = {
+        name: before[name] for name, value in asdict(asked).items() if value != before[name] and name != "check"
+    }
+    if differing:
+        told = ", ".join(f"{name} {value}" for name, value in differing.items())
+        raise UsageError(f"the images of {onto.root} were packed with {told}: give the same options")
 
 
 def new_samples(onto: Manifest, listing: Listing) -> Listing:
@@ -62,9 +79,13 @@ def class_list(onto: Manifest, own: Iterable[str], asked: tuple[str, ...]) -> tu
     """Returns the classes of a data set with new ones behind them: those asked for, else those of the new samples.
 
     Raises:
-        UsageError: those asked for do not begin with the classes of the data set.
+        UsageError: those asked for do not begin with the classes of the data set, or it has none.
     """
     known = onto.class_names
+    if not known and (asked or any(own)):
+        raise UsageError(
+            f"the labels of {onto.root} have no names, those of the new samples have: give labels as numbers"
+        )
     if asked and asked[: len(known)] != known:
         raise UsageError(
             f"--classes does not begin with the {len(known):,} classes of {onto.root}: add new ones at the end"

@@ -151,7 +151,8 @@ def make_plan(source: Source, request: Request) -> PackPlan:
 
 def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
     """Returns the samples that a data set does not have, and a request for shards that fit to its own."""
-    classes = append.class_list(onto, listing.schema.class_names, request.classes) if onto.class_names else ()
+    append.check_recode(onto, request.recode)
+    classes = append.class_list(onto, listing.schema.class_names, request.classes)
     offset = append.label_offset(onto, listing.schema, request.label_offset)
     container = append.container(onto, request.format)
     return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)

@@ -9,6 +9,9 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, UsageError
+from dlio.pack import run
+from dlio.pack.recode import Recode
+from dlio.pack.sources import open_source
 from tests.helpers.images import make_image_folder
 from tests.helpers.packing import file_states, samples, stop_after
 
@@ -87,3 +90,32 @@ def test_there_must_be_a_set_with_these_fields(tmp_path, packed):
     lists = dlio.sources.csv_file(tmp_path / "list.csv", separator="|")
     with pytest.raises(UsageError, match="the new samples have"):
         dlio.pack(lists, tmp_path / "plain", append=True, engine="serial")
+
+
+def test_labels_without_names_get_no_names_by_appending(tmp_path):
+    make_image_folder(tmp_path / "photos", {"cat": 2, "owl": 1})
+    (tmp_path / "list.lst").write_text("0\t5\tcat/0000.png\n1\t0\towl/0000.png\n")
+    source = open_source(tmp_path / "list.lst", root=tmp_path / "photos")
+    dlio.pack(source, tmp_path / "packed", engine="serial")
+    with pytest.raises(UsageError, match="have no names"):
+        add(tmp_path)
+
+
+def test_new_images_are_changed_as_the_old_ones(tmp_path, photos):
+    dlio.pack(photos, tmp_path / "packed", engine="serial", recode=Recode(resize=8))
+    make_image_folder(photos, {"new": 2})
+    with pytest.raises(UsageError, match=r"packed with resize 8: give the same options"):
+        add(tmp_path)
+    assert add(tmp_path, recode=Recode(resize=8, check="decode")).num_samples == 38
+
+
+def test_a_stopped_replacement_is_finished_first(tmp_path, packed, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "replace_packed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dlio.pack(tmp_path / "photos", packed.root, format="recordio", engine="serial", overwrite=True)
+    make_image_folder(tmp_path / "photos", {"owl": 9})
+    with pytest.raises(UsageError, match="run dlio pack --overwrite again first"):
+        add(tmp_path)

@@ -120,7 +120,7 @@ def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifes
         out: the folder to write, new or empty.
 
     Raises:
-        UsageError: the data sets do not fit together, a sample is in two of them, or `out` holds something else.
+        UsageError: the data sets do not fit together, a record is in two of them, or `out` holds something else.
         ManifestError, StorageError: a data set cannot be read, or `out` not written.
     """
     found = [_loaded(dataset) for dataset in datasets]
