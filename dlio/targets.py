@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
-from dlio.images import Composed, Effect, Sizes, Transform, Windows, composed
-from dlio.random_keys import Keys
+from dlio.images import Effect, Transform, Windows, composed
+from dlio.images.windows import Around
 
 _AREAS = "areas"
 Boxes = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class WithTargets:
+class WithTargets(Around):
     """A transform that also moves the boxes and masks of each image; for data sets of `coco`, `voc` and `masks`.
 
     Boxes stay float32 of shape (k, 4): left, top, right and bottom, in pixels of the result, cut off at its edges. A
@@ -50,27 +50,13 @@ class WithTargets:
             raise UsageError(f"visible={self.visible!r}: expected a share from 0 to 1")
 
     @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return self.transform.output_size
-
-    @property
-    def white(self) -> int | None:
-        """As the transform's."""
-        return getattr(self.transform, "white", None)
-
-    @property
     def effects(self) -> tuple[Effect, ...]:
         """As the transform's."""
         return getattr(self.transform, "effects", ())
 
     def with_effects(self, effects: tuple[Effect, ...]) -> WithTargets:
         """Returns the same with more effects behind."""
-        return replace(self, transform=Composed(self.transform, self.effects + effects))
-
-    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
-        """Returns the transform's windows."""
-        return self.transform.plan(sizes, keys)
+        return replace(self, transform=composed([self.transform, *effects]))
 
 
 def move_boxes(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlio.errors import UsageError
 from dlio.images.effects import Effect, Images
-from dlio.images.windows import Sizes, Transform, Windows
+from dlio.images.windows import Around, Transform
 from dlio.random_keys import Keys, derive_each
 
 #: What loaders take: a transform, or a list of one and of effects.
@@ -16,7 +16,7 @@ Transforms = Transform | Sequence[Transform | Effect]
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(Around):
     """A transform, and the effects behind it.
 
     Attributes:
@@ -26,20 +26,6 @@ class Composed:
 
     transform: Transform
     effects: tuple[Effect, ...]
-
-    @property
-    def output_size(self) -> tuple[int, int]:
-        """Height and width of every result, in pixels."""
-        return self.transform.output_size
-
-    @property
-    def white(self) -> int | None:
-        """As the transform's."""
-        return getattr(self.transform, "white", None)
-
-    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
-        """Returns the transform's windows."""
-        return self.transform.plan(sizes, keys)
 
     def with_effects(self, effects: tuple[Effect, ...]) -> Composed:
         """Returns the same with more effects behind."""

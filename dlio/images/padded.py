@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlio.errors import UsageError
-from dlio.images.windows import Sizes, Transform, Windows, boxes_of, check_white, height_width
+from dlio.images.windows import Around, Sizes, Transform, Windows, boxes_of, check_white, height_width
 from dlio.random_keys import Keys, uniform
 
 Fill = int | tuple[int, int, int]
@@ -64,7 +64,7 @@ class RandomCrop:
 
 
 @dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Around):
     """A transform with a margin around its results: torchvision's `Pad(padding, fill)` behind it.
 
     Attributes:
@@ -96,11 +96,6 @@ class Pad:
         """Height and width of every result, in pixels."""
         height, width = self.transform.output_size
         return height + 2 * self.padding, width + 2 * self.padding
-
-    @property
-    def white(self) -> int | None:
-        """As the transform's."""
-        return getattr(self.transform, "white", None)
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns the transform's windows, moved by the padding."""

@@ -61,6 +61,31 @@ class Transform(Protocol):
         """
 
 
+class Around:
+    """What a transform that goes on from another one takes over from it.
+
+    Attributes:
+        transform: plans the windows.
+    """
+
+    __slots__ = ()
+    transform: Transform
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every result, in pixels."""
+        return self.transform.output_size
+
+    @property
+    def white(self) -> int | None:
+        """As the transform's."""
+        return getattr(self.transform, "white", None)
+
+    def plan(self, sizes: Sizes, keys: Keys) -> Windows:
+        """Returns the transform's windows."""
+        return self.transform.plan(sizes, keys)
+
+
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop:
     """A random box, resized: torchvision's transform of this name on PIL images, and its horizontal flip.

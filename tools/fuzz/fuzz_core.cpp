@@ -3,44 +3,18 @@
 // own buffers have exactly the size they need, so that AddressSanitizer sees the first byte beyond.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <optional>
 
 #include "jpeg/codec.hpp"
 #include "jpeg/crop_ready.hpp"
 #include "jpeg/decode.hpp"
 #include "jpeg/probe.hpp"
+#include "wishes.hpp"
 
 namespace {
 
-constexpr std::size_t kWishBytes = 16;
 constexpr std::uint32_t kLargestComparison = 1 << 20;  // pixels
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
-
-std::int32_t wish(const std::uint8_t* bytes, int number) {
-  std::int16_t value;
-  std::memcpy(&value, bytes + 2 * number, sizeof value);
-  return value;
-}
-
-// Memory of exactly this size.
-struct Exact {
-  explicit Exact(std::size_t size) : data(new std::uint8_t[size]), size(size) {}
-  Exact(const std::uint8_t* from, std::size_t size) : Exact(size) { std::copy_n(from, size, data.get()); }
-
-  dlio::Bytes bytes() const { return {data.get(), size}; }
-
-  std::unique_ptr<std::uint8_t[]> data;
-  std::size_t size;
-};
 
 // A picture of exactly the size of a target.
 Exact decode_box(dlio::Bytes jpeg, const dlio::Request& request, dlio::Target target, dlio::Status& status) {

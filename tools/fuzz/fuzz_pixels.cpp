@@ -2,41 +2,14 @@
 // picture, and adjusted in either layout.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "colors.hpp"
 #include "jpeg/codec.hpp"
 #include "resize/pixels.hpp"
+#include "wishes.hpp"
 
 namespace {
-
-constexpr std::size_t kWishBytes = 16;
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
-
-std::int32_t wish(const std::uint8_t* bytes, int number) {
-  std::int16_t value;
-  std::memcpy(&value, bytes + 2 * number, sizeof value);
-  return value;
-}
-
-// Memory of exactly this size.
-struct Exact {
-  explicit Exact(std::size_t size) : data(new std::uint8_t[size]), size(size) {}
-  Exact(const std::uint8_t* from, std::size_t size) : Exact(size) { std::copy_n(from, size, data.get()); }
-
-  dlio::Bytes bytes() const { return {data.get(), size}; }
-
-  std::unique_ptr<std::uint8_t[]> data;
-  std::size_t size;
-};
 
 // Takes the bytes for pixels, and places those of the wished box in a larger picture, which stays as it was beside
 // them.
