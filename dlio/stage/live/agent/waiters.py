@@ -12,7 +12,7 @@ from dlio.stage.live.agent.pieces import MOST_BYTES
 _QUIET_SECONDS = 0.5  # since something was urgent
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
 # pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
-_OPENING, _QUIET, _BUSY, _BURST = (4, 256 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
+_OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
 
 
 class Waiters:
