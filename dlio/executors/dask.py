@@ -14,16 +14,20 @@ import logging
 import signal
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
+if TYPE_CHECKING:
+    import distributed
+
 CONNECT_SECONDS = 30
+T = TypeVar("T")
 _LOOK_SECONDS = 0.5  # between two checks that the scheduler is still there
 
 
@@ -69,7 +73,7 @@ class _DaskExecutor(Executor):
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """Returns a future for a call, which cannot be cancelled.
 
         Raises:
@@ -77,8 +81,8 @@ class _DaskExecutor(Executor):
         """
         if self._client.status != "running":
             raise _gone()
-        task = self._client.submit(function, *args, pure=False, **kwargs)  # pure: equal tasks would count as one
-        future: Future[Any] = Future()
+        task = self._client.submit(fn, *args, pure=False, **kwargs)  # pure: equal tasks would count as one
+        future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
@@ -98,7 +102,7 @@ class _DaskExecutor(Executor):
                         future.set_exception(_gone())
 
 
-async def _settle(future: Future[Any], task: Any) -> None:
+async def _settle(future: Future[T], task: Awaitable[T]) -> None:
     """Copies the outcome of Dask's task to `future`, unless it has one."""
     with suppress(InvalidStateError):
         try:
@@ -131,7 +135,7 @@ def _silence() -> Iterator[None]:
 
 
 @contextmanager
-def _local_cluster(workers: int) -> Iterator[Any]:
+def _local_cluster(workers: int) -> Iterator[distributed.LocalCluster]:
     import dask
     from distributed import LocalCluster
 
@@ -150,7 +154,7 @@ def _local_cluster(workers: int) -> Iterator[Any]:
         yield cluster
 
 
-def _connect(address: str) -> Any:
+def _connect(address: str) -> distributed.Client:
     from distributed import Client
     from distributed.comm.addressing import resolve_address
 

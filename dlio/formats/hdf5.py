@@ -41,7 +41,7 @@ from dlio.formats.layouts.hdf5_columns import (
     dataset_names,
     open_column,
 )
-from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
+from dlio.formats.layouts.hdf5_rows import create, load_h5py, reading, writing
 from dlio.io.file_object import FileObject
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -78,7 +78,7 @@ class Writer:
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._path = stem.with_name(stem.name + SUFFIX)
-        h5py()
+        load_h5py()
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
             self._file: Any = create(self._path)
@@ -128,7 +128,7 @@ class Reader:
         self._library: Any = None
         try:
             with reading(path):
-                self._library = h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
+                self._library = load_h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
                 self._open(schema)
         except BaseException:
             self.close()

@@ -15,15 +15,19 @@ from dlio.errors import StorageError
 if TYPE_CHECKING:
     import asyncio  # takes as long to load as the rest of a pack of files
 
+    from aiohttp import ClientResponse
+    from fsspec import AbstractFileSystem
+
 IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
 TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
+Entry = dict[str, Any]  # what fsspec tells of a file or folder
 Span = tuple[int, int]  # from one byte to before another
 
 
-def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
+def at_most(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
     """Returns a file or a span of it; of one with more than `limit` bytes the first `limit` + 1.
 
     Args:
@@ -52,7 +56,7 @@ def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, l
     return bytes(file_system.cat_file(path, start=start, end=end))
 
 
-async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, login: str) -> bytes:
+async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span: Span | None, login: str) -> bytes:
     import asyncio
 
     session = await file_system.set_session()
@@ -75,12 +79,12 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
         return await _read(answer.content.read, limit + 1, idle)
 
 
-def _sent_on(answer: Any) -> str:
+def _sent_on(answer: ClientResponse) -> str:
     """Returns where redirections led to, without what may be a secret of it."""
     return f" ({answer.url.with_user(None).with_query(None)}, to which it was redirected)" if answer.history else ""
 
 
-async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
+async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None) -> bytes:
     import asyncio
 
     bucket, key, _ = file_system.split_path(path)
@@ -113,7 +117,7 @@ async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: a
     return b"".join(parts)
 
 
-def sent(file_system: Any, path: str, content: Path | bytes) -> None:
+def sent(file_system: AbstractFileSystem, path: str, content: Path | bytes) -> None:
     """Writes a file of an object store, in parts if it is large.
 
     Raises:
@@ -132,7 +136,7 @@ def sent(file_system: Any, path: str, content: Path | bytes) -> None:
         sync(file_system.loop, file_system._put_file, str(content), path, **options, timeout=seconds)
 
 
-def drop_unfinished(file_system: Any, path: str) -> None:
+def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
     """Gives up the uploads in parts below a folder of S3 that nobody has finished; raises whatever the store raises."""
     from fsspec.asyn import sync
 
@@ -147,7 +151,7 @@ def drop_unfinished(file_system: Any, path: str) -> None:
         sync(file_system.loop, drop, timeout=TOTAL_SECONDS)
 
 
-def listed(file_system: Any, path: str, *, below: bool) -> list[dict[str, Any]]:
+def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[Entry]:
     """Returns the entries of a folder, or the files in it and below it, as fsspec describes them.
 
     Raises:

@@ -36,6 +36,7 @@ from dlio.io.random_access import Numbers, RandomAccessFile
 KEY = "__key__"
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
+Features = dict[str, Any]  # protobuf's, by name
 _RAW = frozenset(["float64", "uint64"])
 _RAW_ARRAYS = _RAW | {"int8", "uint8", "bool", "int16", "uint16", "float16"}
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
@@ -170,7 +171,7 @@ def _feature(value: Any, kind: Field) -> list[Part]:
     return delimited(3, delimited(1, [varints(array.reshape(-1).astype(np.int64))]))
 
 
-def _little(array: Array, dtype: np.dtype[Any]) -> memoryview:
+def _little(array: Array, dtype: np.dtype[np.generic]) -> memoryview:
     """Returns the little-endian bytes of an array's values as `dtype`."""
     return array.astype(dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
@@ -207,13 +208,13 @@ def field_name(feature_name: str) -> str:
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", feature_name)
 
 
-def _feature_name(features: dict[str, Any], name: str) -> str:
+def _feature_name(features: Features, name: str) -> str:
     if name in features:
         return name
     return next((feature for feature in features if field_name(feature) == name), name)
 
 
-def parse(data: bytes | memoryview, *, packed: bool = False) -> dict[str, Any]:
+def parse(data: bytes | memoryview, *, packed: bool = False) -> Features:
     """Returns the features of an Example by their names; of a PackedExample if `packed`, and if all lists are packed.
 
     Raises:
@@ -241,7 +242,7 @@ def _is_packed(feature: Any) -> bool:
     )
 
 
-def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
+def _value(features: Features, name: str, kind: Field) -> Any:
     if name not in features:
         raise ValueError(f"the Example has no feature {name!r}, only {sorted(features)}")
     feature = features[name]
@@ -253,7 +254,7 @@ def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
     return kind.convert(value)
 
 
-def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
+def _array(features: Features, name: str, kind: Field) -> Any:
     flat = _numbers(features[name], name, kind)
     return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
 
@@ -284,7 +285,7 @@ def _list(numbers: Any, kind: str) -> Array:
     return np.frombuffer(packed, "<f4").astype(np.float32) if kind == "FloatList" else parse_varints(packed)
 
 
-def _shape(features: dict[str, Any], name: str, kind: Field) -> Sequence[int]:
+def _shape(features: Features, name: str, kind: Field) -> Sequence[int]:
     if None not in kind.shape:
         return kind.fixed_shape
     stored = features.get(f"{name}/shape")

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
@@ -24,9 +24,14 @@ from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage.comm import base
 from dlio.stage.comm.heartbeat import MpiHeartbeat
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 _leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG = 1
+
+T = TypeVar("T")
 
 
 class MpiRing:
@@ -40,7 +45,7 @@ class MpiRing:
 
     def __init__(
         self,
-        communicator: Any,
+        communicator: MPI.Comm,
         gather_seconds: float = liveness.GATHER_SECONDS,
         answer_seconds: float = liveness.ROLL_CALL_SECONDS,
     ) -> None:
@@ -50,7 +55,7 @@ class MpiRing:
         self._heartbeat = MpiHeartbeat(communicator, answer_seconds)
         self._rings: list[MpiRing] = []
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """Returns the values of all processes; see `Ring`."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
@@ -64,7 +69,7 @@ class MpiRing:
         """Returns the ring of some ranks; see `Ring`."""
         from mpi4py import MPI
 
-        made: list[Any] = []
+        made: list[MPI.Comm] = []
         color = 0 if self.rank in ranks else MPI.UNDEFINED
         split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
         split.start()  # MPI cannot split without waiting
@@ -80,11 +85,11 @@ class MpiRing:
             lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], liveness.LOST_SECONDS
         )
 
-    def _wait_for(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+    def _wait_for(self, begin: Callable[[], list[MPI.Request]], seconds: float) -> None:
         """Starts requests by `begin` and waits until all are done; raises as `_wait`."""
         from mpi4py import MPI
 
-        requests: list[Any] = []
+        requests: list[MPI.Request] = []
 
         def are_done() -> bool:
             requests.extend([] if requests else begin())
