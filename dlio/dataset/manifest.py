@@ -167,7 +167,7 @@ class Manifest:
         return path
 
 
-def header(manifest: Manifest) -> dict[str, Any]:
+def header(manifest: Manifest) -> dict[str, object]:
     """Returns the first line of a manifest."""
     return {
         "dlio": VERSION,
@@ -179,7 +179,7 @@ def header(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def dump_line(line: Mapping[str, Any]) -> str:
+def dump_line(line: Mapping[str, object]) -> str:
     """Returns one line of JSON; keys keep their order, text its characters."""
     return json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n"
 

@@ -15,7 +15,7 @@ from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
-from dlio.dataset.schema import Sample
+from dlio.dataset.schema import Array, Fields, Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
 from dlio.io import arrivals
@@ -116,7 +116,7 @@ class ShardReader:
             problem = f"sample {self.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
-    def read_columns(self, records: Numbers, take: Take = take_fresh) -> dict[str, Any]:
+    def read_columns(self, records: Numbers, take: Take = take_fresh) -> Fields:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
         Bytes are read-only views. Small numbers come from the table, and values at known offsets are read without
@@ -166,7 +166,7 @@ class ShardReader:
         """Returns all keys, in order."""
         return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
 
         Raises:

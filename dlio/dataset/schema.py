@@ -26,7 +26,7 @@ from dlio.errors import SchemaError
 
 #: Numbers of any dtype; numpy's own types allow no arithmetic on NDArray[generic].
 Array = npt.NDArray[Any]
-Fields = dict[str, Any]  # the values of a sample, by name
+Fields = dict[str, Any]  # values by name: of one sample, or of several
 Value = bytes | str | int | float | list[bytes] | list[str] | Array
 
 NUMBER_TYPES = frozenset(

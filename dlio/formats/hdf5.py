@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,6 +44,9 @@ from dlio.formats.layouts.hdf5_columns import (
 from dlio.formats.layouts.hdf5_rows import create, load_h5py, reading, writing
 from dlio.io.file_object import FileObject
 from dlio.io.random_access import Numbers, RandomAccessFile
+
+if TYPE_CHECKING:
+    pass
 
 SUFFIX = ".h5"
 KEY = "__key__"
@@ -81,7 +84,7 @@ class Writer:
         load_h5py()
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
-            self._file: Any = create(self._path)
+            self._file = create(self._path)
             self._file.attrs["dlio_version"] = VERSION
             self._file.attrs["dlio_schema"] = np.bytes_(json.dumps(schema.types()))
             self._columns = {
@@ -169,7 +172,7 @@ class Reader:
         """Returns record `index`; its key is the exact one, or the number in a file without keys."""
         try:
             fields = {name: column.read(index) for name, column in self._columns.items()}
-            return Sample(self._keys.read(index) if self._keys else str(index), fields)
+            return Sample(str(self._keys.read(index)) if self._keys else str(index), fields)
         except CorruptRecordError:
             raise
         except ValueError as error:

@@ -11,13 +11,12 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
@@ -142,7 +141,7 @@ class PackedSamples:
             return shard.key(record)
 
     @cached_property
-    def labels(self) -> npt.NDArray[Any]:
+    def labels(self) -> Array:
         """The field `label` of all samples without the label offset: an array of shape (n, *shape), read-only.
 
         Raises:
@@ -160,7 +159,7 @@ class PackedSamples:
         labels.flags.writeable = False
         return labels
 
-    def class_indices(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def class_indices(self, labels: Array) -> Array:
         """Returns stored labels without the label offset; same dtype and shape."""
         offset = self.schema.label_offset
         return np.asarray(labels - labels.dtype.type(offset)) if offset else labels
@@ -303,7 +302,7 @@ class PackedSamples:
         self.read_memory.clear()
 
 
-def _put(column: Any, rows: Indices, values: Any) -> None:
+def _put(column: list[V | None] | Array, rows: Indices, values: Sequence[V] | Array) -> None:
     """Writes values into the rows of a column."""
     if isinstance(column, np.ndarray):
         column[rows] = values

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from dlio import formats
 from dlio.dataset import manifest
@@ -131,7 +131,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
     first = 0 if onto is None else append.first_shard(onto)
     shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
-    origin: dict[str, Any] = {
+    origin: dict[str, object] = {
         "source": source.name,
         "path": str(source.path),
         "shuffle": request.seed,

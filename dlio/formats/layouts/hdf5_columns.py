@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dlio.dataset.schema import Field
+from dlio.dataset.schema import Field, Value
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.hdf5_heaps import Heaps
 from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, load_h5py, open_rows, reading, references
@@ -70,7 +70,7 @@ class Column(Protocol):
     def num_values(self) -> int:
         """The number of records."""
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         """Returns the value of record `index` as its field holds it.
 
         Raises:
@@ -141,7 +141,7 @@ class Numeric:
         self._kind = kind
         self.num_values = rows.num_rows
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         dtype = self._rows.dtype
         row = np.frombuffer(self._rows.read(index, index + 1, index), dtype=dtype).reshape(self._rows.row_shape)
         return self._kind.convert(row.astype(dtype.newbyteorder("=")))
@@ -190,7 +190,7 @@ class _Lists:
         self._kind = kind
         self.num_values = len(bounds) - 1
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         start, stop = map(int, self._bounds[index : index + 2])
         return self._kind.convert([self._items.read(item, index) for item in range(start, stop)])
 

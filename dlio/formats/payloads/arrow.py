@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Schema, Value
 from dlio.errors import CorruptRecordError, DlioError, SchemaError, StorageError, missing_package
 from dlio.formats.layouts.aliases import field_names
 
@@ -168,7 +168,7 @@ def field_of(name: str, column: ArrowColumn) -> Field | None:
     return Field("int64") if is_label else kind
 
 
-def convert(kind: Field, value: Any) -> Any:
+def convert(kind: Field, value: Any) -> Value:
     """Returns a value as Arrow gives it to Python as the field holds it.
 
     Raises:

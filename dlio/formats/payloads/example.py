@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
-from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema
+from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema, Value
 from dlio.formats import Spans
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import message
@@ -242,19 +242,19 @@ def _is_packed(feature: Any) -> bool:
     )
 
 
-def _value(features: Features, name: str, kind: Field) -> Any:
+def _value(features: Features, name: str, kind: Field) -> Value:
     if name not in features:
         raise ValueError(f"the Example has no feature {name!r}, only {sorted(features)}")
     feature = features[name]
     if not kind.is_number:
         items = [item.decode() if kind.dtype == "str" else item for item in feature.bytes_list.value]
-        value: Any = items if not kind.is_scalar else _only(items, name)
+        value: Value = items if not kind.is_scalar else _only(items, name)
     else:
         value = _array(features, name, kind)
     return kind.convert(value)
 
 
-def _array(features: Features, name: str, kind: Field) -> Any:
+def _array(features: Features, name: str, kind: Field) -> Value:
     flat = _numbers(features[name], name, kind)
     return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
 
