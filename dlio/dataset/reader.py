@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
+from dlio.dataset.bulk_reader import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
@@ -21,9 +22,6 @@ from dlio.formats import Format, Reader
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
 from dlio.io.random_access import Numbers, Take, take_fresh
-
-if TYPE_CHECKING:
-    from dlio.dataset.bulk_reader import BulkValues
 
 _log = logging.getLogger(__name__)
 
@@ -145,16 +143,14 @@ class ShardReader:
 
     def prefetch_hint(self, records: Numbers) -> None:
         """Lets the system read `records`, in increasing order, while the caller works on others."""
-        bulk_reader = self._values()
-        if bulk_reader is not None:
-            bulk_reader.prefetch_hint(records)
+        values = self._values()
+        if values is not None:
+            values.prefetch_hint(records)
 
     def _values(self) -> BulkValues | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""
         if not self._is_prepared and self._table is not None:
-            from dlio.dataset import bulk_reader
-
-            self._bulk = bulk_reader.open_values(self._reader, self._table, self._schema)
+            self._bulk = open_values(self._reader, self._table, self._schema)
         self._is_prepared = True
         return self._bulk
 

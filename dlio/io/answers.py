@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import StorageError
 
@@ -24,6 +24,7 @@ SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
 Entry = dict[str, Any]  # what fsspec tells of a file or folder
+T = TypeVar("T")
 Span = tuple[int, int]  # from one byte to before another
 
 
@@ -42,18 +43,30 @@ def at_most(file_system: AbstractFileSystem, path: str, limit: int, span: Span |
         TimeoutError: it took longer than IDLE_SECONDS for a byte, or TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     protocols = file_system.protocol
     if "http" in protocols:
-        return bytes(sync(file_system.loop, _from_web, file_system, path, limit, span, login, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, _from_web, file_system, path, limit, span, login))
     if "s3" in protocols:
-        return bytes(sync(file_system.loop, _from_s3, file_system, path, limit, span, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, _from_s3, file_system, path, limit, span))
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
         read = file_system._cat_file  # cat_file calls it without a timeout
-        return bytes(sync(file_system.loop, read, path, start=start, end=end, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, read, path, start=start, end=end))
     return bytes(file_system.cat_file(path, start=start, end=end))
+
+
+def _sync(
+    file_system: AbstractFileSystem,
+    call: Callable[..., Awaitable[T]],
+    *args: object,
+    seconds: float = TOTAL_SECONDS,
+    **kwargs: object,
+) -> T:
+    """Returns the result of a coroutine in the file system's own loop; raises TimeoutError after `seconds`."""
+    from fsspec.asyn import sync
+
+    result: T = sync(file_system.loop, call, *args, timeout=seconds, **kwargs)
+    return result
 
 
 async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span: Span | None, login: str) -> bytes:
@@ -124,21 +137,18 @@ def sent(file_system: AbstractFileSystem, path: str, content: Path | bytes) -> N
         TimeoutError: it took longer than TOTAL_SECONDS and its bytes at SLOWEST_BYTES a second.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     num_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
     size = max(PART_BYTES, -(-num_bytes // _MOST_PARTS))
     options = {"chunksize": size, "max_concurrency": _PARTS} if "s3" in file_system.protocol else {}
     seconds = TOTAL_SECONDS + num_bytes / SLOWEST_BYTES
     if isinstance(content, bytes):
-        sync(file_system.loop, file_system._pipe_file, path, content, timeout=seconds)
+        _sync(file_system, file_system._pipe_file, path, content, seconds=seconds)
     else:
-        sync(file_system.loop, file_system._put_file, str(content), path, **options, timeout=seconds)
+        _sync(file_system, file_system._put_file, str(content), path, seconds=seconds, **options)
 
 
 def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
     """Gives up the uploads in parts below a folder of S3 that nobody has finished; raises whatever the store raises."""
-    from fsspec.asyn import sync
 
     async def drop() -> None:
         bucket, folder, _ = file_system.split_path(path)
@@ -148,7 +158,7 @@ def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
             await file_system._call_s3("abort_multipart_upload", **known)
 
     if "s3" in file_system.protocol:
-        sync(file_system.loop, drop, timeout=TOTAL_SECONDS)
+        _sync(file_system, drop)
 
 
 def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[Entry]:
@@ -158,12 +168,10 @@ def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[E
         TimeoutError: it took longer than TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     file_system.invalidate_cache()
     method = "find" if below else "ls"
     if file_system.async_impl:
-        found = sync(file_system.loop, getattr(file_system, f"_{method}"), path, detail=True, timeout=TOTAL_SECONDS)
+        found = _sync(file_system, getattr(file_system, f"_{method}"), path, detail=True)
     else:
         found = getattr(file_system, method)(path, detail=True)
     return list(found.values() if below else found)

@@ -28,8 +28,7 @@ import numpy as np
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema, Value
 from dlio.formats import Spans
-from dlio.formats.payloads import Part
-from dlio.formats.payloads.messages import message
+from dlio.formats.payloads import Part, messages
 from dlio.formats.payloads.wire import delimited, parse_varints, varint, varint_bytes, varints
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -221,12 +220,9 @@ def parse(data: bytes | memoryview, *, packed: bool = False) -> Features:
         ValueError: `data` is not an Example.
         MissingPackageError: protobuf is not installed.
     """
-    kind = message("PackedExample" if packed else "Example")
-    from google.protobuf.message import DecodeError
-
     try:
-        example = kind.FromString(bytes(data))
-    except (DecodeError, UnicodeDecodeError) as error:
+        example = messages.parse("PackedExample" if packed else "Example", data)
+    except ValueError as error:
         raise ValueError(f"the record is not a tf.train.Example: {error}") from error
     features = {entry.key: entry.value for entry in example.features.feature}
     if not all(isinstance(name, str) for name in features):  # protobuf returns bytes if it is not UTF-8

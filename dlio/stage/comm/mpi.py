@@ -49,7 +49,9 @@ class MpiRing:
         gather_seconds: float = liveness.GATHER_SECONDS,
         answer_seconds: float = liveness.ROLL_CALL_SECONDS,
     ) -> None:
-        self._communicator, self._gather_seconds = communicator, gather_seconds
+        from mpi4py import MPI
+
+        self._mpi, self._communicator, self._gather_seconds = MPI, communicator, gather_seconds
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
         self._heartbeat = MpiHeartbeat(communicator, answer_seconds)
@@ -67,14 +69,12 @@ class MpiRing:
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some ranks; see `Ring`."""
-        from mpi4py import MPI
-
         made: list[MPI.Comm] = []
-        color = 0 if self.rank in ranks else MPI.UNDEFINED
+        color = 0 if self.rank in ranks else self._mpi.UNDEFINED
         split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
         split.start()  # MPI cannot split without waiting
         self._wait(lambda: not split.is_alive(), self._gather_seconds)
-        self._rings += [MpiRing(communicator) for communicator in made if communicator != MPI.COMM_NULL]
+        self._rings += [MpiRing(communicator) for communicator in made if communicator != self._mpi.COMM_NULL]
         return self._rings[-1] if self.rank in ranks else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
@@ -87,13 +87,11 @@ class MpiRing:
 
     def _wait_for(self, begin: Callable[[], list[MPI.Request]], seconds: float) -> None:
         """Starts requests by `begin` and waits until all are done; raises as `_wait`."""
-        from mpi4py import MPI
-
         requests: list[MPI.Request] = []
 
         def are_done() -> bool:
             requests.extend([] if requests else begin())
-            return bool(MPI.Request.Testall(requests))
+            return bool(self._mpi.Request.Testall(requests))
 
         self._wait(are_done, seconds)
 
@@ -103,8 +101,6 @@ class MpiRing:
         Raises:
             LostError: a process is gone, or it is not done after `seconds` though all others live.
         """
-        from mpi4py import MPI
-
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         looked = started
         try:
@@ -118,7 +114,7 @@ class MpiRing:
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
             if self._heartbeat.lost:
                 raise TimeoutError("as another node found")
-        except (TimeoutError, MPI.Exception) as error:
+        except (TimeoutError, self._mpi.Exception) as error:
             self.leave()
             raise base.LostError(self._heartbeat.lost or self._heartbeat.find_lost(), str(error)) from error
 
