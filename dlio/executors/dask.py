@@ -45,7 +45,6 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     try:
         import distributed
-        from distributed.comm.core import CommClosedError
     except ImportError as error:
         raise missing_package("distributed", "dask", "the engine dask") from error
     with _silence(), ExitStack() as stack:
@@ -61,7 +60,9 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
             raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
-        yield Pool(executor, num_threads, (distributed.KilledWorker, CommClosedError, BrokenExecutor))
+        yield Pool(
+            executor, num_threads, (distributed.KilledWorker, distributed.comm.core.CommClosedError, BrokenExecutor)
+        )
 
 
 class _DaskExecutor(Executor):
@@ -137,11 +138,11 @@ def _silence() -> Iterator[None]:
 @contextmanager
 def _local_cluster(workers: int) -> Iterator[distributed.LocalCluster]:
     import dask
-    from distributed import LocalCluster
+    import distributed
 
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        LocalCluster(
+        distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
@@ -155,12 +156,11 @@ def _local_cluster(workers: int) -> Iterator[distributed.LocalCluster]:
 
 
 def _connect(address: str) -> distributed.Client:
-    from distributed import Client
-    from distributed.comm.addressing import resolve_address
+    import distributed
 
     try:
-        resolve_address(address)
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        distributed.comm.addressing.resolve_address(address)
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
         reason = without_credentials(str(error), address)
         raise UsageError(f"{address!r} is not an address of Dask ({reason}): expected tcp://HOST:8786") from None
