@@ -4,8 +4,9 @@
 
 `benchmarks/loaders/__main__.py` tells how to make the peers' environment. All read the same images from a mount as
 live.py has it, in shards of 8 MiB, shuffled, by two threads or worker processes a node, each node into a folder of its
-own. Given are the seconds from the beginning to the first batch, of the first and the second epoch, and the bytes read
-from the source over the size of the set.
+own. That must not be in /dev/shm: of that each node has one of its own, as Streaming wants it. Given are the seconds
+from the beginning to the first batch, of the first and the second epoch, and the bytes read from the source over the
+size of the set.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any
 
 BATCH, EPOCHS, WORKERS, SHARD_BYTES = 64, 2, 2, 8 << 20
 SCRIPT = Path(__file__)
+#: runs a command as on a node of its own, with a /dev/shm of its own
+NODE = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$0" "$@"']
 
 
 def listed(images: Path) -> list[tuple[Path, int]]:
@@ -121,7 +124,7 @@ def measure(options: argparse.Namespace, images: Path) -> None:
 
     manifest = live.packed(options.data, options.mebibytes)
     os.environ["PYTHONPATH"] = str(SCRIPT.parents[1])
-    peers = {way: [options.peers, SCRIPT, *sys.argv[1:], "--way", way] for way in WAYS}
+    peers = {way: [*NODE, options.peers, SCRIPT, *sys.argv[1:], "--way", way] for way in WAYS}
     folders = {"dlio": manifest.root} | {way: images.with_name(f"{images.name}-{way}") for way in WAYS}
     for way, words in peers.items():
         if not folders[way].exists():

@@ -176,9 +176,7 @@ def ensure_agent(
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        if owner := stager(folder):
-            _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
-        _start(task)
+        _start(task, folder)
     return folder
 
 
@@ -228,12 +226,14 @@ def _environ() -> dict[str, str]:
     return environ | ({trace.VARIABLE: str(Path(file).absolute())} if file else {})
 
 
-def _start(task: Task) -> None:
+def _start(task: Task, folder: StagedFolder) -> None:
     """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
 
     Raises:
         StorageError: it could not start; says why.
     """
+    if owner := stager(folder):
+        _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
     command = [sys.executable, "-m", "dlio.stage.live.agent"]
     with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
         process = subprocess.Popen(
