@@ -202,7 +202,7 @@ class Reader:
         return Sample("", self.values(index, self._names))
 
     def values(self, index: int, names: Mapping[str, str]) -> Fields:
-        """Returns the values of record `index` that are stored as `names` tells: as the schema has them, if it does.
+        """Returns the values of record `index` by the fields in `names`, of the schema's types where it has them.
 
         Raises:
             CorruptRecordError: the record is damaged, or has no such column.
