@@ -74,7 +74,7 @@ def info(
 
     Args:
         dataset: the folder or URL of the data set, or its manifest.
-        shuffle_window: adds how well a shuffle of that many shards at a time mixes batches; 1 is the exact shuffle.
+        shuffle_window: adds how well a shuffle of so many shards at a time mixes batches, 1 for the exact shuffle.
         batch_size: of a global batch.
         stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
             samples are read, spread evenly. They are kept in `.dlio-stats.json` beside the manifest, if possible.

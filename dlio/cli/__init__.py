@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
         wrong = (
             re.findall(r"--[\w-]+", message) if "unrecognized" in message else re.findall(r"choice: '(.*?)'", message)
         )
-        names = {name.lstrip("-"): name for name in (*known, *verbs)}  # equal dashes do not make names alike
+        names = {name.lstrip("-"): name for name in (*known, *verbs)}  # equal dashes are no likeness
         found = [names[close] for word in wrong for close in get_close_matches(word.lstrip("-"), names, 1)]
         return f": did you mean {found[0]}?" if found else ""
 

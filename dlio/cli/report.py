@@ -27,7 +27,7 @@ def add_verbs(verbs: Any) -> None:
 def report(args: argparse.Namespace) -> int:
     """Writes a page about the packed data set DATASET: one HTML file that opens offline, in less than a megabyte.
 
-    It shows samples of each class, and lists classes, sizes, encodings, mean and standard deviation, shards, equal
+    It shows samples of each class, and tells of classes, sizes, encodings, mean and standard deviation, shards, equal
     images, what was skipped or is damaged, and how well shuffles by windows mix.
     """
     manifest = load(args.dataset)

@@ -35,7 +35,7 @@ class Measured:
     Attributes:
         num_samples, num_bytes: of the data set.
         source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
-            too small to measure.
+            too small to tell.
         write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
         decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
         loader_rates: samples per second by the number of threads.
@@ -175,7 +175,7 @@ def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate
 
 
 def _first_shards(manifest: Manifest, most: int) -> Manifest:
-    """Returns the first shards up to a number of bytes, at least one with samples."""
+    """Returns the first shards with at most so many bytes, but one with samples at least."""
     ends = accumulate(shard.num_bytes for shard in manifest.shards)
     count = max(1, sum(end <= most for end in ends))
     while not sum(shard.num_samples for shard in manifest.shards[:count]):

@@ -1,4 +1,4 @@
-"""The facts of a report: a data set's samples, up to a number, read once and spread evenly over it."""
+"""What a report tells of a data set: its samples are read once, up to a number, spread evenly over it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Survey:
 
     Attributes:
         numbers: the samples looked at, ascending; int64 of shape (n,).
-        sizes: height and width, int64 of shape (n, 2); 0 for a sample without an image.
+        sizes: height and width, int64 of shape (n, 2); 0 where there is no image.
         kinds: how many images have each encoding and number of channels, such as "JPEG, 3 channels".
-        digests: of the encoded images; None for a sample without an image.
-        hashes: see `dlio.look.similar`; 0 for a sample without an image.
+        digests: of the encoded images; None where there is none.
+        hashes: see `dlio.look.similar`; 0 where there is none.
         sums, squares: of all pixels by channel, from 0 to 1 at 216 x 216 pixels; float64 of shape (3,).
         num_decoded: how many images these are of.
         damage: the damaged samples, in words, by number.
@@ -120,9 +120,9 @@ def _look(found: Survey, start: int, images: Sequence[bytes | npt.NDArray[np.uin
     pictures = [image for row in rows if (image := images[row]) is not None]
     out = np.empty((len(rows), 3, *_RESIZE.output_size), np.uint8)
     problems = decoders.decode_batch(pictures, _RESIZE, np.zeros(len(rows), np.uint64), out)
-    for at, problem in problems.items():
-        found.damage[int(found.numbers[start + rows[at]])] = problem
-    good = np.array([at for at in range(len(rows)) if at not in problems], np.int64)
+    for place, problem in problems.items():
+        found.damage[int(found.numbers[start + rows[place]])] = problem
+    good = np.array([place for place in range(len(rows)) if place not in problems], np.int64)
     if not len(good):
         return
     found.hashes[start + np.array(rows)[good]] = similar.hashes(out[good])

@@ -1,6 +1,6 @@
-"""A Parquet file: the chunks of its columns, from its footer, and bounded reads by pyarrow.
+"""A Parquet file as its footer tells: its columns' chunks, and bounded reads by pyarrow.
 
-What pyarrow unpacks at a time is bounded by the file's size: a page may claim at most 16 times that, or 64 MiB.
+What pyarrow unpacks at a time is bounded by the file's size: a page may tell of no more than 16 times that, or 64 MiB.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ParquetFile:
         schema: Arrow's schema.
 
     Raises:
-        CorruptRecordError: it is not a Parquet file, or is cut off.
+        CorruptRecordError: it is no Parquet file, or is cut off.
         StorageError: it cannot be read.
         MissingPackageError: pyarrow is not installed.
     """

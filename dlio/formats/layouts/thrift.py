@@ -23,7 +23,7 @@ def read_struct(data: bytes) -> tuple[Struct, int]:
 
     Raises:
         CutOffError: it does not end in `data`.
-        ValueError: it is not such a struct.
+        ValueError: it is no such struct.
     """
     reader = _Reader(data)
     return reader.struct(_MAX_DEPTH), reader.at
@@ -62,7 +62,7 @@ class _Reader:
             return [self._value(head & 15, depth - 1) for _ in range(self._count(size))]
         if kind == _MAP:
             return self._map(depth)
-        raise ValueError(f"{kind} is not a field's type")
+        raise ValueError(f"{kind} is no type of a field")
 
     def _map(self, depth: int) -> list[Any]:
         size = self._count(self._varint())

@@ -105,14 +105,14 @@ class PackedDataset(Dataset[Any]):
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: `transform` is not a transform, or is of `dlio.images` and samples have no field `image`.
+            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
         """
         transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
             raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
         for name, given in {"transform": transform, "target_transform": target_transform}.items():
             if given is not None and not (callable(given) or isinstance(given, Transform)):
-                raise UsageError(f"{name}={given!r} cannot be called, and is not a transform of dlio.images")
+                raise UsageError(f"{name}={given!r} cannot be called, and is no transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
         self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest

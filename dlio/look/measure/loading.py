@@ -37,7 +37,7 @@ def decode_rate(samples: PackedSamples, transform: Transform) -> float:
 
 
 def loader_rate(samples: PackedSamples, num_threads: int) -> float:
-    """Returns the samples a second that a loader with `num_threads` threads makes if they are taken at once.
+    """Returns how many samples a second a loader with so many threads makes, as fast as they are taken.
 
     Raises:
         CorruptRecordError, StorageError: they cannot be read.

@@ -17,8 +17,8 @@ def bars(entries: Sequence[tuple[str, int]]) -> str:
     """Returns horizontal bars, a line for each entry."""
     most = max((number for _, number in entries), default=0) or 1
     lines = []
-    for row, (name, number) in enumerate(entries):
-        middle, length = row * _LINE + 13, (_WIDTH - _LABEL - 70) * number / most
+    for place, (name, number) in enumerate(entries):
+        middle, length = place * _LINE + 13, (_WIDTH - _LABEL - 70) * number / most
         short = name if len(name) <= 26 else f"{name[:25]}…"
         label = f'<text x="{_LABEL - 8}" y="{middle}" text-anchor="end">{text(short)}</text>'
         bar = f'<rect class="bar" x="{_LABEL}" y="{middle - 11}" width="{length:.1f}" height="13" rx="2"/>'
@@ -43,9 +43,9 @@ def _columns(values: npt.NDArray[np.generic], low: str, high: str) -> str:
     numbers = values.astype(np.float64)
     step, most = width / len(numbers), numbers.max() or 1.0
     parts = [
-        f'<rect class="bar" x="{column * step:.1f}" y="{16 + height * (1 - number / most):.1f}" '
+        f'<rect class="bar" x="{place * step:.1f}" y="{16 + height * (1 - number / most):.1f}" '
         f'width="{max(0.5, step * 0.86):.1f}" height="{height * number / most:.1f}"/>'
-        for column, number in enumerate(numbers.tolist())
+        for place, number in enumerate(numbers.tolist())
     ]
     parts.append(f'<line class="axis" x1="0" x2="{width}" y1="{height + 16}" y2="{height + 16}"/>')
     parts.append(f'<text class="soft" x="0" y="10">{most:,.0f}</text><text x="0" y="{height + 32}">{text(low)}</text>')
@@ -54,7 +54,7 @@ def _columns(values: npt.NDArray[np.generic], low: str, high: str) -> str:
 
 
 def shapes(sizes: npt.NDArray[np.int64]) -> str:
-    """Returns a chart of widths and heights: squares, the darker the more images they stand for.
+    """Returns how many images have which width and height, as squares that are darker where there are more.
 
     Args:
         sizes: height and width; int64 of shape (n, 2).

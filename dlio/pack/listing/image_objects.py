@@ -26,8 +26,8 @@ from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
 from dlio.urls import shown
 
 _ENTRY_BYTES = 1000  # about what fsspec keeps of an object
-_CHANGES = ("ETag", "LastModified", "mtime", "updated")  # entries that change with an object
-NOMINAL_BYTES = 100_000  # of an object without a size: about a photo of a data set
+_CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems tell of a change
+NOMINAL_BYTES = 100_000  # of an object whose server tells no size: about a photo of a data set
 _INT64 = (1 << 63) - 1
 _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
@@ -118,7 +118,7 @@ def _num_bytes(entry: Entry) -> int:
 
 
 def _version(entry: Entry) -> int:
-    """Returns a number that changes when an object does, if its server sends anything that does."""
+    """Returns a number that changes when an object does, as far as its server tells."""
     told = [str(entry[name]) for name in _CHANGES if name in entry]
     return xxhash.xxh3_64_intdigest("\0".join(told).encode()) & _INT64 if told else 0
 
