@@ -208,8 +208,9 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: Summary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
+    shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
     return (
-        f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
+        f"{summary.node}: {staged.num_samples} samples in {shards}, {format_size(copied)} copied "
         f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 
