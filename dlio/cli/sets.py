@@ -68,7 +68,7 @@ def _split_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--by", metavar="class|group|FIELD", help=by)
     group = "with --by group: what this regular expression matches at a key's beginning (default: its folder)"
     verb.add_argument("--group", default=GROUP, metavar="REGEX", help=group)
-    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice (0)")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random choice (0)")
 
 
 def _select_options(verb: argparse.ArgumentParser) -> None:

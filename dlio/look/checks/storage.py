@@ -71,7 +71,7 @@ def rates(check: str) -> Iterator[Finding]:
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
     words = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
-    advice = "plan and stage take those of a middling cluster: measure them by dlio bench DATASET"
+    advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
     yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
 
 
