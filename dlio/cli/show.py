@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -66,6 +67,7 @@ def _drawing() -> Callable[[Any], None]:
         from textual_image.renderable import Image
     except ImportError as error:
         raise missing_package("textual-image", "terminal", "dlio show in a terminal (or give --out)") from error
+    logging.getLogger("textual_image").setLevel(logging.ERROR)  # it logs a traceback if a terminal does not answer
     console = Console()
 
     def draw(image: Any) -> None:

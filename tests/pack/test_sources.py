@@ -174,7 +174,7 @@ class TestCsv:
 
     def test_columns_of_text_are_no_vector_of_labels(self, tmp_path):
         path = write_csv(tmp_path, "file,species,age\na.png,cat,3\n")
-        with pytest.raises(UsageError, match="which of species, age is the label.*--option label_columns=species"):
+        with pytest.raises(UsageError, match=r"which of species, age is the label.*--option label_columns=species"):
             csv_file(path).listing()
         assert csv_file(path, label_columns=("species",)).listing().schema.class_names == ("cat",)
 
