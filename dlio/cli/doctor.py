@@ -23,7 +23,7 @@ def add_verbs(verbs: Any) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Checks this machine for dlio. Each line is good, or says what to change.
+    """Checks this machine for dlio, line by line: each is good, or says what to change.
 
     Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, in 15 s
     at most. The exit code is 0 unless something cannot work.

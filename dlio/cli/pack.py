@@ -124,7 +124,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    about = "class folders, also at a URL, a list, an archive: see --source"
+    about = "a folder of class folders, its URL, a list or an archive (see --source)"
     verb.add_argument("src", metavar="SRC", type=path_or_url, help=about)
     _shard_options(verb, "256MiB")
     verb.add_argument(

@@ -100,7 +100,7 @@ def bench(
     transform: Transform | None = None,
     report: Callable[[str, float, str], None] = lambda name, rate, unit: None,
 ) -> Measured:
-    """Measures what this machine makes of a data set; takes some seconds for each measurement, and a local file.
+    """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
 
     The rates of storage are kept in a file (dlio/stage/measured.py), from which `plan` and `stage` take them.
 
