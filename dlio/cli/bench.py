@@ -1,4 +1,4 @@
-"""The verb that measures what this machine makes of a data set: bench."""
+"""The verb that measures how fast this machine reads, decodes and loads a data set: bench."""
 
 from __future__ import annotations
 

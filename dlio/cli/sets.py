@@ -87,4 +87,4 @@ def _fractions(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no fractions such as 0.9,0.1") from None
+        raise argparse.ArgumentTypeError(f"{text!r} are not fractions such as 0.9,0.1") from None

@@ -76,7 +76,7 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is no transform, or samples have no field `image`.
+            UsageError: `transform` is not a transform, or samples have no field `image`.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):

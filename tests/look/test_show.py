@@ -74,7 +74,9 @@ def test_a_terminal_gets_half_blocks(packed, monkeypatch):
     import termios
 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
-    process = subprocess.Popen([sys.executable, "-c", command, packed], stdin=theirs, stdout=theirs, stderr=-1, env=environ)
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, packed], stdin=theirs, stdout=theirs, stderr=-1, env=environ
+    )
     os.close(theirs)
     seen = b""
     while True:
