@@ -80,7 +80,7 @@ class PackedSamples:
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
-            raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
+            raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
         self.pace = Pace()
