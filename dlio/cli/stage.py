@@ -75,18 +75,20 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
+    machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
+    verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
     _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
+    verb.add_argument("--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)")
     verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
     verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
+    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -219,7 +221,7 @@ def _options(args: argparse.Namespace) -> Options:
 
     return Options(
         args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
-        args.allow_shared,
+        args.allow_shared, args.machine,
     )  # fmt: skip
 
 
@@ -266,11 +268,11 @@ class _Shown:
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a middling cluster. The first line,
     or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
         return print_report(args, asdict(found))

@@ -34,6 +34,7 @@ def stage(
     topology: Topology | None = None,
     copies: int = 1,
     epochs: int = 0,
+    machine: str | PathLike[str] = "",
     allow_shared: bool = False,
     mode: int | None = None,
     report: Callable[[int], None] | None = None,
@@ -53,13 +54,15 @@ def stage(
         topology: this process's rank and node in the job; by default read from the launcher's variables.
         copies: nodes that hold each shard, if the strategy gives each node a part.
         epochs: the number of epochs planned, for "auto"; 0 if unknown.
+        machine: the machine file that "auto" decides by, or the name of one that comes along
+            (dlio/stage/machine_file.py); by default what `dlio bench` measured.
         allow_shared: accept a `dest` that other machines see too.
         mode: the permission bits of the staged files, such as 0o644; whoever may read a file may enter its folder. By
             default those of the source and of the folders around it; the files of a URL are readable by this user only.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy, a mode that lets others write, or a `dest` on a shared file system or in the
+        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system or in the
             data set itself.
         ManifestError: `dataset` holds no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
@@ -70,6 +73,6 @@ def stage(
     from dlio.stage.job import Listeners, Options
     from dlio.stage.run import run
 
-    options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared)
+    options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared, machine=str(machine))
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]
