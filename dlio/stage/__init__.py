@@ -22,6 +22,9 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dlio.stage.planning.cost import Machine
+    from dlio.stage.planning.flows import Sizes
+    from dlio.stage.planning.simulation import Simulation
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
 
@@ -76,3 +79,32 @@ def stage(
     options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared, machine=str(machine))
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]
+
+
+def simulate(
+    dataset: str | PathLike[str] | Manifest | Sizes, machine: Machine, strategy: str, *, copies: int = 1, seed: int = 0
+) -> Simulation:
+    """Returns how a strategy stages a data set on a machine, event by event; `dlio plan --simulate` shows it.
+
+    Args:
+        dataset: as for `stage`, or its sizes.
+        machine: the cluster; `dlio.stage.machine_file.described` reads one.
+        strategy: its name, or a module's dotted path.
+        copies: nodes that hold each shard, in parts.
+        seed: chooses the stragglers and the failures; all else is the same for any.
+
+    Raises:
+        UsageError: no such strategy, one that cannot be simulated, or nodes that fail too often for an end.
+        DlioError: the data set cannot be read.
+    """
+    from dlio.errors import UsageError
+    from dlio.stage.planning.flows import Sizes
+    from dlio.stage.planning.simulation import simulated
+    from dlio.stage.strategies import Simulated, load
+    from dlio.stage.transfer.source import source_of
+
+    chosen = load(strategy)
+    if not isinstance(chosen, Simulated):
+        raise UsageError(f"the strategy {strategy} cannot be simulated: its module has no function flows")
+    sizes = dataset if isinstance(dataset, Sizes) else Sizes.of(source_of(dataset).manifest)
+    return simulated(strategy, chosen.flows(sizes, machine.num_nodes, copies), machine, seed)

@@ -21,6 +21,8 @@ from dataclasses import astuple, replace
 from functools import reduce
 from itertools import chain
 
+import numpy as np
+
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.locking.claim import claimed
@@ -35,9 +37,10 @@ from dlio.stage.comm.base import LostError, Ring
 from dlio.stage.comm.connect import world
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.placement import BLOCK_BYTES, assign
+from dlio.stage.planning.flows import Flows, Sizes, totals
+from dlio.stage.planning.placement import BLOCK_BYTES, assign, assign_first
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.broadcast_pipeline import BroadcastPipeline
+from dlio.stage.transfer.broadcast_pipeline import READERS, BroadcastPipeline
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.fetch import fetch, residue_removed
 from dlio.stage.transfer.stream import Lacking
@@ -54,6 +57,13 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     passing = num_bytes * (n - 1) / (n * machine.network)
     seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
+
+
+def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+    """Returns the bytes that the nodes move; each file is read by one node, and received by all others."""
+    owners = np.array(assign_first(sizes.files.tolist(), num_nodes), np.int64)
+    read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, np.ones_like(sizes.files)))
+    return Flows(read, opens, read.sum() - read, np.full(num_nodes, read.sum()), READERS, in_step=True)
 
 
 def carry_out(job: Job) -> Outcome:
