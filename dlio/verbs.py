@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dlio.pack.inspect.verify import Damage
     from dlio.stage.planning.cost import Cost
     from dlio.stage.planning.live_cost import LiveCost
+    from dlio.stage.planning.simulation import Simulation
 
 
 def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
@@ -129,11 +130,16 @@ def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs."""
+    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs.
+
+    Attributes:
+        simulated: how the strategy asked for, or else the chosen one, goes on in time; None if that was not asked for.
+    """
 
     chosen: Cost
     ways: tuple[Cost, ...]
     live: tuple[LiveCost, ...]
+    simulated: Simulation | None = None
 
 
 def plan(
@@ -150,6 +156,8 @@ def plan(
     epochs: int = 0,
     strategy: str = "auto",
     machine: str | PathLike[str] = "",
+    simulate: bool = False,
+    seed: int = 0,
 ) -> Prediction:
     """Returns what it costs to stage a data set on a described cluster; writes nothing.
 
@@ -165,11 +173,14 @@ def plan(
         epochs: the number planned; 0 if unknown.
         strategy: another one to look at, by its dotted path.
         machine: a machine file, or the name of one that comes along (dlio/stage/machine_file.py).
+        simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
+        seed: of the simulation's stragglers and failures.
 
     Raises:
         ManifestError, StorageError: it cannot be read, or does not fit.
         UsageError: a number, the strategy or the machine is impossible.
     """
+    from dlio.stage import simulate as run_through
     from dlio.stage import strategies
     from dlio.stage.auto import choose
     from dlio.stage.machine_file import described
@@ -190,7 +201,9 @@ def plan(
     ways = {name: strategies.cost_of(name, volume, cluster, copies) for name in names}
     wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
     live = (live_cost(name, volume, num_bytes, cluster) for name, num_bytes in wanted.items())
-    return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live))
+    looked_at = chosen.strategy if strategy == strategies.AUTO else strategy
+    found = run_through(manifest, cluster, looked_at, copies=copies, seed=seed) if simulate else None
+    return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live), found)
 
 
 def _manifest(dataset: str | Path | Manifest) -> Manifest:

@@ -16,6 +16,7 @@ from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, StorageError, UsageError
+from dlio.io.files import storage_errors
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
 from dlio.urls import shown
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
+    from dlio.stage.planning.simulation import Simulation
     from dlio.stage.run import Summary
 
 
@@ -88,6 +90,9 @@ def _plan_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
+    verb.add_argument("--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)")
+    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
     verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
@@ -272,8 +277,15 @@ def plan(args: argparse.Namespace) -> int:
     or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed")
+    if args.timeline is not None and not args.simulate:
+        raise UsageError("--timeline goes with --simulate")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
+    if args.timeline is not None and found.simulated is not None:
+        from dlio.stage.planning.timeline import timeline
+
+        with storage_errors("write", args.timeline):
+            args.timeline.write_text(timeline(found.simulated))
     if args.json:
         return print_report(args, asdict(found))
     say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
@@ -291,7 +303,17 @@ def plan(args: argparse.Namespace) -> int:
             f"a node receives {format_size(live.first_network_bytes)} from others, "
             f"then {format_size(live.later_network_bytes)} an epoch",
         )
+    if found.simulated is not None:
+        _say_simulated(args, found.simulated)
     return EXIT_DONE
+
+
+def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
+    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    say(args, f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail")
+    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
+    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
+    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
 
 
 def clean(args: argparse.Namespace) -> int:
