@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dlio
@@ -17,6 +17,7 @@ from dlio.errors import UsageError
 from dlio.stage import machine_file, simulate
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.planning.fair import shared
+from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.planning.flows import Sizes
 from dlio.stage.planning.timeline import timeline
 from dlio.stage.strategies import cost_of, names
@@ -27,6 +28,7 @@ MACHINE = Machine(16, 10**13, source=5e9, client=1e9)
 RATES = st.floats(1e8, 1e12)
 
 
+@settings(max_examples=30)
 @given(
     st.integers(1, 64), st.builds(Machine, st.just(1), st.just(1), source=RATES, client=RATES, network=RATES, local=RATES)
 )
@@ -35,7 +37,9 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
     sizes = Sizes.of_one_file_each(np.full(7 * per_node, GB))
     for name in names():
         predicted = cost_of(name, Volume(7 * per_node * GB, 7 * per_node, GB), machine).seconds
-        assert simulate(sizes, machine, name).seconds == pytest.approx(predicted, rel=1e-6), name
+        ahead = 4 * 7 * BLOCK_BYTES / min(machine.source, 7 * machine.client) if name == "broadcast" else 0.0
+        found = simulate(sizes, machine, name).seconds
+        assert predicted * (1 - 1e-6) <= found <= predicted * 1.005 + ahead, name  # blocks of a broadcast are full
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 200), st.integers(0, 5), st.floats(1, 100))
@@ -52,7 +56,7 @@ def test_shares_are_fair(wanted: list[float], source: float, switch_nodes: int, 
 
 def test_every_byte_is_moved_once_and_the_busiest_part_is_named() -> None:
     found = simulate(EVEN, MACHINE, "broadcast")
-    assert found.num_bytes == {"source": EVEN.files.sum(), "network": 15 * EVEN.files.sum(), "local storage": 16 * EVEN.files.sum()}
+    assert found.num_bytes == {"source": EVEN.files.sum(), "network": 16 * 15 * 668 * BLOCK_BYTES, "local storage": 16 * EVEN.files.sum()}
     assert (found.busiest, found.opens, found.failures) == ("local storage", 448, 0)
     assert simulate(EVEN, replace(MACHINE, source=1e9), "broadcast").busiest == "source"
 

@@ -93,7 +93,8 @@ class _Run:
         speed = np.where(rng.random(n) < machine.slow_share, machine.slow_factor, 1.0)
         self.network, self.disk = speed * machine.network, speed * (np.inf if flows.returns else machine.local)
         self.client = speed * self._client()
-        self.per_byte = _ratio(flows.read, flows.landed)  # read for each byte that lands
+        self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.ring))  # of a ring's first round
+        self.per_byte = _ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
         self.left = flows.landed.copy()  # to land, in the memory of the node
         self.backlog = np.zeros(n)  # landed, but not on the disk
@@ -131,7 +132,7 @@ class _Run:
         full = self.backlog >= self.machine.cache_bytes
         active = (self.left > 0) & (self.paused_until <= self.now)
         limit = np.where(full, self.disk, np.inf)
-        if self.flows.in_step:
+        if self.flows.ring:
             return np.where(active, self._in_step(limit), 0.0) if (self.paused_until <= self.now).all() else 0 * self.left
         wanted = np.where(active, np.minimum(self.client, limit), 0.0)
         machine = self.machine
@@ -170,9 +171,11 @@ class _Run:
         return self.machine.source * share / (1 + self.flows.returns)  # which serves what is written, too
 
     def _start(self) -> float:
-        """Returns the seconds before the first byte lands: a request, and the first round of a ring."""
-        ring = len(self.flows.read) * BLOCK_BYTES / self.machine.network if self.flows.in_step else 0.0
-        return (self.machine.request_seconds + ring) * bool(self.flows.landed.any())
+        """Returns the seconds before the first byte lands: a request, and a ring's blocks read ahead, then its fill."""
+        everyone = np.ones(len(self.left), bool)
+        reading = max(self.ahead.sum() / self._source(everyone), (self.ahead / self.client).max(initial=0.0))
+        ring = self.flows.ring * BLOCK_BYTES / self.machine.network
+        return float(self.machine.request_seconds + reading + ring) * bool(self.flows.landed.any())
 
     def _until_event(self, arriving: Array, writing: Array) -> float:
         growing = arriving - writing
@@ -195,7 +198,7 @@ class _Run:
         self.num_failures += 1
         if self.num_failures > _MOST_FAILURES:
             raise UsageError(f"after {self.now:,.0f} s {_MOST_FAILURES} nodes have failed: staging does not end")
-        failed = slice(None) if self.flows.in_step else int(self.rng.integers(len(self.left)))
+        failed = slice(None) if self.flows.ring else int(self.rng.integers(len(self.left)))
         self.left[failed], self.backlog[failed] = self.flows.landed[failed], 0.0
         self.paused_until[failed] = self.now + self.machine.restart_seconds
         self.failing_at = self._next_failure()

@@ -60,10 +60,12 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 
 
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
-    """Returns the bytes that the nodes move; each file is read by one node, and received by all others."""
+    """Returns the bytes that the nodes move; each file is read by one node, and all others receive it in full blocks."""
     owners = np.array(assign_first(sizes.files.tolist(), num_nodes), np.int64)
     read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, np.ones_like(sizes.files)))
-    return Flows(read, opens, read.sum() - read, np.full(num_nodes, read.sum()), READERS, in_step=True)
+    received = (num_nodes - 1) * np.ceil(read.max() / BLOCK_BYTES) * BLOCK_BYTES
+    all_nodes = np.ones(num_nodes)
+    return Flows(read, opens, received * all_nodes, read.sum() * all_nodes, READERS, ring=num_nodes)
 
 
 def carry_out(job: Job) -> Outcome:
