@@ -1,6 +1,6 @@
 """The simulator beside real runs on this machine: strategies on 1 to 8 local nodes, with a slow source and slow links.
 
-    python benchmarks/predicted_here.py [--megabytes 240] [--json]
+    python benchmarks/predicted_here.py [--strategies replicate,partition,broadcast] [--json]
 
 A node is a process with a host name and a network namespace of its own; its link is throttled by tc, the source by
 slow_source.py. Nodes write to memory. Needs root, ip and tc, FUSE and torch; takes about four minutes.
@@ -34,36 +34,37 @@ MB = 10**6
 FREE = 10**12
 PAYLOAD = 1448 / 1514  # of an Ethernet frame, which tc counts whole
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
-#: Strategy, nodes, and MB/s of the source and of a link; 0 for a link as it is.
+#: Strategy, nodes, MB of the data set, and MB/s of the source and of a link; 0 for a link as it is.
 CASES = [
-    *(("replicate", nodes, 40, 0) for nodes in (1, 2, 4, 8)),
-    *(("partition", nodes, 20, 0) for nodes in (1, 2, 4, 8)),
-    *(("broadcast", nodes, 20, 0) for nodes in (2, 4, 8)),
-    *(("broadcast", nodes, 80, 10) for nodes in (2, 4, 8)),
+    *(("replicate", nodes, 240, 40, 0) for nodes in (1, 2, 4, 8)),
+    *(("partition", nodes, 240, 20, 0) for nodes in (1, 2, 4, 8)),
+    *(("broadcast", nodes, 240, 10, 0) for nodes in (2, 4, 8)),
+    *(("broadcast", nodes, 48, 20, 2) for nodes in (2, 4, 8)),
 ]
 
 
 def main() -> None:
     """Prints a row for each case."""
     parser = argparse.ArgumentParser(description="The simulator beside real runs on local nodes.")
-    parser.add_argument("--megabytes", type=int, default=240)
     parser.add_argument("--strategies", default="replicate,partition,broadcast")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, networked(8):
-        source = write_dataset(Path(folder) / "source", 48, options.megabytes * MB // 48)
-        for strategy, nodes, source_rate, link_rate in CASES:
+        sources = {size: write_dataset(Path(folder) / f"{size}", 48, size * MB // 48) for size in (48, 240)}
+        for strategy, nodes, size, source_rate, link_rate in CASES:
             if strategy not in options.strategies.split(","):
                 continue
-            machine = Machine(nodes, FREE, source=source_rate * MB, client=1e9, network=link_rate * PAYLOAD * MB or 1e9, local=1e9)
-            predicted = simulate(source, machine, strategy).seconds
+            machine = Machine(
+                nodes, FREE, source=source_rate * MB, client=1e9, network=link_rate * PAYLOAD * MB or 1e9, local=1e9
+            )
+            predicted = simulate(sources[size], machine, strategy).seconds
             for node in range(nodes if link_rate else 0):
                 shape(node, machine.network)
-            measured = seconds_of(source, Path(folder), strategy, machine)
-            rows.append((strategy, nodes, source_rate, link_rate, predicted, measured, predicted / measured - 1))
+            measured = seconds_of(sources[size], Path(folder), strategy, machine)
+            rows.append((strategy, nodes, size, source_rate, link_rate, predicted, measured, predicted / measured - 1))
             if not options.json:
-                print("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:+.1%} |".format(*rows[-1]), flush=True)
+                print("| {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:+.1%} |".format(*rows[-1]), flush=True)
     if options.json:
         print(json.dumps(rows))
 
@@ -86,7 +87,7 @@ def forked(source: Manifest, dest: Path, strategy: str, node: int, nodes: int, l
     child = os.fork()
     if child:
         return child
-    with open(f"/run/netns/dlio{node}") as network:
+    with Path(f"/run/netns/dlio{node}").open() as network:
         entered = ctypes.CDLL(None).setns(network.fileno(), CLONE_NEWNET)
     if entered or ctypes.CDLL(None).unshare(CLONE_NEWUTS):
         os._exit(1)

@@ -85,13 +85,19 @@ def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
     _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)")
+    verb.add_argument(
+        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
+    )
     verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
     verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes")
-    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)")
+    verb.add_argument(
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
+    )
+    verb.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
+    )
     verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
     verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
@@ -273,8 +279,8 @@ class _Shown:
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
 
-    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a middling cluster. The first line,
-    or the key `chosen`, is what `auto` would choose there.
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a middling
+    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
     names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed")
@@ -310,7 +316,10 @@ def plan(args: argparse.Namespace) -> int:
 
 def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
     ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
-    say(args, f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail")
+    say(
+        args,
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+    )
     moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
     work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
     say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")

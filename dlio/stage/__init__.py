@@ -22,11 +22,11 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dlio.cluster.topology import Topology
+    from dlio.dataset.manifest import Manifest
     from dlio.stage.planning.cost import Machine
     from dlio.stage.planning.flows import Sizes
     from dlio.stage.planning.simulation import Simulation
-    from dlio.cluster.topology import Topology
-    from dlio.dataset.manifest import Manifest
 
 
 def stage(
@@ -65,8 +65,8 @@ def stage(
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system or in the
-            data set itself.
+        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system or
+            in the data set itself.
         ManifestError: `dataset` holds no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.

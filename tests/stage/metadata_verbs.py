@@ -6,7 +6,6 @@ verb's, so that the calls can be told apart.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ packed = root / "shared" / "packed"
 
 def begin(verb: str) -> None:
     with suppress(FileNotFoundError):
-        os.stat(f"/verb/{verb}")
+        Path(f"/verb/{verb}").stat()
 
 
 def stage(dest: str, strategy: str, node: int = 0, nodes: int = 1) -> None:

@@ -59,7 +59,11 @@ def test_4096_nodes_open_what_the_plan_says_of_each(counted: tuple[dict[str, Cou
     calls, manifest = counted
     opens = {name: of_plan(name, manifest, 4) for name in ("replicate", "broadcast", "partition")}
     assert calls["stage a part of four"]["opens"] == opens["partition"][1] + 1
-    assert {name: found.sum() for name, found in opens.items()} == {"replicate": 4 * FILES, "broadcast": FILES, "partition": FILES}
+    assert {name: found.sum() for name, found in opens.items()} == {
+        "replicate": 4 * FILES,
+        "broadcast": FILES,
+        "partition": FILES,
+    }
     assert of_plan("partition", manifest, 4096).sum() == of_plan("broadcast", manifest, 4096).sum() == FILES
 
 

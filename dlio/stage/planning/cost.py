@@ -64,12 +64,24 @@ class Machine:
 
     def __post_init__(self) -> None:
         """Raises UsageError if a figure is impossible."""
-        positive = ("num_nodes", "source", "client", "network", "local", "slow_factor", *["uplink"] * (self.switch_nodes > 0))
+        positive = (
+            "num_nodes",
+            "source",
+            "client",
+            "network",
+            "local",
+            "slow_factor",
+            *["uplink"] * (self.switch_nodes > 0),
+        )
         for name, value in asdict(self).items():
             if isinstance(value, float | int) and not (0 <= value < math.inf and (value or name not in positive)):
-                raise UsageError(f"a machine whose {name} is {value}: expected a number {'above' if name in positive else 'from'} 0")
+                raise UsageError(
+                    f"a machine whose {name} is {value}: expected a number {'above' if name in positive else 'from'} 0"
+                )
         if self.slow_share > 1 or self.slow_factor > 1:
-            raise UsageError(f"stragglers: {self.slow_share} of the nodes at {self.slow_factor} of the rates: expected shares up to 1")
+            raise UsageError(
+                f"stragglers: {self.slow_share} of the nodes at {self.slow_factor} of the rates: expected 1 or less"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def shared(wanted: Array, source: float, switch_nodes: int = 0, uplink: float = 
         padded[: len(wanted)] = wanted
         groups = padded.reshape(-1, switch_nodes)
         wanted = np.minimum(groups, _levels(groups, uplink)[:, None]).ravel()[: len(wanted)]
-    return np.minimum(wanted, _levels(wanted[None], source)[0])
+    got: Array = np.minimum(wanted, _levels(wanted[None], source)[0])
+    return got
 
 
 def _levels(wanted: Array, capacity: float) -> Array:

@@ -71,5 +71,5 @@ def alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> 
 
 def totals(owners: NDArray[np.int64], amounts: NDArray[np.int64], num_nodes: int) -> Array:
     """Returns float64[num_nodes], the sum of the amounts whose owner each node is."""
-    sums: Array = np.bincount(owners, weights=amounts, minlength=num_nodes)
+    sums: Array = np.bincount(owners, weights=amounts, minlength=num_nodes).astype(np.float64)
     return sums

@@ -4,11 +4,11 @@ Exact: which node reads which shard, as the strategies place them; the bytes and
 nodes read at once, which share source and switches fairly (max-min); the page cache that runs ahead of each disk;
 which nodes are stragglers or fail, and when.
 
-Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event is
-the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed time
-are one; the nodes of a ring are one flow, as slow as its slowest node, plus the rounds that fill it; storage targets are
-a closed queueing network of equal servers, of which k readers keep k / (k + targets - 1) busy; the metadata server slows
-all readers by the same factor.
+Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event
+is the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed
+time are one; the nodes of a ring are one flow, as slow as its slowest node, after the blocks that are read ahead and
+the round that fills it; storage targets are a closed queueing network of equal servers, of which k readers keep
+k / (k + targets - 1) busy; the metadata server slows all readers by the same factor.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlio.errors import UsageError
 from dlio.stage.planning.cost import Machine
@@ -116,7 +117,7 @@ class _Run:
             yield self.now, 1 - float(self.left.sum() + self.backlog.sum()) / total, 1 - float(busy.mean())
         yield self.now, 1.0, 1.0
 
-    def _advance(self, step: float, arriving: Array, writing: Array, busy: Array) -> None:
+    def _advance(self, step: float, arriving: Array, writing: Array, busy: NDArray[np.bool_]) -> None:
         landed = np.minimum(self.left, arriving * step)
         self.rounds += _ratio(landed, self.flows.landed)
         written = np.minimum(self.backlog + landed, writing * step)
@@ -133,7 +134,9 @@ class _Run:
         active = (self.left > 0) & (self.paused_until <= self.now)
         limit = np.where(full, self.disk, np.inf)
         if self.flows.ring:
-            return np.where(active, self._in_step(limit), 0.0) if (self.paused_until <= self.now).all() else 0 * self.left
+            return (
+                np.where(active, self._in_step(limit), 0.0) if (self.paused_until <= self.now).all() else 0 * self.left
+            )
         wanted = np.where(active, np.minimum(self.client, limit), 0.0)
         machine = self.machine
         got = shared(wanted, self._source(active), machine.switch_nodes, machine.uplink)
@@ -164,7 +167,7 @@ class _Run:
         turn = machine.request_seconds + blocks / most
         return np.minimum(most, flows.threads * blocks / turn)
 
-    def _source(self, active: Array) -> float:
+    def _source(self, active: NDArray[np.bool_]) -> float:
         """Returns the rate of the source while so many readers ask its targets at random."""
         readers, targets = float(active.sum()) * self.flows.threads, self.machine.num_targets
         share = readers / (readers + targets - 1) if targets and readers else 1.0
@@ -231,9 +234,11 @@ class _Run:
 
 def _ratio(part: Array, whole: Array, otherwise: float = 0.0) -> Array:
     """Returns part / whole, and `otherwise` where whole is 0."""
-    return np.divide(part, whole, out=np.full(len(part), otherwise), where=np.asarray(whole) > 0)
+    found: Array = np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
+    return found
 
 
 def _whole(left: Array, total: Array) -> Array:
     """Returns what is left, without the residue of rounding."""
-    return np.where(left > 1e-9 * total, left, 0.0)
+    kept: Array = np.where(left > 1e-9 * total, left, 0.0)
+    return kept

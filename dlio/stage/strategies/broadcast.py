@@ -60,7 +60,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 
 
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
-    """Returns the bytes that the nodes move; each file is read by one node, and all others receive it in full blocks."""
+    """Returns the bytes that the nodes move; each file is read once, and received in full blocks."""
     owners = np.array(assign_first(sizes.files.tolist(), num_nodes), np.int64)
     read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, np.ones_like(sizes.files)))
     received = (num_nodes - 1) * np.ceil(read.max() / BLOCK_BYTES) * BLOCK_BYTES

@@ -49,8 +49,8 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     check_copies(copies, num_nodes)
     first = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
     read, opens = totals(first, sizes.shards, num_nodes), totals(first, sizes.num_files, num_nodes)
-    rings = [(sum(np.roll(each, step) for step in range(copies))) for each in (read, opens)]
-    return alone(*rings, THREADS)
+    held = np.array([np.sum([np.roll(each, step) for step in range(copies)], axis=0) for each in (read, opens)])
+    return alone(held[0], held[1], THREADS)
 
 
 def copy_name(job: Job) -> str:
