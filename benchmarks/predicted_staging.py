@@ -3,17 +3,18 @@
     python benchmarks/predicted_staging.py [--plot docs/predicted-staging.svg]
 
 mlperf_staging.csv holds the rows: all submissions to MLPerf HPC 0.7 to 3.0 whose logs tell a staging time of a second
-or more, in which each node reads its part, or all, from the shared file system. (In others, one instance of several reads
-and passes on, which no strategy of dlio does.) `seconds` is the median over the logs in the folder `results` of
-https://github.com/mlcommons/hpc_results_v<round>, from the first staging_start to the last staging_stop; `processes`
-are those of a node that copy; `terabytes` are those of the data set as it was read, where that is published, else unpacked:
+or more, in which each node reads its part, or all, from the shared file system. (In others, one instance of several
+reads and passes on, which no strategy of dlio does.) `seconds` is the median over the logs in the folder `results` of
+https://github.com/mlcommons/hpc_results_v<round>, up to twelve, from the first staging_start to the last staging_stop;
+`processes` are those of a node that copy; `terabytes` are those of the data set as it was read, where that is
+published, else unpacked:
 
     cosmoflow   5.1 in round 0.7; later 8.8 of arrays (samples for training only), or 1.67 compressed
     deepcam     8.2
     oc20        0.3
 
 The machines are those that come with dlio; what their files leave out does not limit. Two constants are the same for
-all rows: the rate of one copying process, and one efficiency. Each system's are fitted to the rows of the other systems.
+all rows: the rate of one copying process, and one efficiency. Each system's are fitted to the rows of the others.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def stage(
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system or
-            in the data set itself.
+        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system
+            or in the data set itself.
         ManifestError: `dataset` holds no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.
