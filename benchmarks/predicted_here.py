@@ -130,8 +130,10 @@ def ip(*commands: str) -> None:
 
 def shape(node: int, rate: float) -> None:
     """Throttles what a node sends; what it receives is then throttled by its neighbour."""
-    queue = f"qdisc replace dev eth0 root tbf rate {int(8 * rate)}bit burst 256kb latency 50ms"
-    subprocess.run(["ip", "netns", "exec", f"dlio{node}", "tc", *queue.split()], check=True)
+    small = "ip link set eth0 gso_max_segs 1"  # packets, so that gloo's short messages do not wait for long ones
+    limit = f"tc qdisc replace dev eth0 root tbf rate {int(8 * rate)}bit burst 16kb latency 20ms"
+    for command in (small, limit):
+        subprocess.run(["ip", "netns", "exec", f"dlio{node}", *command.split()], check=True)
 
 
 if __name__ == "__main__":

@@ -158,8 +158,9 @@ def plan(
     machine: str | PathLike[str] = "",
     simulate: bool = False,
     seed: int = 0,
+    timeline: str | PathLike[str] | None = None,
 ) -> Prediction:
-    """Returns what it costs to stage a data set on a described cluster; writes nothing.
+    """Returns what it costs to stage a data set on a described cluster.
 
     Args:
         dataset: the folder, the URL or the manifest of a packed data set.
@@ -175,11 +176,14 @@ def plan(
         machine: a machine file, or the name of one that comes along (dlio/stage/machine_file.py).
         simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
         seed: of the simulation's stragglers and failures.
+        timeline: an SVG file to draw the simulation into; nothing else is written.
 
     Raises:
         ManifestError, StorageError: it cannot be read, or does not fit.
         UsageError: a number, the strategy or the machine is impossible.
     """
+    from dlio.errors import UsageError
+    from dlio.io.files import storage_errors
     from dlio.stage import simulate as run_through
     from dlio.stage import strategies
     from dlio.stage.auto import choose
@@ -187,6 +191,7 @@ def plan(
     from dlio.stage.measured import applied
     from dlio.stage.planning.cost import Machine, Volume
     from dlio.stage.planning.live_cost import live_cost
+    from dlio.stage.planning.timeline import timeline as drawn
     from dlio.stage.transfer.source import source_of
 
     manifest = source_of(dataset).manifest
@@ -202,7 +207,12 @@ def plan(
     wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
     live = (live_cost(name, volume, num_bytes, cluster) for name, num_bytes in wanted.items())
     looked_at = chosen.strategy if strategy == strategies.AUTO else strategy
+    if timeline is not None and not simulate:
+        raise UsageError("a timeline shows a simulation: simulate, too")
     found = run_through(manifest, cluster, looked_at, copies=copies, seed=seed) if simulate else None
+    if timeline is not None and found is not None:
+        with storage_errors("write", Path(timeline)):
+            Path(timeline).write_text(drawn(found))
     return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live), found)
 
 

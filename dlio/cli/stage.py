@@ -16,7 +16,6 @@ from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, StorageError, UsageError
-from dlio.io.files import storage_errors
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
 from dlio.urls import shown
@@ -283,15 +282,8 @@ def plan(args: argparse.Namespace) -> int:
     cluster. The first line, or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed")
-    if args.timeline is not None and not args.simulate:
-        raise UsageError("--timeline goes with --simulate")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
-    if args.timeline is not None and found.simulated is not None:
-        from dlio.stage.planning.timeline import timeline
-
-        with storage_errors("write", args.timeline):
-            args.timeline.write_text(timeline(found.simulated))
     if args.json:
         return print_report(args, asdict(found))
     say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")

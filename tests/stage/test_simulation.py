@@ -38,9 +38,9 @@ def test_where_all_is_even_the_simulator_gives_the_times_of_the_cost_model(per_n
     sizes = Sizes.of_one_file_each(np.full(7 * per_node, GB))
     for name in names():
         predicted = cost_of(name, Volume(7 * per_node * GB, 7 * per_node, GB), machine).seconds
-        ahead = 4 * 7 * BLOCK_BYTES / min(machine.source, 7 * machine.client) if name == "broadcast" else 0.0
+        start = 7 * BLOCK_BYTES * (4 / min(machine.source, 7 * machine.client) + 1 / machine.network)
         found = simulate(sizes, machine, name).seconds
-        assert predicted * (1 - 1e-6) <= found <= predicted * 1.005 + ahead, name  # blocks of a broadcast are full
+        assert abs(found - predicted) <= 1e-6 * predicted + (name == "broadcast") * (start + 0.005 * predicted), name
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 200), st.integers(0, 5), st.floats(1, 100))

@@ -7,7 +7,7 @@ which nodes are stragglers or fail, and when.
 Aggregated: the shards of a node are one flow, whose rate is bounded by its threads and the source's latency; an event
 is the end of a node's flow, a full or empty page cache, or a failure, and events within a thousandth of the elapsed
 time are one; the nodes of a ring are one flow, as slow as its slowest node, after the blocks that are read ahead and
-the round that fills it; storage targets are a closed queueing network of equal servers, of which k readers keep
+the first round; storage targets are a closed queueing network of equal servers, of which k readers keep
 k / (k + targets - 1) busy; the metadata server slows all readers by the same factor.
 """
 
@@ -95,6 +95,7 @@ class _Run:
         self.network, self.disk = speed * machine.network, speed * (np.inf if flows.returns else machine.local)
         self.client = speed * self._client()
         self.ahead = np.minimum(flows.read, flows.threads * BLOCK_BYTES * bool(flows.ring))  # of a ring's first round
+        self.first_round = max(flows.ring - 1, 0) * BLOCK_BYTES  # that each node receives
         self.per_byte = _ratio(flows.read - self.ahead, flows.landed)  # read later, for each byte that lands
         self.now, self.num_failures = 0.0, 0
         self.left = flows.landed.copy()  # to land, in the memory of the node
@@ -148,9 +149,10 @@ class _Run:
         flows, machine = self.flows, self.machine
         rates = [
             _ratio(self.client, self.per_byte, np.inf).min(),
-            _ratio(self.network, _ratio(flows.received, flows.landed), np.inf).min(),
+            _ratio(self.network, _ratio(np.maximum(flows.received - self.first_round, 0), flows.landed), np.inf).min(),
             limit[self.left > 0].min(initial=np.inf),
             self._source(self.left > 0) / max(self.per_byte.sum(), 1e-300),
+            1e9 * flows.landed.max(),  # if nothing limits it after the first round, the rest lands in a nanosecond
         ]
         if machine.switch_nodes:
             groups = np.add.reduceat(self.per_byte, np.arange(0, len(self.per_byte), machine.switch_nodes))
@@ -174,10 +176,10 @@ class _Run:
         return self.machine.source * share / (1 + self.flows.returns)  # which serves what is written, too
 
     def _start(self) -> float:
-        """Returns the seconds before the first byte lands: a request, and a ring's blocks read ahead, then its fill."""
+        """Returns the seconds before data flow: a request; a ring's blocks read ahead, and its first round."""
         everyone = np.ones(len(self.left), bool)
         reading = max(self.ahead.sum() / self._source(everyone), (self.ahead / self.client).max(initial=0.0))
-        ring = self.flows.ring * BLOCK_BYTES / self.machine.network
+        ring = self.first_round / self.network.min(initial=np.inf)
         return float(self.machine.request_seconds + reading + ring) * bool(self.flows.landed.any())
 
     def _until_event(self, arriving: Array, writing: Array) -> float:
