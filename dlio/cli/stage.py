@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
+    from dlio.stage.planning.simulation import Simulation
     from dlio.stage.run import Summary
 
 
@@ -36,28 +37,32 @@ def add_verbs(verbs: Verbs) -> None:
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     _choice_options(bring, "which node copies what")
     bring.add_argument(
-        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: storage targets for each file"
+        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: the number of storage targets of each file"
     )
-    bring.add_argument(
-        "--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: bytes on one target in turn"
-    )
+    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: the stripe size")
     bring.add_argument("--pool", default="", help="Lustre: the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on target k")
+    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on storage target k")
     bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     how = bring.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
-    how.add_argument("--background", action="store_true", help="return as soon as this node's agent stages")
-    how.add_argument("--wait", action="store_true", help="wait for what --background has begun, and begin nothing")
-    how.add_argument("--status", action="store_true", help="tell how far the nodes are in the background")
+    how.add_argument(
+        "--background", action="store_true", help="start this node's agent, which stages in the background"
+    )
+    how.add_argument("--wait", action="store_true", help="wait until the staging in the background is complete")
+    how.add_argument("--status", action="store_true", help="print the progress of the staging in the background")
     bring.add_argument(
         "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
     )
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
-        "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
+        "dest",
+        metavar="DEST",
+        nargs="?",
+        type=local_path,
+        help="the DEST of dlio stage (default: the folders that it chooses from)",
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
@@ -73,20 +78,31 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     verb.add_argument(
         "--copies", type=count, default=1, metavar="R", help="partition: how many nodes hold each shard (1)"
     )
-    epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
+    epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
+    machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
+    verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
     _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
+    verb.add_argument(
+        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
+    )
     verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
     verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
+    verb.add_argument(
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
+    )
+    verb.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
+    )
+    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
+    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -208,8 +224,9 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: Summary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
+    shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
     return (
-        f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
+        f"{summary.node}: {staged.num_samples} samples in {shards}, {format_size(copied)} copied "
         f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 
@@ -219,7 +236,7 @@ def _options(args: argparse.Namespace) -> Options:
 
     return Options(
         args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
-        args.allow_shared,
+        args.allow_shared, args.machine,
     )  # fmt: skip
 
 
@@ -264,13 +281,13 @@ class _Shown:
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
+    """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
-    or the key `chosen`, is what `auto` would choose there.
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
+    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
         return print_report(args, asdict(found))
@@ -289,7 +306,20 @@ def plan(args: argparse.Namespace) -> int:
             f"a node receives {format_size(live.first_network_bytes)} from others, "
             f"then {format_size(live.later_network_bytes)} an epoch",
         )
+    if found.simulated is not None:
+        _say_simulated(args, found.simulated)
     return EXIT_DONE
+
+
+def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
+    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    say(
+        args,
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+    )
+    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
+    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
+    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
 
 
 def clean(args: argparse.Namespace) -> int:
