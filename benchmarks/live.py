@@ -127,8 +127,8 @@ class Job:
         return max(rank[name][number] for rank in self.ranks)
 
 
-def run_job(source: Path, counts: Path, work: Path, num_nodes: int, options: argparse.Namespace) -> Job:
-    """Runs a job of so many nodes."""
+def run_job(source: Path, counts: Path, work: Path, num_nodes: int, words: list[str | Path]) -> Job:
+    """Runs a job of so many nodes; `words` are a rank's command, but for its place."""
     environ = os.environ | {"DLIO_LAUNCHER": "single", "DLIO_MEET": str(work / "meet"), "DLIO_INTERFACE": "127.0.0.1"}
     (work / "meet").mkdir(parents=True, mode=0o700)
     before = int(counts.read_text() or 0)
@@ -136,8 +136,8 @@ def run_job(source: Path, counts: Path, work: Path, num_nodes: int, options: arg
     for rank in range(num_nodes):
         (dest := work / f"node{rank}").mkdir()
         task = {"source": str(source), "dest": str(dest), "rank": rank, "nodes": num_nodes}
-        command = [sys.executable, SCRIPT, *sys.argv[1:], "--rank-of", json.dumps(task)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        command = [*words, "--rank-of", json.dumps(task)]
         ranks.append(subprocess.Popen(command, env=environ, text=True, **pipes))  # type: ignore[call-overload]
     for rank in ranks:
         rank.stdin.write("go\n")
@@ -180,7 +180,8 @@ def main() -> None:
     with throttled(manifest.root, work, options.bandwidth, options.latency_ms) as (source, counts):
         for num_nodes in map(int, options.nodes.split(",")):
             local = all_local(manifest, num_nodes, step_seconds)
-            job = run_job(source, counts, work / f"job{num_nodes}", num_nodes, options)
+            words = [sys.executable, SCRIPT, *sys.argv[1:]]
+            job = run_job(source, counts, work / f"job{num_nodes}", num_nodes, words)
             staged = statistics.mean(rank["staged"] for rank in job.ranks)
             bound = max(local, size / (options.bandwidth * 1e6))
             first, third = job.slowest("epoch", 0), job.slowest("epoch", -1)

@@ -23,6 +23,7 @@ from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.start import STRATEGIES
 from tests.helpers.agents import agents, end_agent
+from tests.helpers.live import eventually
 from tests.helpers.s3_server import s3_server
 from tests.helpers.web import served
 from tests.loaders.packing import pack_samples
@@ -180,6 +181,24 @@ def test_an_agent_that_is_killed_is_started_again(packed, tmp_path, start):
     assert labels == [number % 2 for number in range(SAMPLES)]
     loader.close()
     end_agent(folder)
+
+
+@pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
+def test_a_finished_part_whose_agent_was_killed_is_still_read_with_the_others(packed, start, monkeypatch):
+    """A loader without `cache=` has the agent started again: else its rank would go through its own part only."""
+    place = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": 1,
+             "GROUP_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "killed", "DLIO_LAUNCHER": "torchrun"}  # fmt: skip
+    for name, value in place.items():
+        monkeypatch.setenv(name, str(value))
+    folder = start(packed.root, "partition", 2)[1]
+    eventually(folder.has_manifest)
+    end_agent(folder, signal.SIGTERM)
+    assert opened(packed.root, folder, monkeypatch).filling is not None
+    end_agent(folder, signal.SIGKILL)
+    assert digests(PackedSamples(packed.root), 1, 2) == digests(PackedSamples(packed), 1, 2)
+    end_agent(folder)
+    monkeypatch.setenv("SLURM_JOB_ID", "another")
+    assert PackedSamples(packed.root).filling is None
 
 
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)

@@ -53,7 +53,8 @@ class Job:
 
     def said(self) -> str:
         """Returns what the script has said so far."""
-        return (self._folder / "said").read_text()
+        path = self._folder / "said"
+        return path.read_text() if path.exists() else ""  # it was killed before it began
 
 
 def start(

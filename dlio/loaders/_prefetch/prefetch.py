@@ -88,6 +88,8 @@ def _by_threads(
             readers.add(work.reads)
             hint = hints.submit(work.hint) if work.hint is not None else None
             waiting.append(_Begun(work, [threads.submit(part) for part in work.parts], hint, process))
+            if len(waiting) == 1 and any(reads.pace.is_slow for reads in work.reads):
+                waiting[0].wait(timeout)  # what comes later would take a share of the storage's rate
             if len(waiting) > prefetch:
                 yield waiting.popleft().wait(timeout)
         while waiting:

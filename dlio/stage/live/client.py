@@ -20,9 +20,10 @@ from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.pool import Answer, Pool
-from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status
+from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status, WireError
 
 _KEPT = 32  # connections that wait for the next request
+_TRIES = 3  # agents may be killed one after the other
 
 
 def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -> Client | None:
@@ -122,12 +123,15 @@ class Client:
         if self._process != os.getpid():  # the parent goes on with its connections
             self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
             self.close()
-        try:
-            return self._pool.use(ask, self._connected)
-        except AgentError:
-            raise
-        except OSError as error:
-            raise self._gone(error) from error
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._pool.use(ask, self._connected)
+            except AgentError:
+                raise
+            except OSError as error:  # the first kinds are those of an agent that was killed in the middle of it
+                if not isinstance(error, WireError | ConnectionError) or attempt == _TRIES:
+                    raise self._gone(error) from error
+        raise AssertionError
 
     def _connected(self) -> Connection:
         """Returns a new connection; raises OSError."""

@@ -33,20 +33,37 @@ def has_parts(manifest: Manifest) -> bool:
 def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFilling | None:
     """Returns the filling of a copy of a data set, None if no agent fills or serves it.
 
+    An agent that was killed is started again if it is this job's: without it, this rank would read what is here alone,
+    while the ranks of other nodes read everything.
+
     Raises:
-        StorageError: its manifest cannot be read.
+        DlioError: the manifest of the copy cannot be read, or the agent cannot be started again.
     """
     live = LiveFolder(folder)
-    manifest = live.manifest() if live.agent() is not None else None
+    manifest = live.manifest() if live.agent() is not None or _revived(live) else None
     if manifest is None:
         return None
     return LiveFilling(folder, manifest, _restart(live, manifest, dataset))
 
 
+def _revived(live: LiveFolder) -> bool:
+    """Returns whether the agent that this job has had here could be started again."""
+    task = _task(live)
+    with suppress(LauncherError):
+        return task is not None and task.is_ours and task.start_again() == live.staged and live.agent() is not None
+    return False
+
+
+def _task(live: LiveFolder) -> Task | None:
+    with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
+        return Task.from_json(live.task() or "")
+    return None
+
+
 def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str]) -> Callable[[], object]:
     """Returns what starts the agent again, asked for the same as the last one."""
-    with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
-        return Task.from_json(live.task() or "").start_again
+    if task := _task(live):
+        return task.start_again
     strategy = "partition" if has_parts(manifest) else "replicate"
     return partial(ensure_agent, dataset, live.staged.dest, strategy=strategy)
 

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Task:
         mode: the permission bits of staged files; None for those of their source.
         cache_bytes: the most that this node keeps; None for as much as there is room.
         topology: this process's rank and node in the job.
+        job: the scheduler's name for it; "" outside a scheduler.
     """
 
     dataset: str
@@ -66,6 +67,7 @@ class Task:
     copies: int = 1
     mode: int | None = None
     cache_bytes: int | None = None
+    job: str = field(default_factory=lease.job_name)
 
     def to_json(self) -> str:
         """Returns the task as text."""
@@ -76,6 +78,18 @@ class Task:
         """Returns the task that a process of the same dlio wrote."""
         record: dict[str, Any] = json.loads(text)
         return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process belongs to the job, and to the node as far as that says what is kept.
+
+        Raises:
+            LauncherError: as Topology.from_env.
+        """
+        if self.job != lease.job_name():
+            return False
+        here, there = Topology.from_env(), self.topology
+        return self.strategy != "partition" or _place(here) == _place(there)
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
@@ -110,13 +124,17 @@ def copy_name(job: Job, strategy: str) -> str:
 
 def plan_of(job: Job, strategy: str) -> Plan:
     """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
-    node, nodes = job.topology.node_rank, job.topology.num_nodes
-    if node is None or nodes is None:
-        node, nodes = 0, 1
+    node, nodes = _place(job.topology)
     manifest: Manifest = job.manifest
     if strategy == "partition":
         manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
     return Plan(manifest, node, nodes)
+
+
+def _place(topology: Topology) -> tuple[int, int]:
+    """Returns a node's rank, and the number of nodes."""
+    node, nodes = topology.node_rank, topology.num_nodes
+    return (0, 1) if node is None or nodes is None else (node, nodes)
 
 
 def ensure_agent(
@@ -158,9 +176,7 @@ def ensure_agent(
     if topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        if owner := stager(folder):
-            _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
-        _start(task)
+        _start(task, folder)
     return folder
 
 
@@ -176,8 +192,12 @@ def serves(folder: StagedFolder, plan: Plan) -> AgentRecord | StagedFolder | Non
     """Returns the agent that serves a copy, or the copy itself if it needs none; None if one has to be started."""
     if agent := LiveFolder(folder).agent():
         return agent
-    needs_peers = plan.manifest.node is not None and plan.num_nodes > 1
-    return folder if not needs_peers and folder.holds(plan.wanted) else None
+    return folder if not needs_peers(plan) and folder.holds(plan.wanted) else None
+
+
+def needs_peers(plan: Plan) -> bool:
+    """Returns whether loaders need an agent though this node's part is complete."""
+    return plan.manifest.node is not None and plan.num_nodes > 1
 
 
 def stager(folder: StagedFolder) -> Owner | None:
@@ -206,12 +226,14 @@ def _environ() -> dict[str, str]:
     return environ | ({trace.VARIABLE: str(Path(file).absolute())} if file else {})
 
 
-def _start(task: Task) -> None:
+def _start(task: Task, folder: StagedFolder) -> None:
     """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
 
     Raises:
         StorageError: it could not start; says why.
     """
+    if owner := stager(folder):
+        _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
     command = [sys.executable, "-m", "dlio.stage.live.agent"]
     with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
         process = subprocess.Popen(

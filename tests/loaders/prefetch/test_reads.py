@@ -251,8 +251,8 @@ def test_an_interrupt_ends_the_loop_though_reads_hang(
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def works() -> Iterator[Work[list[int]]]:
-        yield gate.work(gate.reads(3))
         threading.Thread(target=interrupt).start()
+        yield gate.work(gate.reads(3))
 
     with pytest.raises(KeyboardInterrupt):
         list(prefetched(works(), num_threads=2, prefetch=1))

@@ -55,7 +55,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     node = threading.Thread(target=ask_ahead)
     node.start()
     fill.start(1)
-    eventually(lambda: bool(fill._asked_ahead))
+    eventually(lambda: bool(fill._pending._asked_ahead))
     asks.set()
     node.join(60)
     assert fill.stop() and not node.is_alive()

@@ -24,7 +24,7 @@ from dlio.stage.live.agent.node import Node
 from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept, node_client
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.pool import Pool
-from dlio.stage.live.wire import Op, Origin, Request, Status
+from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import MiB, damaged_files, write_dataset
 
@@ -116,6 +116,23 @@ def test_a_server_that_only_reflects_is_refused() -> None:
         with pytest.raises(RefusedError):
             Connection(listener.getsockname(), os.urandom(32), "0" * 32, NAME)
         thread.join()
+
+
+def test_an_agent_that_is_killed_in_the_middle_of_a_request_is_asked_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, cut = server.Server._answer, list[Request]()
+
+    def answer(self: server.Server, peer: socket.socket, request: Request, client: bytes) -> None:
+        if len(cut) < 2:
+            cut.append(request)
+            raise WireError("killed")
+        plain(self, peer, request, client)
+
+    monkeypatch.setattr(server.Server, "_answer", answer)
+    with closing(client_of(node)) as client:
+        assert client.need(0, [(0, 1)]) in Origin
+    assert len(cut) == 2
 
 
 def test_who_is_too_slow_with_the_proof_is_cut_off(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

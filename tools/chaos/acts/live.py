@@ -37,10 +37,7 @@ class _Node:
 
 
 def play(scene: Scene) -> None:
-    """Ranks that are left read all samples right, or end by an error where the source failed.
-
-    A loader that opens a finished part after its agent was killed ends by an error, too: nobody starts the agent again.
-    """
+    """Ranks that are left read all samples right, or end by an error where the source failed."""
     source = scene.source()
     view, fault = scene.folder / "view", scene.folder / "fault"
     serve(scene, source.root.parent, view, fault)
@@ -59,8 +56,7 @@ def play(scene: Scene) -> None:
         if accident != "source":
             _kill_agents(nodes[1], source)
         for rank in ranks:
-            may_fail = accident == "source" or (strategy == "partition" and rank is ranks[1])
-            scene.do(rank, 0, *((4,) if may_fail else ()), *(-number for number in rank.sent))
+            scene.do(rank, 0, *((4,) if accident == "source" else ()), *(-number for number in rank.sent))
     finally:
         for folder in (folder for node in nodes for folder in node.agents(source)):
             folder.end_agent()

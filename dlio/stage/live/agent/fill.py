@@ -1,27 +1,25 @@
-"""Which span of which file is fetched next: what somebody waits for, then the rest in the background.
+"""Fetches the files of a store by threads, and lets others wait for what they need of them.
 
-Each block is fetched once: a span that another thread fetches is left to it. What fails is tried again after growing
-pauses; whoever waits for it gets the error in words.
+What fails is tried again after growing pauses; whoever waits for it gets the error in words.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 from dlio.errors import DigestError, StorageError
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
-from dlio.stage.live.agent.pieces import Pace, Piece, without
+from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
+from dlio.stage.live.agent.pieces import Piece
 from dlio.stage.live.agent.store import Store
-from dlio.stage.live.agent.waiters import Room, Waiters
+from dlio.stage.live.agent.waiters import Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
 _OVERDUE_SECONDS = 1.0
-_LOOK_SECONDS, _IDLE_SECONDS = 0.25, 5.0  # between two looks for work of which nobody told
+_IDLE_SECONDS = 5.0  # between two looks for work of which nobody told, once all is there
 
 
 class Fill:
@@ -44,20 +42,12 @@ class Fill:
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()  # notified of work
-        self._waiters, self._room = Waiters(), Room()
-        self._asked: deque[Piece] = deque()
-        self._asked_ahead: deque[Piece] = deque()
-        self._ahead: deque[Piece] = deque()
-        self._rest: Iterator[int] = iter(())
-        self._order: Sequence[int] = ()
-        self._under_way: dict[int, list[Piece]] = {}
+        self._waiters, self._failures = Waiters(), Failures()
+        self._pending = Pending(store, self._failures)
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
-        self._failures = Failures()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
-        self._pace = Pace()
-        self._latest_progress = self._anew_at = 0.0
-        self._in_background = 0
+        self._latest_progress = 0.0
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
@@ -82,8 +72,7 @@ class Fill:
     def follow(self, order: Sequence[int]) -> None:
         """Sets the order in which the background fetches files; replaces the one before."""
         with self._changed:
-            self._order, self._rest = order, iter(order)
-            self._ahead.clear()
+            self._pending.follow(order)
             self._changed.notify_all()
 
     @property
@@ -139,18 +128,10 @@ class Fill:
 
     def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
         """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
-        queue = self._asked if comes_first else self._asked_ahead
         missing = self._store.missing(number, spans)
         with self._changed:
-            if is_urgent:
-                self._room.note_urgent()
-            under_way = self._under_way.get(number, ())
-            free = [part for span in missing for part in without(span, under_way)]
-            asked = {(piece.number, piece.begin) for piece in queue}
-            pieces = [piece for piece in self._pace.pieces(number, free) if (number, piece.begin) not in asked]
-            if pieces:
-                queue.extend(pieces)
-                self._changed.notify(len(pieces))
+            if pieces := self._pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
+                self._changed.notify(pieces)
 
     def _check(self, number: int, asked: float) -> None:
         """Raises StorageError if it makes no sense to wait any longer."""
@@ -159,7 +140,7 @@ class Fill:
             raise FullError(failure.problem)
         if failure and failure.explains(asked):
             raise StorageError(failure.problem)
-        latest = self._progress.get(number, 0.0) if self._under_way.get(number) else self._latest_progress
+        latest = self._progress.get(number, 0.0) if self._pending.has_begun(number) else self._latest_progress
         idle = time.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
@@ -174,8 +155,9 @@ class Fill:
             if piece.begin < piece.end:
                 self._bring(piece, buffer[: piece.end - piece.begin], is_urgent)
             with self._changed:
-                self._in_background -= not is_urgent
-                is_last = not self._under_way.get(piece.number)
+                self._pending.release(piece, is_urgent=is_urgent)
+                is_last = not self._pending.has_begun(piece.number)
+                self._waiters.wake(piece.number)
             if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
 
@@ -191,7 +173,8 @@ class Fill:
             if is_urgent:
                 time.sleep(LATER_SECONDS)
             else:
-                self._leave_for_later(piece.number)
+                with self._changed:
+                    self._pending.leave_for_later(piece.number)
         except Exception as error:  # packages that read from URLs have exceptions of their own
             self._failures.note(piece.number, error)
         else:
@@ -199,16 +182,7 @@ class Fill:
                 self._failures.mend(piece.number)
                 self._progress[piece.number] = self._latest_progress = time.monotonic()
                 self._origins[piece.number] = origin
-                self._pace.note(len(target), time.monotonic() - began)
-        finally:
-            with self._changed:
-                self._under_way[piece.number].remove(piece)
-                self._waiters.wake(piece.number)
-
-    def _leave_for_later(self, number: int) -> None:
-        """Goes on with other files: a later round takes up this one."""
-        with self._changed:
-            self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+                self._pending.pace.note(len(target), time.monotonic() - began)
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
@@ -228,8 +202,6 @@ class Fill:
         finally:
             with self._changed:
                 self._finishing.discard(number)
-                if not self._under_way.get(number):
-                    self._under_way.pop(number, None)
                 if self._store.is_finished(number):
                     self._failures.mend(number)
                     self._progress.pop(number, None)
@@ -249,70 +221,7 @@ class Fill:
             with self._changed:
                 if self._stopped:
                     return None
-                if (piece := self._next_asked(self._asked)) is not None:
-                    return piece, True
-                if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:
-                    self._in_background += 1
-                    return piece, False
-                self._changed.wait(_LOOK_SECONDS if not self._store.is_complete else _IDLE_SECONDS)
-
-    def _next_asked(self, queue: deque[Piece]) -> Piece | None:
-        for _ in range(len(queue)):
-            piece = queue.popleft()
-            failure = self._failures.get(piece.number)
-            if failure and not failure.is_due:
-                if not failure.is_final:
-                    queue.append(piece)
-                continue
-            if (lacking := self._lacking(piece, queue)) is not None:
-                return lacking
-        return None
-
-    def _next_ahead(self) -> Piece | None:
-        if (piece := self._next_asked(self._asked_ahead)) is not None:
-            return piece
-        while True:
-            while self._ahead:
-                if (lacking := self._lacking(self._ahead.popleft(), self._ahead)) is not None:
-                    return lacking
-            number = next(self._rest, None)
-            if number is None:
-                self._begin_anew()
-                return None
-            failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and not failure.is_due):
-                continue
-            with suppress(StorageError):  # it cannot be made now: a later round notes why
-                whole = (0, self._store.listed[number].num_bytes)
-                missing = self._store.missing(number, [whole])
-                self._ahead.extend(self._pace.pieces(number, missing, self._room.now[1]))
-                if not self._ahead and not self._under_way.get(number):
-                    return self._taken(Piece(number, 0, 0))  # it lacks its name only
-        return None
-
-    def _begin_anew(self) -> None:
-        """Goes through the files that are left once more, now and then, since some may have failed."""
-        now = time.monotonic()
-        if now >= self._anew_at and not self._store.is_complete:
-            self._anew_at = now + _LOOK_SECONDS
-            self._order = [number for number in self._order if not self._store.is_finished(number)]
-            self._rest = iter(self._order)
-
-    def _lacking(self, piece: Piece, queue: deque[Piece]) -> Piece | None:
-        """Returns the first part of a piece that nobody fetches, and puts the others back; None if there is none."""
-        try:
-            lacking = self._store.missing(piece.number, [(piece.begin, piece.end)])
-        except StorageError as error:
-            self._failures.note(piece.number, error)
-            return None
-        free = [part for span in lacking for part in without(span, self._under_way.get(piece.number, ()))]
-        parts = self._pace.pieces(piece.number, free)
-        first = next(parts, None)
-        queue.extendleft(reversed(list(parts)))
-        return self._taken(first) if first else None
-
-    def _taken(self, piece: Piece) -> Piece:
-        if piece.begin < piece.end:
-            self._under_way.setdefault(piece.number, []).append(piece)
-            self._progress[piece.number] = time.monotonic()
-        return piece
+                if taken := self._pending.take():
+                    self._progress[taken[0].number] = time.monotonic()
+                    return taken
+                self._changed.wait(_IDLE_SECONDS if self._store.is_complete else LOOK_SECONDS)

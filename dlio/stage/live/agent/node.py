@@ -30,7 +30,7 @@ from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import TOKEN_BYTES
 from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
-from dlio.stage.live.start import Task
+from dlio.stage.live.start import Task, needs_peers
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.copy import Copying
 
@@ -64,6 +64,7 @@ class Node:
         self._live.keep_task(task.to_json())
         self._orders: dict[bytes, list[int]] = {}
         self._began = time.monotonic()
+        self._is_needed = True
         content = plan.manifest.content_id
         self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
         self._token = self._agreed_token()
@@ -151,6 +152,7 @@ class Node:
         self._live.beat()
         self._tell()
         if self._is_over() or self._is_given_up() or (may_end and self._is_unused()):
+            self._is_needed = False
             raise LetGo
 
     def _is_over(self) -> bool:
@@ -225,7 +227,7 @@ class Node:
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()
-        if self.folder.has_manifest():
+        if self.folder.has_manifest() and not (self._is_needed and needs_peers(self.plan)):  # else for the next agent
             shutil.rmtree(self._live.path, ignore_errors=True)
         return has_stopped
 

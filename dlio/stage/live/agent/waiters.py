@@ -11,7 +11,8 @@ from dlio.stage.live.agent.pieces import MOST_BYTES
 
 _QUIET_SECONDS = 0.5  # since something was urgent
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
-_QUIET, _BUSY, _BURST = (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)  # pieces at a time, and their bytes
+# pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
+_OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
 
 
 class Waiters:
@@ -54,6 +55,7 @@ class Room:
 
     def __init__(self) -> None:
         self._urgent_at = self._burst_began = 0.0
+        self._began = time.monotonic()
 
     def note_urgent(self) -> None:
         """Notes that somebody waits."""
@@ -67,5 +69,5 @@ class Room:
         """The pieces at a time, and the bytes of each."""
         now = time.monotonic()
         if now - self._urgent_at > _QUIET_SECONDS:
-            return _QUIET
+            return _QUIET if now - self._began > _BURST_SECONDS else _OPENING
         return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY

@@ -1,0 +1,148 @@
+"""Which piece of which file is fetched next: what somebody waits for, then the rest in the background.
+
+Each block is fetched once: a span that another thread fetches is left to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from dlio.errors import StorageError
+from dlio.stage.live.agent.failures import Failures
+from dlio.stage.live.agent.pieces import Pace, Piece, without
+from dlio.stage.live.agent.store import Store
+from dlio.stage.live.agent.waiters import Room
+from dlio.stage.live.wire import Span
+
+LOOK_SECONDS = 0.25  # between two rounds through the files that are left
+
+
+class Pending:
+    """The pieces that are wanted, and those that are under way; whoever uses it holds a lock.
+
+    Args:
+        store: the files.
+        failures: what failed of them, and is to rest for a while.
+
+    Attributes:
+        pace: the size of a piece.
+    """
+
+    def __init__(self, store: Store, failures: Failures) -> None:
+        self._store, self._failures = store, failures
+        self.pace, self._room = Pace(), Room()
+        self._asked: deque[Piece] = deque()
+        self._asked_ahead: deque[Piece] = deque()
+        self._ahead: deque[Piece] = deque()
+        self._rest: Iterator[int] = iter(())
+        self._order: Sequence[int] = ()
+        self._under_way: defaultdict[int, list[Piece]] = defaultdict(list)
+        self._in_background = 0
+        self._anew_at = 0.0
+
+    def follow(self, order: Sequence[int]) -> None:
+        """Sets the order in which the background fetches files; replaces the one before."""
+        self._order, self._rest = order, iter(order)
+        self._ahead.clear()
+
+    def ask(self, number: int, missing: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> int:
+        """Has spans of a file fetched next, but for those that are asked for or under way; returns their pieces.
+
+        Args:
+            number, missing: the file and the spans.
+            is_urgent: a loader waits for them.
+            comes_first: they come before the background.
+        """
+        if is_urgent:
+            self._room.note_urgent()
+        queue = self._asked if comes_first else self._asked_ahead
+        asked = {(piece.number, piece.begin) for piece in queue}
+        free = self.pace.pieces(number, list(self._free(number, missing)))
+        pieces = [piece for piece in free if (number, piece.begin) not in asked]
+        queue.extend(pieces)
+        return len(pieces)
+
+    def take(self) -> tuple[Piece, bool] | None:
+        """Returns the next piece, which is under way until it is released, and whether somebody waits for it."""
+        if (piece := self._next_asked(self._asked)) is not None:
+            return piece, True
+        if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:
+            self._in_background += 1
+            return piece, False
+        return None
+
+    def release(self, piece: Piece, *, is_urgent: bool) -> None:
+        """Notes that a piece is not under way any more."""
+        self._in_background -= not is_urgent
+        with suppress(ValueError):  # it lacked its name only
+            self._under_way[piece.number].remove(piece)
+        if not self._under_way[piece.number]:
+            del self._under_way[piece.number]
+
+    def has_begun(self, number: int) -> bool:
+        """Returns whether a piece of a file is under way."""
+        return number in self._under_way
+
+    def leave_for_later(self, number: int) -> None:
+        """Goes on with other files: a later round takes up this one."""
+        self._ahead = deque(piece for piece in self._ahead if piece.number != number)
+
+    def _free(self, number: int, spans: Sequence[Span]) -> Iterator[Span]:
+        under_way = self._under_way.get(number, ())
+        return (part for span in spans for part in without(span, under_way))
+
+    def _next_asked(self, queue: deque[Piece]) -> Piece | None:
+        for _ in range(len(queue)):
+            piece = queue.popleft()
+            failure = self._failures.get(piece.number)
+            if failure and not failure.is_due:
+                if not failure.is_final:
+                    queue.append(piece)
+                continue
+            if (lacking := self._lacking(piece, queue)) is not None:
+                return lacking
+        return None
+
+    def _next_ahead(self) -> Piece | None:
+        if (piece := self._next_asked(self._asked_ahead)) is not None:
+            return piece
+        while True:
+            while self._ahead:
+                if (lacking := self._lacking(self._ahead.popleft(), self._ahead)) is not None:
+                    return lacking
+            if (number := next(self._rest, None)) is None:
+                self._begin_anew()
+                return None
+            failure = self._failures.get(number)
+            if self._store.is_finished(number) or (failure and not failure.is_due):
+                continue
+            with suppress(StorageError):  # it cannot be made now: a later round notes why
+                missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])
+                self._ahead.extend(self.pace.pieces(number, missing, self._room.now[1]))
+                if not self._ahead and not self.has_begun(number):
+                    return Piece(number, 0, 0)  # it lacks its name only
+
+    def _begin_anew(self) -> None:
+        """Goes through the files that are left once more, now and then, since some may have failed."""
+        now = time.monotonic()
+        if now >= self._anew_at and not self._store.is_complete:
+            self._anew_at = now + LOOK_SECONDS
+            self._order = [number for number in self._order if not self._store.is_finished(number)]
+            self._rest = iter(self._order)
+
+    def _lacking(self, piece: Piece, queue: deque[Piece]) -> Piece | None:
+        """Returns the first part of a piece that nobody fetches, and puts the others back; None if there is none."""
+        try:
+            lacking = self._store.missing(piece.number, [(piece.begin, piece.end)])
+        except StorageError as error:
+            self._failures.note(piece.number, error)
+            return None
+        parts = self.pace.pieces(piece.number, list(self._free(piece.number, lacking)))
+        first = next(parts, None)
+        queue.extendleft(reversed(list(parts)))
+        if first:
+            self._under_way[piece.number].append(first)
+        return first
