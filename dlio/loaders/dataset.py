@@ -268,7 +268,9 @@ class PackedSamples:
         in_memory = True
         for shard, _, records in self._visits(indices):
             in_memory &= shard.prefetch_hint(records)
-        self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
+        self._useless_hints = (
+            min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory and self.filling is None else 0
+        )
         self._spared = self._useless_hints
 
     def hint(self, indices: Indices) -> Callable[[], None] | None:
