@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,17 +11,17 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
 from dlio.io.random_access import Place
+from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.open_data import open_data
@@ -146,7 +146,7 @@ class PackedSamples:
             return shard.key(record)
 
     @cached_property
-    def labels(self) -> npt.NDArray[Any]:
+    def labels(self) -> Array:
         """The field `label` of all samples without the label offset: an array of shape (n, *shape), read-only.
 
         Raises:
@@ -164,7 +164,7 @@ class PackedSamples:
         labels.flags.writeable = False
         return labels
 
-    def class_indices(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def class_indices(self, labels: Array) -> Array:
         """Returns stored labels without the label offset; same dtype and shape."""
         offset = self.schema.label_offset
         return np.asarray(labels - labels.dtype.type(offset)) if offset else labels
@@ -181,13 +181,7 @@ class PackedSamples:
 
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
-
-        def join(read: list[tuple[Indices, list[Sample]]]) -> list[Sample]:
-            samples: list[Any] = [None] * len(indices)
-            for rows, values in read:
-                _put(samples, rows, values)
-            return samples
-
+        join = partial(joined_samples, len(indices))
         return self._reads(indices, lambda shard, records, _: [shard.read(record) for record in records.tolist()], join)
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
@@ -212,20 +206,7 @@ class PackedSamples:
         def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
             return shard.read_columns(records, take, {name: Place(array, rows) for name, array in out.items()})
 
-        return self._reads(indices, read, lambda values: self._joined(len(indices), values, out) | out)
-
-    def _joined(self, size: int, read: list[tuple[Indices, Batch]], apart: Container[str]) -> Batch:
-        if len(read) == 1 and len(read[0][0]) == size and (np.diff(read[0][0]) == 1).all():
-            return read[0][1]
-        columns: Batch = {
-            name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
-            for name, kind in self.schema.fields
-            if name not in apart
-        }
-        for rows, values in read:
-            for name, column in columns.items():
-                _put(column, rows, values[name])
-        return columns
+        return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
 
     def _reads(
         self,
@@ -268,10 +249,8 @@ class PackedSamples:
         in_memory = True
         for shard, _, records in self._visits(indices):
             in_memory &= shard.prefetch_hint(records)
-        self._useless_hints = (
-            min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory and self.filling is None else 0
-        )
-        self._spared = self._useless_hints
+        in_memory &= self.filling is None
+        self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
 
     def hint(self, indices: Indices) -> Callable[[], None] | None:
         """Returns a call of `prefetch_hint`; mostly None where the last ones found all in memory."""
@@ -327,12 +306,3 @@ class PackedSamples:
         self._pool.close()
         self.memory.clear()
         self.read_memory.clear()
-
-
-def _put(column: Any, rows: Indices, values: Any) -> None:
-    """Writes values into the rows of a column."""
-    if isinstance(column, np.ndarray):
-        column[rows] = values
-        return
-    for row, value in zip(rows.tolist(), values, strict=True):
-        column[row] = value
