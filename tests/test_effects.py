@@ -173,6 +173,16 @@ def test_boxes_and_masks_move_with_padding() -> None:
     assert composed([transform, Grayscale()]).effects == (RandomErasing(0), Grayscale())
 
 
+def test_numbers_may_be_those_of_numpy() -> None:
+    jitter = ColorJitter(np.float32(0.5), np.int64(1), (np.float64(0.5), 1))
+    images = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), np.uint8)
+    same = images.copy()
+    jitter.change(images, np.arange(3, dtype=np.uint64))
+    ColorJitter(0.5, 1, (0.5, 1)).change(same, np.arange(3, dtype=np.uint64))
+    assert np.array_equal(images, same)
+    assert Grayscale(np.float32(0.5)) == Grayscale(0.5) and RandomErasing(np.float32(0.5)) == RandomErasing()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -198,6 +208,7 @@ def test_boxes_and_masks_move_with_padding() -> None:
         lambda: ColorJitter(0, 0, float("nan")),
         lambda: Grayscale(1.1),
         lambda: RandomErasing(True),
+        lambda: Grayscale(np.True_),
         lambda: RandomErasing(0.5, (0, 1)),
         lambda: RandomErasing(0.5, ratio=(2, 1)),
         lambda: RandomErasing(value=-1),

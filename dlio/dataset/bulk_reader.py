@@ -17,7 +17,7 @@ from dlio.dataset import row_checksums
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import NEAR_BYTES, RUN_BYTES, Numbers, Take, take_fresh
+from dlio.io.random_access import Numbers, Place, Take, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
 _POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
@@ -74,6 +74,14 @@ def _rows(numbers: Array) -> row_checksums.Rows:
     return little.view(np.uint8).reshape(len(numbers), -1)
 
 
+def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
+    """Returns memory of shape (count, size) that begins at a multiple of `_ALIGNMENT`."""
+    num_bytes = count * size + _ALIGNMENT
+    memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
+    skipped = -memory.ctypes.data % _ALIGNMENT
+    return memory[skipped : skipped + count * size].reshape(-1, size)
+
+
 class BulkValues:
     """Reads the values of a field of bytes, or of arrays of one shape; safe for several threads.
 
@@ -101,19 +109,22 @@ class BulkValues:
         else:
             self._offsets = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
 
-    def read(self, records: Numbers, take: Take = take_fresh) -> tuple[list[memoryview] | Array, list[int]]:
+    def read(
+        self, records: Numbers, take: Take = take_fresh, place: Place | None = None
+    ) -> tuple[list[memoryview] | Array | Place, list[int]]:
         """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
 
-        Arrays come as one array of shape (n, *shape).
+        Arrays come as one array of shape (n, *shape), or to `place`, where that is as fast.
 
         Args:
             records: increasing; int64 of shape (n,).
             take: allocates the memory to read into.
+            place: where arrays go.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        if self._kind.is_fixed and (found := self._rows(records, take)) is not None:
+        if self._kind.is_fixed and (found := self._rows(records, take, place)) is not None:
             return found
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
@@ -131,31 +142,20 @@ class BulkValues:
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
-    def _rows(self, records: Numbers, take: Take) -> tuple[Array, list[int]] | None:
-        """Returns `read` of arrays whose offsets are known, each read to its place; None where another way is better.
+    def _rows(self, records: Numbers, take: Take, place: Place | None) -> tuple[Array | Place, list[int]] | None:
+        """Returns `read` of arrays whose offsets are known, each read to its row; None where another way is better.
 
-        That is so without the compiled core, and where most are neighbours with something between them.
+        That is so without the compiled core.
         """
         offsets, size = self._offsets[records], self._kind.fixed_bytes
         if not native.available or self._spans.file.is_arriving or not size or (offsets < 0).any():
             return None
-        gaps = np.diff(offsets) - size
-        if 2 * np.count_nonzero((gaps > 0) & (gaps <= NEAR_BYTES)) > len(records):
-            return None
-        num_bytes = len(records) * size + _ALIGNMENT
-        is_small = num_bytes < _POOLED_BYTES
-        memory = np.empty(num_bytes, np.uint8) if is_small else np.frombuffer(take(num_bytes), np.uint8)
-        skipped = -memory.ctypes.data % _ALIGNMENT
-        rows = memory[skipped : skipped + len(records) * size].reshape(-1, size)
+        memory = _empty_rows(len(records), size, take) if place is None else place.memory
+        rows = np.arange(len(records)) if place is None else place.rows
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        whole = np.empty(len(records), np.bool_)
-        step = max(1, RUN_BYTES // size)
-        bounds = np.arange(step + 1) * size
-        for first in range(0, len(records), step):
-            some = slice(first, first + step)
-            whole[some] = self._spans.file.read_rows(offsets[some], rows[some])
-            native.extend_crcs(rows[some].reshape(-1).data, bounds[: len(rows[some]) + 1], crcs[some])
-        return self._shaped(rows), np.flatnonzero((crcs != self._after[records]) | ~whole).tolist()
+        whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
+        wrong = np.flatnonzero((crcs != self._after[records]) | ~whole).tolist()
+        return self._shaped(memory) if place is None else place, wrong
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""
@@ -196,9 +196,12 @@ class BulkValues:
         """Marks the offset of a record's value as unknown."""
         self._offsets[record] = _UNKNOWN
 
-    def prefetch_hint(self, records: Numbers) -> None:
-        """Lets the system read the values of `records`, in increasing order, while the caller works on others."""
-        self._spans.file.will_need(self._spans.starts[records], self._spans.stops[records])
+    def prefetch_hint(self, records: Numbers) -> bool:
+        """Lets the system read the values of `records`, in increasing order, while the caller works on others.
+
+        Returns whether they are in memory.
+        """
+        return self._spans.file.will_need(self._spans.starts[records], self._spans.stops[records])
 
     def _search(self, records: Numbers) -> None:
         """Finds offsets by the marker."""

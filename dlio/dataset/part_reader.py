@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest, Part, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Fields, Sample
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import Numbers, Take, take_fresh
+from dlio.io.random_access import Numbers, Place, Take, take_fresh
 
 
 class PartReader:
@@ -29,13 +30,15 @@ class PartReader:
         """Returns record `index` of the part."""
         return self._whole.read(int(self._records[index]))
 
-    def read_columns(self, records: Numbers, take: Take = take_fresh) -> Fields:
+    def read_columns(
+        self, records: Numbers, take: Take = take_fresh, places: Mapping[str, Place] | None = None
+    ) -> Fields:
         """Returns the values of many records of the part, a column for each field."""
-        return self._whole.read_columns(self._records[records], take)
+        return self._whole.read_columns(self._records[records], take, places)
 
-    def prefetch_hint(self, records: Numbers) -> None:
+    def prefetch_hint(self, records: Numbers) -> bool:
         """Lets the system read records of the part."""
-        self._whole.prefetch_hint(self._records[records])
+        return self._whole.prefetch_hint(self._records[records])
 
     def key(self, index: int) -> str:
         """Returns the key of record `index` of the part."""

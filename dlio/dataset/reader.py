@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from dlio.formats import Format, Reader
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
 from dlio.io.files import closed_on_error
-from dlio.io.random_access import Numbers, Take, take_fresh
+from dlio.io.random_access import Numbers, Place, Take, take_fresh
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,9 @@ class ShardReader:
             problem = f"sample {self.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
-    def read_columns(self, records: Numbers, take: Take = take_fresh) -> Fields:
+    def read_columns(
+        self, records: Numbers, take: Take = take_fresh, places: Mapping[str, Place] | None = None
+    ) -> Fields:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
         Bytes are read-only views. Small numbers come from the table, and values at known offsets are read without
@@ -121,16 +123,26 @@ class ShardReader:
         Args:
             records: increasing record numbers, int64 of shape (n,).
             take: allocates the memory to read bytes into.
+            places: where the values of some fields of numbers go instead, little-endian ones.
 
         Raises:
             CorruptRecordError, StorageError: as `read`.
         """
+        places = places or {}
+        read = self._columns(records, take, places)
+        for name, place in places.items():
+            if read[name] is not place:
+                place[:] = read[name]
+        return {name: values for name, values in read.items() if name not in places}
+
+    def _columns(self, records: Numbers, take: Take, places: Mapping[str, Place]) -> dict[str, Any]:
+        """Returns the values, or the place where they are."""
         bulk_reader = self._values()
         if bulk_reader is None:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = bulk_reader.read(records, take)
+        values, doubtful = bulk_reader.read(records, take, places.get(bulk_reader.name))
         read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))
@@ -139,11 +151,13 @@ class ShardReader:
                 column[row] = _viewed(sample.fields[name])
         return read
 
-    def prefetch_hint(self, records: Numbers) -> None:
-        """Lets the system read `records`, in increasing order, while the caller works on others."""
+    def prefetch_hint(self, records: Numbers) -> bool:
+        """Lets the system read `records`, in increasing order, while the caller works on others.
+
+        Returns whether they are in memory, or cannot be asked for.
+        """
         values = self._values()
-        if values is not None:
-            values.prefetch_hint(records)
+        return values is None or values.prefetch_hint(records)
 
     def _values(self) -> BulkValues | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlio import native
 from dlio.errors import UsageError
 from dlio.images.padded import Fill, check_fill
-from dlio.images.windows import NUM_TRIES, is_range, shapes_tried
+from dlio.images.windows import NUM_TRIES, is_number, is_range, shapes_tried
 from dlio.random_keys import Keys, uniform
 
 Images = npt.NDArray[np.uint8]
@@ -130,7 +130,7 @@ class RandomErasing:
 def _bounds(name: str, amount: Amount) -> tuple[float, float]:
     """Returns the bounds of a factor; raises UsageError."""
     pair = amount
-    if isinstance(amount, (int, float)) and not isinstance(amount, bool):
+    if is_number(amount):
         pair = (max(0.0, 1 - amount), 1 + amount)
     if isinstance(pair, (tuple, list)) and is_range(pair, may_be_zero=True):
         return pair
@@ -138,7 +138,7 @@ def _bounds(name: str, amount: Amount) -> tuple[float, float]:
 
 
 def _check_share(share: object) -> None:
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+    if not is_number(share) or not 0 <= share <= 1:
         raise UsageError(f"p={share!r}: expected a share from 0 to 1")
 
 

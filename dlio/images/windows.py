@@ -7,7 +7,8 @@ box is decoded and resized. Pixels stay uint8; normalise on the device, where it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from numbers import Real
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -254,12 +255,18 @@ def is_pixels(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Returns whether this is a number, of Python or NumPy, and no bool."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def is_range(value: object, *, may_be_zero: bool = False) -> bool:
     """Returns whether this is a pair of numbers 0 < low <= high, both finite; with `may_be_zero` 0 <= low."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         return False
-    numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in value)
-    return numbers and bool(0 <= value[0] <= value[1] < float("inf")) and (may_be_zero or value[0] > 0)
+    return (
+        all(map(is_number, value)) and bool(0 <= value[0] <= value[1] < float("inf")) and (may_be_zero or value[0] > 0)
+    )
 
 
 def boxes_of(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -34,7 +34,7 @@ class Arrival(Protocol):
     def read_many(self, offsets: Numbers, sizes: Numbers, take: Take) -> Iterator[list[memoryview]]:
         """Yields ranges, in order, as read-only views."""
 
-    def will_need(self, starts: Numbers, stops: Numbers) -> None:
+    def will_need(self, starts: Numbers, stops: Numbers) -> object:
         """Has the ranges brought; waits for them."""
 
     def close(self) -> None:

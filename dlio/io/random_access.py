@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,28 @@ Take = Callable[[int], memoryview]
 NEAR_BYTES = 4 << 10
 _GAP_BYTES = 32 << 10  # disks and file servers read this much more in the time of one more request
 RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are computed
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Rows of an array to read n values of one shape into.
+
+    Attributes:
+        array: C-contiguous, of shape (m, *shape).
+        rows: which of them; int64 of shape (n,).
+    """
+
+    array: npt.NDArray[Any]
+    rows: Numbers
+
+    @property
+    def memory(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the array, of shape (m, size)."""
+        return self.array.reshape(len(self.array), -1).view(np.uint8)
+
+    def __setitem__(self, which: int | slice, values: Any) -> None:
+        """Writes one value, or several, to their rows."""
+        self.array[self.rows[which]] = values
 
 
 def take_fresh(num_bytes: int) -> memoryview:
@@ -132,60 +156,81 @@ class RandomAccessFile:
                 first = last
             yield values
 
-    def read_rows(self, offsets: Numbers, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-        """Reads n ranges of one size, each into a row, adjacent ones together; needs a file that is not arriving.
+    def read_rows(
+        self, offsets: Numbers, memory: npt.NDArray[np.uint8], rows: Numbers, crcs: npt.NDArray[np.uint32]
+    ) -> npt.NDArray[np.bool_]:
+        """Reads n ranges of one size into rows of memory; needs the core, and a file that is not arriving.
 
         Args:
             offsets: where each begins, at least 0; int64 of shape (n,).
-            rows: C-contiguous memory of shape (n, size).
+            memory: C-contiguous, of shape (m, size).
+            rows: the row of each; int64 of shape (n,).
+            crcs: CRC-32Cs that are extended by the ranges; uint32 of shape (n,).
 
         Returns:
-            Whether the file does not end before the row does; of shape (n,).
+            Whether the file does not end before the range does; of shape (n,).
 
         Raises:
             StorageError: the file cannot be read.
         """
-        count, size = rows.shape
-        firsts = np.flatnonzero(np.diff(offsets, prepend=-1 - size) != size)  # of rows that follow one another
-        lengths = np.diff(firsts, append=count)
-        counts = self._read_into(rows.reshape(-1).data, offsets[firsts].tolist(), (lengths * size).tolist())
-        ends = (np.arange(count) - np.repeat(firsts, lengths) + 1) * size
-        return np.asarray(ends <= np.repeat(np.array(counts, np.int64), lengths))
+        whole, done = np.empty(len(offsets), np.bool_), 0
+        while done < len(offsets):
+            rest = slice(done, None)
+            counts, num_read, error, waited = native.read_rows(
+                self._open(), offsets[rest], memory, rows[rest], crcs[rest]
+            )
+            waits.note(waited)
+            whole[rest] = counts == memory.shape[1]
+            done += num_read
+            self._check(error, offsets[done:])
+        return whole
 
     def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> list[int]:
         """Reads ranges into `memory`, one behind the other; returns the bytes read of each, or raises StorageError."""
-        if self._descriptor is None:
-            raise StorageError(f"{self.path} is closed: open the shard again")
+        descriptor = self._open()
         read = _read_by_core if native.available else _read_each
         counts: list[int] = []
         while len(counts) < len(starts):
             rest, at = slice(len(counts), None), sum(sizes[: len(counts)])
-            some, error = read(self._descriptor, starts[rest], sizes[rest], memory[at:])
+            some, error = read(descriptor, starts[rest], sizes[rest], memory[at:])
             counts += some
-            if error not in (0, errno.EINTR):
-                message = f"cannot read {self.path} at {starts[len(counts)]}: {os.strerror(error)}"
-                raise StorageError(error, message)
+            self._check(error, starts[len(counts) :])
         return counts
 
-    def will_need(self, starts: Numbers, stops: Numbers) -> None:
+    def _open(self) -> int:
+        """Returns the descriptor; raises StorageError if the file was closed."""
+        if self._descriptor is None:
+            raise StorageError(f"{self.path} is closed: open the shard again")
+        return self._descriptor
+
+    def _check(self, error: int, unread: Sequence[int] | Numbers) -> None:
+        """Raises StorageError where a read of the first of these offsets failed, and not for a signal."""
+        if error not in (0, errno.EINTR):
+            raise StorageError(error, f"cannot read {self.path} at {unread[0]}: {os.strerror(error)}")
+
+    def will_need(self, starts: Numbers, stops: Numbers) -> bool:
         """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
 
         Ranges close to each other are requested together. If the first and the last byte are in memory, the others most
         likely are too, and nothing is requested.
+
+        Returns:
+            Whether they are in memory.
         """
         if not len(starts):
-            return
+            return True
         if self._descriptor is None:
             if self._arrival is not None:
                 self._arrival.will_need(starts, stops)
-            return
+            return False
         if _holds(self._descriptor, int(starts[0]), int(stops[-1]) - 1):
-            return
+            return True
         gaps = starts[1:] - stops[:-1]
         apart = np.flatnonzero((gaps < 0) | (gaps > _GAP_BYTES)) + 1
         firsts, lasts = [0, *apart.tolist()], [*(apart - 1).tolist(), -1]
         for begin, end in zip(starts[firsts].tolist(), stops[lasts].tolist(), strict=True):
             os.posix_fadvise(self._descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
+        return False
 
     def close(self) -> None:
         """Closes the file; may be called twice."""

@@ -15,6 +15,7 @@ read together: keep `bytes(view)` instead, and send that to other processes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ def make(
             that cannot be decoded.
     """
     batch = empty(samples, len(indices), channels_last=channels_last)
+    reads = reads or samples.column_reads(indices, places(samples, batch, slice(None)))
     fill(samples, batch, 0, indices, key, reads)
     return batch
 
@@ -87,17 +89,18 @@ def fill(
     start: int,
     indices: Sequence[int] | Indices,
     key: int,
-    reads: Reads[Batch] | None = None,
+    reads: Reads[Batch],
 ) -> list[int]:
     """Writes samples into the rows from `start`; returns the rows whose samples were damaged and replaced.
 
-    Several threads may fill different rows of one batch. `reads` is as in `make`.
+    Several threads may fill different rows of one batch. `reads` are those of the samples' columns, which may have gone
+    to `places`.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `make`.
     """
     with samples.clock.stage("read"):
-        columns, damaged = _read_good(samples, indices, reads or samples.column_reads(indices))
+        columns, damaged = _read_good(samples, indices, reads)
     rows = slice(start, start + len(indices))
     if isinstance(samples.transform, WithTargets):
         columns, problems = _with_moved_targets(samples, samples.transform, columns, indices, key)
@@ -108,9 +111,22 @@ def fill(
                 damaged |= _decode(samples, columns[name], indices, key, column[rows])
         elif name == LABEL and isinstance(column, np.ndarray):
             column[rows] = samples.class_indices(np.asarray(columns[name], dtype=column.dtype))
-        else:
+        elif not _is_there(column, columns[name]):
             column[rows] = columns[name]
     return [start + row for row in _replace(batch, rows, damaged)]
+
+
+def places(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
+    """Returns the arrays of a batch's rows that samples can be read into, as they are stored."""
+    if sys.byteorder != "little":
+        return {}
+    made = {LABEL, IMAGE} if samples.transform is not None else {LABEL}
+    return {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name not in made}
+
+
+def _is_there(column: Any, values: Any) -> bool:
+    """Returns whether values were read into their rows of the column."""
+    return isinstance(column, np.ndarray) and isinstance(values, np.ndarray) and np.may_share_memory(column, values)
 
 
 def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: Reads[Batch]) -> tuple[Batch, Damages]:

@@ -20,6 +20,7 @@ from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
+from dlio.io.random_access import Place
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
@@ -36,6 +37,8 @@ LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
+
+_MOST_SPARED = 15  # hints in a row; one takes as long as reading 100 small records
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -89,6 +92,7 @@ class PackedSamples:
         self.read_memory = BatchMemory(_READ_PIECES)
         self.transform = transform
         self.upright = upright
+        self._useless_hints = self._spared = 0
         self._pool = ShardPool(self.manifest, filling=self.filling)
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
@@ -178,7 +182,7 @@ class PackedSamples:
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
         join = partial(joined_samples, len(indices))
-        return self._reads(indices, lambda shard, records: [shard.read(record) for record in records.tolist()], join)
+        return self._reads(indices, lambda shard, records, _: [shard.read(record) for record in records.tolist()], join)
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array if all values have one shape, else a list.
@@ -190,25 +194,34 @@ class PackedSamples:
         """
         return self.column_reads(indices).take()
 
-    def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Batch]:
-        """Returns the reads of `read_columns`, which may be made ahead of use."""
-        take = Strip(self.read_memory).take
-        join = partial(joined_columns, self.schema, len(indices))
-        return self._reads(indices, lambda shard, records: shard.read_columns(records, take), join)
+    def column_reads(self, indices: Sequence[int] | Indices, out: Batch | None = None) -> Reads[Batch]:
+        """Returns the reads of `read_columns`, which may be made ahead of use.
+
+        Args:
+            indices: n samples.
+            out: for some fields of numbers the arrays to read into, C-contiguous, of shape (n, *shape).
+        """
+        take, out = Strip(self.read_memory).take, out or {}
+
+        def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
+            return shard.read_columns(records, take, {name: Place(array, rows) for name, array in out.items()})
+
+        return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
 
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader | PartReader, Indices], V],
+        read: Callable[[ShardReader | PartReader, Indices, Indices], V],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
-        """Returns reads that call `read` for each shard; each value goes to `join` with its rows."""
+        """Returns reads that call `read` for each shard, its records and their rows; `join` gets rows and values."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
             values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
             for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
-                values.append((at if rows is None else rows[at], read(shard, records)))
+                at = at if rows is None else rows[at]
+                values.append((at, read(shard, records, at)))
             return values
 
         def cut() -> list[Rows]:
@@ -233,8 +246,18 @@ class PackedSamples:
         Raises:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
+        in_memory = True
         for shard, _, records in self._visits(indices):
-            shard.prefetch_hint(records)
+            in_memory &= shard.prefetch_hint(records)
+        in_memory &= self.filling is None
+        self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
+
+    def hint(self, indices: Indices) -> Callable[[], None] | None:
+        """Returns a call of `prefetch_hint`; mostly None where the last ones found all in memory."""
+        if self._spared:
+            self._spared -= 1
+            return None
+        return partial(self.prefetch_hint, indices)
 
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""

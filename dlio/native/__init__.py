@@ -12,6 +12,8 @@
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
     read_ranges(descriptor, starts, sizes, out)  many parts of one file
+    read_rows(descriptor, starts, out, rows, crcs)
+                                                 many parts of one size, each to its row, with checksums
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         probe,
         read_files,
         read_ranges,
+        read_rows,
         resize_batch,
         status_message,
     )
@@ -74,6 +77,7 @@ __all__ = [
     "probe",
     "read_files",
     "read_ranges",
+    "read_rows",
     "resize_batch",
     "status_message",
 ]

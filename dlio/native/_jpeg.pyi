@@ -227,6 +227,30 @@ def read_ranges(
         ValueError: another number of sizes, a negative number, or ranges that do not fit into `out`.
     """
 
+def read_rows(
+    descriptor: int,
+    starts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    crcs: NDArray[np.uint32],
+) -> tuple[NDArray[np.int64], int, int, float]:
+    """Reads n ranges of an open file, each into a row, and extends n CRC-32Cs, each by its range.
+
+    Args:
+        descriptor: the file.
+        starts: int64 (n,), where each begins, in bytes.
+        out: uint8 (m, size), C-contiguous and writable; each range has the size of a row.
+        rows: int64 (n,), the row of each.
+        crcs: uint32 (n,), as for `extend_crcs`; a range that was not read leaves its own as it was.
+
+    Returns:
+        As `read_ranges`.
+
+    Raises:
+        TypeError: an array of another dtype or shape, or a read-only one.
+        ValueError: another number of rows or checksums, a negative start, or a row that `out` has not.
+    """
+
 def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
     """Extends n CRC-32Cs, each by its piece of the data.
 

@@ -27,6 +27,19 @@ std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::s
 std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t* sizes, std::size_t count,
                         char* buffer) noexcept;
 
+// Rows of `size` bytes each, in memory.
+struct Rows {
+  char* data;
+  std::size_t size;
+  const std::int64_t* numbers;  // which row each range is for
+};
+
+// Reads a range of a file from each of `starts` into its row, those that follow one another in both by one read, and
+// extends each of the CRC-32Cs by its range while that is in the processor's cache. Sets `sizes` to what was read of
+// each. Returns how many ranges were read before one that the system refused, with `errno`.
+std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t count, const Rows& rows,
+                      std::int64_t* sizes, std::uint32_t* crcs) noexcept;
+
 // Closes a file that was left open.
 void close_file(const FileRead& file) noexcept;
 

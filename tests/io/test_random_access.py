@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dlio import native
 from dlio.errors import StorageError
@@ -86,23 +88,43 @@ def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     file.close()
 
 
-def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path) -> None:
-    file, rows = RandomAccessFile(path), np.zeros((3, 100), np.uint8)
-    assert file.read_rows(np.array([NUM_BYTES - 50, 7, NUM_BYTES + 1]), rows).tolist() == [False, True, False]
-    assert rows[1].tobytes() == DATA[7:107] and rows[0, :50].tobytes() == DATA[-50:]
-    assert file.read_rows(np.zeros(0, np.int64), np.zeros((0, 100), np.uint8)).tolist() == []
+def read_rows(file: RandomAccessFile, offsets: list[int], memory: NDArray[np.uint8], rows: list[int]) -> list[bool]:
+    """Returns which ranges are whole; their checksums are right."""
+    crcs = np.array([crc32c(b"before")] * len(rows), np.uint32)
+    whole = file.read_rows(np.array(offsets, np.int64), memory, np.array(rows, np.int64), crcs).tolist()
+    ranges = [DATA[offset : offset + memory.shape[1]] for offset in offsets]
+    assert crcs.tolist() == [crc32c(b"before" + data) for data in ranges]
+    return whole
+
+
+@pytest.mark.parametrize("size", [1, 100, 3072, 9999])
+def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path, size: int) -> None:
+    file, memory = RandomAccessFile(path), np.zeros((5, size), np.uint8)
+    offsets = [7, 7 + size, 7 + 2 * size, NUM_BYTES + 1]
+    assert read_rows(file, offsets, memory, [1, 2, 0, 3]) == [True, True, True, False]
+    order = [DATA[at : at + size] for at in (7 + 2 * size, 7, 7 + size)]
+    assert [row.tobytes() for row in memory] == [*order, bytes(size), bytes(size)]
+    assert read_rows(file, [NUM_BYTES - 2 * size, NUM_BYTES - size], memory, [3, 4]) == [True, True]
+    assert memory[3:].tobytes() == DATA[-2 * size :]
+    assert read_rows(file, [], memory, []) == []
     file.close()
     with pytest.raises(StorageError, match="open the shard again"):
-        file.read_rows(np.array([0]), rows[:1])
+        read_rows(file, [0], memory, [0])
 
 
-def test_adjacent_rows_are_one_request(path: Path, requests: list[int]) -> None:
-    file, rows = RandomAccessFile(path), np.zeros((5, 100), np.uint8)
-    assert file.read_rows(np.array([300, 400, 500, 0, NUM_BYTES - 50]), rows).tolist() == [True] * 4 + [False]
-    assert requests == [300, 100, 100]
-    assert rows[:3].tobytes() == DATA[300:600] and rows[3].tobytes() == DATA[:100]
-    assert file.read_rows(np.array([NUM_BYTES - 150, NUM_BYTES - 50]), rows[:2]).tolist() == [True, False]
+def test_the_last_of_adjacent_rows_is_short(path: Path) -> None:
+    file, memory = RandomAccessFile(path), np.zeros((3, 100), np.uint8)
+    assert read_rows(file, [NUM_BYTES - 150, NUM_BYTES - 50], memory, [0, 1]) == [True, False]
+    assert memory[:2].tobytes() == DATA[-150:] + bytes(50)
     file.close()
+
+
+@pytest.mark.parametrize("wrong", [{"rows": [3]}, {"rows": [-1]}, {"starts": [-1]}, {"rows": [0, 1]}, {"crcs": []}])
+def test_rows_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[int]]) -> None:
+    given = {"starts": [0], "rows": [0], "crcs": [0]} | wrong
+    starts, rows = (np.array(given[name], np.int64) for name in ("starts", "rows"))
+    with path.open("rb") as file, pytest.raises(ValueError, match="expected"):
+        native.read_rows(file.fileno(), starts, np.zeros((3, 9), np.uint8), rows, np.array(given["crcs"], np.uint32))
 
 
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

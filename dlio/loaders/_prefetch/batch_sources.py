@@ -65,9 +65,13 @@ class ArrayBatches:
             replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
             step.valid[replaced] = False
 
+        def reads_of(rows: slice) -> Reads[Batch]:
+            places = batches.places(self.samples, batch, rows)
+            return self.samples.column_reads(step.indices[rows], places)
+
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch
-        return divided(self.samples, step, item, self.samples.column_reads, fill, size)
+        return divided(self.samples, step, item, reads_of, fill, size)
 
 
 def _decode_size(samples: PackedSamples) -> int:
@@ -80,15 +84,15 @@ def divided(
     samples: PackedSamples,
     step: Step,
     item: T,
-    reads_of: Callable[[Indices], Reads[R]],
+    reads_of: Callable[[slice], Reads[R]],
     fill: Callable[[slice, Reads[R]], None],
     size: int,
 ) -> Work[T]:
     """Returns the work of filling `item`; each part fills up to `size` rows with the result of `reads_of`."""
     rows = [slice(start, start + size) for start in range(0, len(step.indices), size)]
-    reads = tuple(reads_of(step.indices[part]) for part in rows)
+    reads = tuple(map(reads_of, rows))
     parts = tuple(map(partial, repeat(fill), rows, reads))
-    hint = partial(samples.prefetch_hint, step.indices)
+    hint = samples.hint(step.indices)
     return Work(item, parts, lambda number: _described(samples, step.indices[rows[number]]), hint, reads)
 
 

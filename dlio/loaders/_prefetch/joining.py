@@ -19,18 +19,19 @@ def joined_samples(size: int, read: list[tuple[Numbers, list[Sample]]]) -> list[
     return samples
 
 
-def joined_columns(schema: Schema, size: int, read: list[tuple[Numbers, Fields]]) -> Fields:
-    """Returns a column of `size` values for each field, given some with their rows at a time."""
+def joined_columns(schema: Schema, size: int, placed: Fields, read: list[tuple[Numbers, Fields]]) -> Fields:
+    """Returns a column of `size` values for each field: those that are `placed` already, and what was read by rows."""
     if len(read) == 1 and len(read[0][0]) == size and (np.diff(read[0][0]) == 1).all():
-        return read[0][1]
+        return {**read[0][1], **placed}
     columns: Fields = {
         name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
         for name, kind in schema.fields
+        if name not in placed
     }
     for rows, values in read:
         for name, column in columns.items():
             _put(column, rows, values[name])
-    return columns
+    return {**columns, **placed}
 
 
 def _put(column: list[Any] | Array, rows: Numbers, values: Sequence[object] | Array) -> None:

@@ -40,4 +40,7 @@ class ItemBatches:
         def fill(rows: slice, reads: Reads[Any]) -> None:
             items[rows] = self.dataset.items(step.indices[rows], key, reads)
 
-        return divided(self.samples, step, (items, step.valid), self.dataset.reads, fill, DECODE_SIZE)
+        def reads_of(rows: slice) -> Reads[Any]:
+            return self.dataset.reads(step.indices[rows])
+
+        return divided(self.samples, step, (items, step.valid), reads_of, fill, DECODE_SIZE)

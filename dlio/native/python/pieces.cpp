@@ -21,6 +21,7 @@ namespace {
 
 using Bounds = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Crcs = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Pieces, and the Python objects that they are of.
@@ -127,6 +128,30 @@ nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& si
   return nb::make_tuple(result, done, error, waited);
 }
 
+nb::tuple read_all_rows(int descriptor, const Bounds& starts, const Table& out, const Bounds& rows, const Crcs& crcs) {
+  const std::size_t count = starts.size();
+  if (rows.size() != count || crcs.size() != count) throw nb::value_error("rows, crcs: expected one for each start");
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t row = rows.data()[i];
+    if (starts.data()[i] < 0) throw nb::value_error("starts: expected offsets from 0");
+    if (row < 0 || row >= static_cast<std::int64_t>(out.shape(0))) throw nb::value_error("rows: expected rows of out");
+  }
+  std::int64_t* sizes = nullptr;
+  nb::object result = new_array({count}, sizes);
+  const Rows places{reinterpret_cast<char*>(out.data()), out.shape(1), rows.data()};
+  std::size_t done = 0;
+  int error = 0;
+  double waited = 0;
+  {
+    nb::gil_scoped_release unlocked;
+    const double before = seconds_waited();
+    done = read_rows(descriptor, starts.data(), count, places, sizes, crcs.data());
+    if (done < count) error = errno;
+    waited = seconds_waited() - before;
+  }
+  return nb::make_tuple(result, done, error, waited);
+}
+
 void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   const PiecesView view(data, std::move(bounds));
   if (crcs.size() != view.pieces().count) throw nb::value_error("crcs: expected one for each piece");
@@ -166,6 +191,8 @@ void bind_pieces(nb::module_& module) {
   module.def("read_files", read_all_files, "folder"_a, "names"_a, "bounds"_a.noconvert(), "room"_a, "capacity"_a);
   module.def("read_ranges", read_all_ranges, "descriptor"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
              "out"_a.noconvert());
+  module.def("read_rows", read_all_rows, "descriptor"_a, "starts"_a.noconvert(), "out"_a.noconvert(),
+             "rows"_a.noconvert(), "crcs"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
   module.def("place", place_all, "size"_a, "columns"_a);
 }
