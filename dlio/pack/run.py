@@ -223,14 +223,14 @@ def pack_source(
 
 
 def _check_apart(out: Path, source: Source) -> None:
-    """Checks that the output is neither the input nor a class folder of the input."""
+    """Checks that the output is neither the input nor within it, where it would be listed, or copied with it."""
     if is_url(source.path):
         return
     path = Path(source.path).resolve()
     if out == path:
         raise UsageError(f"{out} is the input too: give another folder to write")
-    if out.parent == path and source.name == "imagefolder":
-        raise UsageError(f"{out} would be a class folder of the input: give a folder outside of {path}")
+    if path in out.parents and source.name in ("imagefolder", "packed"):
+        raise UsageError(f"{out} lies in the input: give a folder outside of {path}")
 
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
