@@ -205,7 +205,7 @@ def pack_source(
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
             plan = plan_to_write(source, request, writing)
-            if plan.onto is not None and not plan.shards:
+            if plan.onto is not None and not plan.shards and not (out / ASIDE).exists():
                 return plan.onto
             if done := _packed_already(plan, Held.look(out), proved=overwrite):
                 return done
@@ -235,6 +235,9 @@ def _check_apart(out: Path, source: Source) -> None:
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
+    if plan.onto is not None and not plan.shards:
+        clear_all_aside(held.out)  # of a run that was killed when it had published its manifest
+        return plan.onto
     if plan.onto is not None:
         folder = next_folder(held.out, plan.header, plan.inputs)
         whole = append.published(plan.onto, _run(plan, Held.look(folder), running))
