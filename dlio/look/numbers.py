@@ -36,7 +36,8 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
     """Returns the numbers of a data set, from the file beside its manifest if that is of the same content.
 
     `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216; None if no image
-    decodes. `heights` and `widths` are percentiles in pixels. `class_weights` are inverse to the classes' counts, and 1 on average over all labels.
+    decodes. `heights` and `widths` are percentiles in pixels. `class_weights` are inverse to the classes' counts, and 1
+    on average over all labels.
 
     Raises:
         CorruptRecordError: a table of samples is damaged; damaged samples are counted.
