@@ -19,7 +19,7 @@ from dlio.loaders import batches
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.listing.base import Source
 from dlio.pack.recode import Recode
-from dlio.pack.run import PackPlan, Request, make_plan
+from dlio.pack.request import PackPlan, Request, make_plan
 from dlio.sources import open_source
 from dlio.targets import WithTargets
 from tests.helpers.images import encoded, image

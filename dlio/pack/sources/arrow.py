@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError, UsageError
-from dlio.formats.payloads.arrow import ArrowColumn, pyarrow, reading
+from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.files import read_regular
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
 from dlio.pack.listing.base import Listing
+
+if TYPE_CHECKING:
+    import pyarrow
 
 STATE = "state.json"
 _SPLITS = "dataset_dict.json"
@@ -86,8 +89,8 @@ class _Rows:
     def __init__(self, path: Path) -> None:
         self._file = RandomAccessFile(path)
         try:
-            with reading(path), pyarrow().OSFile(str(path)) as file:
-                self.schema = pyarrow().ipc.read_schema(file)
+            with reading(path), load_pyarrow().OSFile(str(path)) as file:
+                self.schema = load_pyarrow().ipc.read_schema(file)
                 self._first = file.tell()
         except BaseException:
             self._file.close()
@@ -106,38 +109,38 @@ class _Rows:
             raise CorruptRecordError(self._file.path, "a batch of rows is cut off: restore the file", offset=at)
         return (head, whole) if num_bytes else (b"", 0)
 
-    def _unread(self) -> Iterator[tuple[int, Any, Callable[[Any], None]]]:
+    def _unread(self) -> Iterator[tuple[int, pyarrow.RecordBatch, Callable[[Iterable[pyarrow.Buffer]], None]]]:
         """Yields the place of each batch, the batch in memory without content, and what reads some of its buffers."""
         at = self._first
         while (message := self._message(at))[0]:
             head, num_bytes = message
             memory = mmap(-1, num_bytes, MAP_PRIVATE | MAP_ANONYMOUS)  # a page of it is taken when it is written
             memory[: len(head)] = head
-            data = pyarrow().py_buffer(memory)
+            data = load_pyarrow().py_buffer(memory)
             yield at, self._batch(data), partial(self._fill, memory, at, data.address)
             at += num_bytes
 
-    def _fill(self, memory: mmap, at: int, address: int, buffers: Any) -> None:
+    def _fill(self, memory: mmap, at: int, address: int, buffers: Iterable[pyarrow.Buffer]) -> None:
         for buffer in buffers:
             offset = buffer.address - address
             memory[offset : offset + buffer.size] = self._file.read(at + offset, buffer.size)
 
-    def _batch(self, data: Any) -> Any:
+    def _batch(self, data: bytes | pyarrow.Buffer) -> pyarrow.RecordBatch:
         with reading(self._file.path):
-            message = pyarrow().ipc.read_message(data)
+            message = load_pyarrow().ipc.read_message(data)
             if message.type != "record batch":
                 problem = f"a {message.type}, expected rows: save the data set without dictionaries"
                 raise SourceError(f"{self._file.path}: {problem}")
             if _is_compressed(message.metadata.to_pybytes()):
                 advice = "save the data set without compression"
                 raise SourceError(f"{self._file.path}: its rows are compressed: {advice}")
-            return pyarrow().ipc.read_record_batch(message, self.schema)
+            return load_pyarrow().ipc.read_record_batch(message, self.schema)
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields offset, rows and bytes of each record batch."""
         return ((at, batch.num_rows, batch.get_total_buffer_size()) for at, batch, _ in self._unread())
 
-    def names(self, image: ArrowColumn) -> Iterator[Any]:
+    def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields the paths of the images, a batch at a time."""
         for _, batch, read in self._unread():
             with reading(self._file.path):
@@ -146,7 +149,7 @@ class _Rows:
                 found.validate(full=True)
             yield found
 
-    def batches(self, place: int, taken: Columns) -> Iterator[Any]:
+    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batch at an offset."""
         batch = self._batch(self._file.read(place, self._message(place)[1]))
         with reading(self._file.path):
