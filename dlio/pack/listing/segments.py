@@ -69,7 +69,7 @@ def _filled(points: npt.NDArray[np.float64], height: int, width: int) -> npt.NDA
     at = x[edge] + (rows + 0.5 - y[edge]) * (next_x - x)[edge] / (next_y - y)[edge]
     crossed = np.zeros((height, width + 1), np.uint8)
     np.add.at(crossed, (rows, np.ceil(at - 0.5).astype(np.int64)), 1)
-    return np.cumsum(crossed[:, :width], axis=1, dtype=np.uint8) % 2 == 1
+    return np.asarray(np.cumsum(crossed[:, :width], axis=1, dtype=np.uint8) % 2 == 1)
 
 
 def _runs(segmentation: Any, height: int, width: int) -> npt.NDArray[np.bool_]:

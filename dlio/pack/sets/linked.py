@@ -167,37 +167,46 @@ def publish(sets: Sequence[Planned]) -> None:
         StorageError: one cannot be written.
     """
     new = [each for each in sets if not _is_there(each)]
-    begun: list[Planned] = []
+    written: list[Planned] = []
     try:
         for each in new:
-            begun.append(each)
-            _write(each)
+            _link(each)
+            each.manifest.save(each.manifest.root)
+            written.append(each)
     except BaseException:
-        for each in begun:
+        for each in written:
             with suppress(OSError):
-                _remove(each)
+                (each.manifest.root / manifest.NAME).unlink()
+        for each in new:
+            with suppress(OSError):
+                _unlink(each.manifest.root)
         raise
 
 
-def _write(new: Planned) -> None:
+def _link(new: Planned) -> None:
     out = new.manifest.root
     with files.storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
     check_ground(out)
-    for link in out.iterdir():  # of a run that was killed
+    for link in _links_in(out):  # of a run that was killed
         with files.storage_errors("remove", link):
             link.unlink()
     for name, base in new.links.items():
         with files.storage_errors("link", out / name):
             (out / name).symlink_to(_target(base, out))
-    new.manifest.save(out)
 
 
-def _remove(begun: Planned) -> None:
-    """Removes what this run has written, of which nothing was there before."""
-    for name in (manifest.NAME, *begun.links):
-        (begun.manifest.root / name).unlink(missing_ok=True)
-    begun.manifest.root.rmdir()
+def _links_in(out: Path) -> list[Path]:
+    paths = (out / link_name(number) for number in range(len(list(out.iterdir()))))
+    return [path for path in paths if path.is_symlink()]
+
+
+def _unlink(out: Path) -> None:
+    """Removes links without a manifest, and their folder: a manifest is that of another run, which was faster."""
+    if not (out / manifest.NAME).exists():
+        for link in _links_in(out):
+            link.unlink()
+        out.rmdir()
 
 
 def _below(link: str, shard: Shard) -> Shard:
@@ -228,8 +237,7 @@ def _is_there(wanted: Planned) -> bool:
         if (found.content_id, dict(found.origin)) == (wanted.manifest.content_id, dict(wanted.manifest.origin)):
             return True
         raise UsageError(f"{out} holds another data set: give another folder")
-    links = {link_name(number) for number in range(len(names))}
-    if others := [name for name in names if name not in links or not (out / name).is_symlink()]:
+    if others := sorted({*names} - {link.name for link in (_links_in(out) if names else ())}):
         raise UsageError(f"{out} holds {others[0]!r}: give a new or an empty folder")
     return False
 
