@@ -124,8 +124,8 @@ class Coco:
             raise SourceError(f"{self.path} has no images")
         image_ids = np.array([lines[line][0] for line in listed.lines], "int64")
         names = [classes[n] for n in sorted(classes)]
-        objects = object_listing(self.root, listed, names, "crowd", {"image_id": image_ids})
-        return _with_masks(objects, [lines[line][1] for line in listed.lines]) if self.has_masks else objects
+        made = object_listing(self.root, listed, names, "crowd", {"image_id": image_ids})
+        return _with_masks(made, [lines[line][1] for line in listed.lines]) if self.has_masks else made
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
@@ -151,7 +151,7 @@ def _with_mask(sample: Sample, segments: bytes) -> Sample:
         SourceError: a segmentation is wrong, or the image has another size.
     """
     told = json.loads(segments)
-    image = inspect_image(bytes(sample.fields["image"]))  # type: ignore[arg-type]
+    image = inspect_image(bytes(sample.fields["image"]))
     try:
         if told["size"] != [image.height, image.width]:
             raise ValueError(f"it is {image.width} x {image.height}, its annotation says {told['size'][::-1]}")
