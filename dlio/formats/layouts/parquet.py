@@ -120,7 +120,9 @@ class ParquetFile:
             library = self._open(names)
             groups = range(len(self.groups))  # pyarrow does not join lists of dictionaries of several
             tables = [library.read_row_group(group, taken, use_threads=False) for group in groups]
-            return load_pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
+            found = load_pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
+            found.validate(full=True)  # also that each value is one of its dictionary
+            return found
 
     def batches(self, group: int, paths: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batches of a row group, with the columns at `paths`, about 4 MiB at a time."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 MAX_CLASSES = 254
 _IGNORED = 255
@@ -37,6 +36,8 @@ def class_mask(objects: Iterable[tuple[int, bool, Any]], height: int, width: int
     Raises:
         ValueError, KeyError, TypeError, OverflowError: a segmentation is none, or of an image of another size.
     """
+    from PIL import Image  # which files that are packed as they are do without
+
     mask = np.zeros((height, width), np.uint8)
     for label, is_crowd, segmentation in objects:
         value = _IGNORED if is_crowd else label + 1
