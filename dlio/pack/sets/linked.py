@@ -99,7 +99,7 @@ def joined(held: Iterable[Held]) -> list[Held]:
 
     Raises:
         UsageError: a record is in two of them.
-        ManifestError: two manifests tell different files of the same shard.
+        ManifestError: two manifests name different files for the same shard.
     """
     found: dict[Any, Held] = {}
     digests: dict[tuple[str, str], Any] = {}
