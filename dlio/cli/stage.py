@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
+    from dlio.stage.planning.simulation import Simulation
     from dlio.stage.run import Summary
 
 
@@ -79,24 +80,29 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
+    machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
+    verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def _plan_options(verb: argparse.ArgumentParser) -> None:
     _dataset_or_url(verb)
     _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
     verb.add_argument(
-        "--source-rate", type=size, metavar="SIZE", help="bytes per second from the source to all nodes together"
+        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
     )
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="bytes per second from the source to one node")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="bytes per second from one node to another")
+    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
+    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
+    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
+    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
     verb.add_argument(
-        "--local-rate", type=size, metavar="SIZE", help="bytes per second from a node to its local storage"
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
     )
     verb.add_argument(
-        "--osts", type=count, default=0, metavar="N", help="number of Lustre storage targets (default: enough)"
+        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
     )
+    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
+    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -230,7 +236,7 @@ def _options(args: argparse.Namespace) -> Options:
 
     return Options(
         args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
-        args.allow_shared,
+        args.allow_shared, args.machine,
     )  # fmt: skip
 
 
@@ -277,11 +283,11 @@ class _Shown:
 def plan(args: argparse.Namespace) -> int:
     """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a typical cluster. The first line,
-    or the key `chosen`, is what `auto` would choose there.
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
+    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
         return print_report(args, asdict(found))
@@ -300,7 +306,20 @@ def plan(args: argparse.Namespace) -> int:
             f"a node receives {format_size(live.first_network_bytes)} from others, "
             f"then {format_size(live.later_network_bytes)} an epoch",
         )
+    if found.simulated is not None:
+        _say_simulated(args, found.simulated)
     return EXIT_DONE
+
+
+def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
+    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    say(
+        args,
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+    )
+    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
+    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
+    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
 
 
 def clean(args: argparse.Namespace) -> int:
