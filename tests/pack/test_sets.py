@@ -220,7 +220,10 @@ def test_merged_sets_are_one(tmp_path, packed):
         (lambda root, out: dlio.convert(root, root / "converted", engine="serial"), "lies in the input"),
         (lambda root, out: dlio.split(root, out, fractions=[0.9, 0.2]), "at most 1 together"),
         (lambda root, out: dlio.split(root, out, fractions=[1.0], names=["../x"]), "not a plain file name"),
-        (lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("), "not a regular expression"),
+        (
+            lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("),
+            "not a regular expression",
+        ),
         (lambda root, out: dlio.merge([root], out), "at least two"),
         (lambda root, out: dlio.merge([root, root], out), "are in two of the data sets"),
     ],
