@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,18 +102,23 @@ def main() -> None:
         timed("select by keys", lambda out: dlio.select(root, out, where=["key=*7.jpg"]), folder)
         parts = [folder / "split-by-class-0" / name for name in ("train", "val")]
         timed("merge of the parts", lambda out: dlio.merge(parts, out), folder)
-        timed("merge of two whole sets", lambda out: dlio.merge([root, _copy(root, out)], out), folder)
+        names = [f"merge-of-two-whole-sets-{turn}" for turn in range(3)]
+        others = {name: _other(root, folder / name) for name in names}
+        timed("merge of two whole sets", lambda out: dlio.merge([root, others[out.name]], out), folder)
         photos = {f"append-{turn}": new_images(folder / "photos" / f"append-{turn}") for turn in range(3)}
         timed("append", lambda out: dlio.pack(photos[out.name], root, append=True, engine="serial"), folder)
     timed("mixture, all ranks", global_batch, folder)
     timed("mixture, one rank", one_rank, folder)
 
 
-def _copy(root: Path, out: Path) -> Path:
-    """Returns the same set at another place."""
-    other = out.with_name(f"{out.name}-other")
+def _other(root: Path, out: Path) -> Path:
+    """Returns a set of as many shards, which are not the same."""
+    found, other = Manifest.load(root), out.with_name(f"{out.name}-other")
     other.mkdir()
-    (other / "manifest.jsonl").write_bytes((root / "manifest.jsonl").read_bytes())
+    shards = [shard._replace(files=tuple(file._replace(digest="0") for file in shard.files)) for shard in found.shards]
+    for file in (file for shard in shards for file in shard.files):
+        (other / file.name).hardlink_to(root / file.name)
+    replace(found, shards=tuple(shards)).save(other)
     return other
 
 

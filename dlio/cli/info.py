@@ -65,7 +65,11 @@ def _shown_stats(stats: dict[str, Any]) -> dict[str, Any]:
     if not stats:
         return {}
     weights = [f"{unmistakable(name)}: {weight:.4g}" for name, weight in stats["class_weights"].items()]
-    channels = {name: ", ".join(f"{value:.4f}" for value in stats[name]) for name in ("mean", "std")}
+    channels = {name: ", ".join(f"{value:.4f}" for value in stats[name] or ()) for name in ("mean", "std")}
+    if not stats["images_decoded"]:
+        channels = dict.fromkeys(
+            channels, f"unknown: none of {stats['samples_read']:,} samples has an image that decodes"
+        )
     return stats | channels | {"class_weights": _some(weights)}
 
 

@@ -228,7 +228,7 @@ def checked_files(manifest: Manifest, shard: Shard, filling: Filling | None = No
     paths = [manifest.root / file.name for file in shard.files]
     for path, file in zip(paths, shard.files, strict=True):
         if file.name not in arriving:
-            _check(path, file.num_bytes, shard)
+            check_size(path, file.num_bytes, shard)
     return paths
 
 
@@ -245,7 +245,13 @@ def _arriving(manifest: Manifest, shard: Shard, filling: Filling) -> Collection[
     return ()
 
 
-def _check(path: Path, num_bytes: int, shard: Shard) -> None:
+def check_size(path: Path, num_bytes: int, shard: Shard) -> None:
+    """Checks a shard's file before anything is made of it.
+
+    Raises:
+        StorageError: it is not there.
+        CorruptRecordError: it has another size than the manifest says.
+    """
     try:
         found = path.stat().st_size
     except FileNotFoundError as error:

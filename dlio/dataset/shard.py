@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
+TABLE_SUFFIX = ".samples.npz"  # of the table of samples, the last file
+_TABLE_BYTES = 20  # of a sample in it, at least: the key's end, checksum, size
 _is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; a Path would take longer
 
 
@@ -157,6 +159,7 @@ class Shard(NamedTuple):
         if not entries:
             raise ValueError("a shard without files")
         name, num_samples = _inside(line["shard"]), count(line["samples"])
+        _check_room(num_samples, entries)
         if len(line) == len(("shard", "samples", "files")):
             return cls(name, num_samples, entries)
         skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
@@ -164,7 +167,18 @@ class Shard(NamedTuple):
         counts, inputs = line.get("crop_ready"), str(line.get("inputs", ""))
         crop_ready = None if counts is None else CropReady(*(count(counts[name.name]) for name in fields(CropReady)))
         part = None if line.get("part") is None else Part.from_json(line["part"], num_samples)
+        if part is not None:
+            _check_room(part.num_records, entries)
         return cls(name, num_samples, entries, skipped, nodes, crop_ready, inputs, part)
+
+
+def _check_room(num_records: int, entries: tuple[File, ...]) -> None:
+    """Raises ValueError for more records than a shard's files have room for, so that no array outgrows the files."""
+    last = entries[-1]
+    has_table = last.name.endswith(TABLE_SUFFIX)
+    room = last.num_bytes // _TABLE_BYTES if has_table else sum([file.num_bytes for file in entries])
+    if num_records > room:
+        raise ValueError(f"{num_records:,} records, and the shard's files have room for {room:,}")
 
 
 def _inside(name: object) -> str:

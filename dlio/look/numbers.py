@@ -35,8 +35,9 @@ _COUNTS = ("samples_read", "images_decoded", "samples_damaged")
 def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, object]:
     """Returns the numbers of a data set, from the file beside its manifest if that is of the same content.
 
-    `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216. `heights` and `widths`
-    are percentiles in pixels. `class_weights` are inverse to the classes' counts, and 1 on average over all labels.
+    `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216; None if no image
+    decodes. `heights` and `widths` are percentiles in pixels. `class_weights` are inverse to the classes' counts, and 1
+    on average over all labels.
 
     Raises:
         CorruptRecordError: a table of samples is damaged; damaged samples are counted.
@@ -49,7 +50,7 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
     with closing(PackedSamples(manifest)) as samples:
         looked = survey(samples, MOST_SAMPLES, progress)
     made = _numbers(looked, summarise(manifest).class_counts)
-    if manifest.url:
+    if manifest.url or looked.damage:  # which may be mended without another content
         return made
     kept = {"dlio": _VERSION, "content_id": manifest.content_id} | made
     try:
@@ -64,8 +65,8 @@ def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, object]:
     total, used = sum(counts.values()), sum(count > 0 for count in counts.values())
     weights = {name: round(total / (used * count), 6) if count else 0.0 for name, count in counts.items()}
     return {
-        "mean": [round(value, 6) for value in looked.mean],
-        "std": [round(value, 6) for value in looked.std],
+        "mean": _rounded(looked.mean) if looked.num_decoded else None,
+        "std": _rounded(looked.std) if looked.num_decoded else None,
         "heights": _percentiles(sizes[:, 0]),
         "widths": _percentiles(sizes[:, 1]),
         "class_weights": weights,
@@ -73,6 +74,10 @@ def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, object]:
         "images_decoded": looked.num_decoded,
         "samples_damaged": len(looked.damage),
     }
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [round(value, 6) for value in values]
 
 
 def _percentiles(values: npt.NDArray[np.int64]) -> dict[str, int]:
@@ -97,7 +102,7 @@ def _is_whole(found: dict[str, Any]) -> bool:
     """Returns whether all numbers are there, and are numbers."""
     if found.keys() != {*_CHANNELS, *_NAMED, *_COUNTS}:
         return False
-    lists = [found[name] for name in _CHANNELS]
+    lists = [found[name] for name in _CHANNELS if found["images_decoded"] != 0 or found[name] is not None]
     dicts = [found[name] for name in _NAMED]
     if not all(isinstance(values, list) and len(values) == 3 for values in lists):
         return False

@@ -86,7 +86,7 @@ def pack_source(
                 return Manifest.load(out)
             _check_apart(out.resolve(), source)
             plan = plan_to_write(source, request, writing)
-            if plan.onto is not None and not plan.shards:
+            if plan.onto is not None and not plan.shards and not (out / ASIDE).exists():
                 return plan.onto
             if done := _packed_already(plan, Held.look(out), proved=overwrite):
                 return done
@@ -104,18 +104,21 @@ def pack_source(
 
 
 def _check_apart(out: Path, source: Source) -> None:
-    """Checks that the output is neither the input nor a class folder of the input."""
+    """Checks that the output is neither the input nor within it, where it would be listed, or copied with it."""
     if is_url(source.path):
         return
     path = Path(source.path).resolve()
     if out == path:
         raise UsageError(f"{out} is the input too: give another folder to write")
-    if out.parent == path and source.name == "imagefolder":
-        raise UsageError(f"{out} would be a class folder of the input: give a folder outside of {path}")
+    if path in out.parents and source.name in ("imagefolder", "packed"):
+        raise UsageError(f"{out} lies in the input: give a folder outside of {path}")
 
 
 def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
+    if plan.onto is not None and not plan.shards:
+        clear_all_aside(held.out)  # of a run that was killed when it had published its manifest
+        return plan.onto
     if plan.onto is not None:
         folder = next_folder(held.out, plan.header, plan.inputs)
         whole = append.published(plan.onto, _run(plan, Held.look(folder), running))

@@ -10,7 +10,10 @@ import pytest
 from PIL import Image
 
 import dlio
+from dlio.cli import main
 from dlio.dataset.location import STATS_NAME
+from dlio.dataset.schema import Sample, Schema
+from tests.loaders.packing import pack_samples
 
 RED, GREY = (255, 0, 0), (51, 51, 51)
 
@@ -35,6 +38,24 @@ def test_the_numbers_are_those_of_the_pixels(packed):
     assert (stats["heights"]["50%"], stats["widths"]["100%"]) == (20, 30)
     assert sum(read) == stats["samples_read"] == 4
     assert dlio.info(packed, stats=True, progress=read.append)["stats"] == stats  # read from the file
+
+
+def test_no_numbers_are_made_up_where_no_image_decodes(packed, capsys):
+    for path in packed.glob("*.tfrecord"):
+        path.write_bytes(bytes(path.stat().st_size))
+    stats = dlio.info(packed, stats=True)["stats"]
+    assert (stats["mean"], stats["std"], stats["heights"]) == (None, None, {})
+    assert (stats["images_decoded"], stats["samples_damaged"]) == (0, 4)
+    assert not (packed / STATS_NAME).exists()  # the file may be restored
+    assert main(["info", str(packed), "--stats"]) == 0
+    assert "unknown: none of 4 samples has an image that decodes" in capsys.readouterr().out
+
+
+def test_a_set_without_images_has_numbers_without_means(tmp_path):
+    schema = Schema.of({"label": "int64"})
+    pack_samples(tmp_path / "set", schema, [Sample(str(n), {"label": n % 2}) for n in range(4)], num_shards=2)
+    assert dlio.info(tmp_path / "set", stats=True) == dlio.info(tmp_path / "set", stats=True)
+    assert json.loads((tmp_path / "set" / STATS_NAME).read_text())["mean"] is None
 
 
 def test_a_grown_set_has_new_numbers(packed):

@@ -59,6 +59,17 @@ def test_a_stopped_append_leaves_the_old_set_and_goes_on(tmp_path, packed):
     assert added.num_samples == len({key for key, _ in samples(tmp_path / "packed")}) == 13
 
 
+def test_what_a_kill_behind_the_new_manifest_leaves_is_removed_by_the_same_command(tmp_path, packed, monkeypatch):
+    make_image_folder(tmp_path / "photos", {"owl": 9})
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "clear_all_aside", stop_after(0))
+        with pytest.raises(KeyboardInterrupt):
+            add(tmp_path)
+    assert (tmp_path / "packed" / ".dlio-packing" / "next").exists()
+    added = add(tmp_path)
+    assert added.num_samples == 13 and not (tmp_path / "packed" / ".dlio-packing").exists()
+
+
 def test_a_selection_grows_without_its_shards(tmp_path, packed):
     chosen = dlio.select(packed, tmp_path / "owls", classes=["owl"])
     make_image_folder(tmp_path / "more", {"owl": 5})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import dlio
 from dlio.cli import main
 from dlio.errors import DlioError, SchemaError, SourceError, UsageError
+from dlio.io.random_access import RandomAccessFile
 from dlio.sources import open_source
 from tests.helpers.arrow import JPEGS, TYPES, fields, hugging_face, pa, pq, table, write_new, write_old, write_saved
 from tests.helpers.packing import samples, stop_after
@@ -103,6 +105,27 @@ def test_a_damaged_state_of_a_saved_data_set_is_named(tmp_path, text):
 def test_a_saved_data_set_cut_short_is_named(tmp_path):
     path = write_saved(tmp_path / "in", table(0, 6)) / "data-00000-of-00001.arrow"
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(DlioError, match=r"data-00000-of-00001\.arrow"):
+        open_source(tmp_path / "in").listing()
+
+
+def test_listing_a_saved_data_set_reads_names_and_not_images(tmp_path, monkeypatch):
+    """A file that shrinks meanwhile is an error, since nothing is mapped."""
+    media = [{"bytes": bytes(100_000), "path": f"{n}.jpg" if n % 3 else None} for n in range(50)] + [None]
+    rows = pa.table({"image": pa.array(media, pa.struct({"bytes": pa.binary(), "path": pa.string()}))})
+    path, taken = write_saved(tmp_path / "in", rows) / "data-00000-of-00001.arrow", []
+    read = RandomAccessFile.read
+    monkeypatch.setattr(RandomAccessFile, "read", lambda file, at, size: (taken.append(size), read(file, at, size))[1])
+    assert list(open_source(tmp_path / "in").listing().keys)[:4] == [
+        f"{path.name}/000000",
+        "1.jpg",
+        "2.jpg",
+        f"{path.name}/000003",
+    ]
+    assert sum(taken) < 20_000 < path.stat().st_size
+    monkeypatch.setattr(
+        RandomAccessFile, "read", lambda file, at, size: (os.truncate(path, 3000), read(file, at, size))[1]
+    )
     with pytest.raises(DlioError, match=r"data-00000-of-00001\.arrow"):
         open_source(tmp_path / "in").listing()
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import dlio
 from dlio.errors import DlioError, SourceError, UsageError
+from dlio.images import Resize
+from dlio.loaders import batches
+from dlio.loaders.dataset import PackedSamples
 from dlio.pack.listing.base import Source
 from dlio.pack.recode import Recode
 from dlio.pack.request import PackPlan, Request, make_plan
 from dlio.sources import open_source
+from dlio.targets import WithTargets
 from tests.helpers.images import encoded, image
 from tests.helpers.packing import read_all
 
@@ -50,6 +57,77 @@ def test_coco_becomes_boxes_by_their_corners_and_dense_labels(tmp_path):
     assert (first["labels"].tolist(), first["crowd"].tolist()) == ([0, 1], [False, True])
     assert (first["areas"].tolist(), first["image_id"], second["image_id"]) == ([7.5, 7.5], 5, 6)
     assert second["boxes"].shape == (0, 4)
+
+
+def write_segments(folder: Path, *segmentations: object) -> Path:
+    """Writes COCO of which the three objects have these segmentations; the second is a crowd of another class."""
+    return write_coco(
+        folder, **{f"annotations_{n}": {"segmentation": each, "iscrowd": n % 2} for n, each in enumerate(segmentations)}
+    )
+
+
+SQUARE = [[2, 1, 5, 1, 5, 4, 2, 4]]  # pixels 2, 3, 4 of the rows 1, 2, 3
+
+
+def test_segmentations_of_coco_become_a_mask_of_classes(tmp_path):
+    """The text is what pycocotools makes of the square and of two corners."""
+    text = {"size": [6, 8], "counts": "01<2G000`0N"}
+    for runs in (text, {"size": [6, 8], "counts": [0, 1, 12, 3, 3, 3, 3, 3, 19, 1]}):
+        path = write_segments(tmp_path, SQUARE, [[6, 4, 8, 4, 8, 6, 6, 6]], runs)
+        first, second = read_all(open_source(path, masks="classes"))
+        found = np.asarray(Image.open(io.BytesIO(first["mask"])))
+        expected = np.zeros((6, 8), "uint8")
+        expected[4:6, 6:8] = expected[1:4, 2:5] = 255  # a crowd; a cat's that are a dog's, too
+        expected[0, 0] = 2
+        assert found.tolist() == expected.tolist()
+        assert not np.asarray(Image.open(io.BytesIO(second["mask"]))).any()
+    plain = read_all(open_source(write_segments(tmp_path, SQUARE, SQUARE, [])))[0]
+    assert "mask" not in plain
+
+
+def test_masks_of_coco_move_with_the_boxes(tmp_path):
+    path = write_segments(tmp_path, SQUARE, [], [])
+    dlio.pack(open_source(path, masks="classes"), tmp_path / "out", engine="serial")
+    assert dlio.verify(tmp_path / "out", workers=1, decode=True) == []
+    with closing(PackedSamples(tmp_path / "out", WithTargets(Resize(12), masks=("mask",)))) as packed_samples:
+        made = batches.empty(packed_samples, 1)
+        batches.fill(packed_samples, made, 0, [0], 0)
+    left, top, right, bottom = (made["boxes"][0][0] / [1.5, 2, 1.5, 2]).tolist()
+    assert (left, top, right, bottom) == (1, 2, 4, 6)
+    assert made["mask"][0][2:8, 3:7].all() and made["mask"][0].sum() in range(24, 36)
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "problem"),
+    [
+        ([[1, 1, 2]], "reshape"),
+        ([[1, 1, 2, 2]], "a polygon of 2 points"),
+        ([[1, 1, 2, float("inf"), 3, 3]], "of finite numbers"),
+        ([["a", 1, 2, 2, 3, 3]], "could not convert"),
+        ([[0, 0, 8, 6, 8, 0] * 20_000], "edges cross rows"),
+        ({"size": [8, 6], "counts": [48]}, r"of an image of \[8, 6\]"),
+        ({"size": [6, 8], "counts": [10**12]}, "run lengths of 1,000,000,000,000 pixels"),
+        ({"size": [6, 8], "counts": [-1, 49]}, "run lengths of 48 pixels"),
+        ({"size": [6, 8], "counts": "P" * 40}, "pycocotools does not write"),
+        ({"size": [6, 8], "counts": "é"}, "pycocotools does not write"),
+        ({"size": [6, 8]}, "counts"),
+        (7, "subscriptable"),
+    ],
+)
+def test_a_wrong_segmentation_is_named_with_its_image(tmp_path, segmentation, problem):
+    source = open_source(write_segments(tmp_path, segmentation, [], []), masks="classes")
+    with source.reader(source.listing()) as read, pytest.raises(SourceError, match=rf"no mask of '0.png': .*{problem}"):
+        read(0)
+
+
+def test_a_mask_needs_segmentations_and_the_size_of_the_image(tmp_path):
+    [(name, reason)] = open_source(write_coco(tmp_path), masks="classes").listing().refused
+    assert name == "0.png" and "segmentation" in reason
+    source = open_source(write_coco(tmp_path, annotations=[], images_0={"width": 9}), masks="classes")
+    with source.reader(source.listing()) as read, pytest.raises(SourceError, match="it is 8 x 6, its annotation says"):
+        read(0)
+    with pytest.raises(UsageError, match="masks='yes'"):
+        open_source(tmp_path / "coco.json", masks="yes")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_another_data_set_in_out_is_refused(photos, tmp_path, other):
 
 def test_an_output_among_the_class_folders_is_refused(photos):
     """The next run would find it to be a class without images, and could not go on where this one was stopped."""
-    with pytest.raises(UsageError, match="packed would be a class folder of the input: give a folder outside of"):
+    with pytest.raises(UsageError, match="packed lies in the input: give a folder outside of"):
         dlio.pack(image_folder(photos), photos / "packed", engine="serial")
     assert not (photos / "packed").exists()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.shard import Part
-from dlio.errors import ManifestError, SourceError, UsageError
+from dlio.errors import CorruptRecordError, ManifestError, SourceError, StorageError, UsageError
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.sets.choose import grouped, stratified
 from tests.helpers.images import make_image_folder
@@ -90,9 +92,71 @@ def test_fractions_are_kept(values, seed):
         found = np.bincount(
             np.array(values)[stratified(np.array(values), [0.5, 0.3], seed) == part], minlength=len(counts)
         )
-        assert (abs(found - counts * fraction) <= 1).all()
+        assert (abs(found - counts * fraction) < 2).all() and (found[counts > 1] > 0).all()
     parts = grouped(np.array(values), [0.5, 0.5], seed)
     assert all(len(set(parts[np.array(values) == value].tolist())) == 1 for value in set(values))
+
+
+def test_a_small_class_is_in_each_part(tmp_path, packed):
+    parts = dlio.split(packed, tmp_path / "parts", fractions=[0.98, 0.01, 0.01], by="class")
+    assert [dlio.info(part)["class_counts"] for part in parts.values()] == [
+        {"cat": 14, "dog": 9, "owl": 7},
+        *[dict.fromkeys(COUNTS, 1)] * 2,
+    ]
+
+
+def test_a_split_that_fails_leaves_nothing_and_may_be_made_again(tmp_path, packed, monkeypatch):
+    out, save = tmp_path / "parts", Manifest.save
+
+    def full(self, root):
+        if Path(root).name == "val":
+            raise StorageError(errno.ENOSPC, "no space left")
+        return save(self, root)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "save", full)
+        with pytest.raises(StorageError, match="no space"):
+            dlio.split(packed, out, fractions=[0.5, 0.5])
+    assert list(out.iterdir()) == []
+    (out / "val").mkdir()
+    (out / "val" / "mine.txt").touch()
+    with pytest.raises(UsageError, match=r"val holds 'mine.txt'"):
+        dlio.split(packed, out, fractions=[0.5, 0.5])
+    assert [path.name for path in out.iterdir()] == ["val"]
+    (out / "val" / "mine.txt").unlink()
+    (out / "val" / "base0").symlink_to("somewhere")  # of a run that was killed
+    assert dlio.verify(dlio.split(packed, out, fractions=[0.5, 0.5])["val"], workers=1) == []
+
+
+def test_a_copy_of_a_shard_is_the_same_shard(tmp_path, packed):
+    shutil.copytree(packed, tmp_path / "copy")
+    with pytest.raises(UsageError, match="in two of the data sets, or copies"):
+        dlio.merge([packed, tmp_path / "copy"], tmp_path / "twice")
+    sets = [packed, tmp_path / "copy"]
+    halves = [
+        dlio.select(root, tmp_path / f"half {root.name}", where=[f"key{how}cat/*"])
+        for root, how in zip(sets, ("=", "!="), strict=True)
+    ]
+    assert keys(dlio.merge(halves, tmp_path / "whole").root) == keys(packed)
+
+
+def test_a_manifest_that_promises_more_than_the_files_have_is_refused(tmp_path, packed):
+    shutil.copytree(packed, tmp_path / "set")
+    path = tmp_path / "set" / "manifest.jsonl"
+    head, first, *rest = path.read_text().splitlines()
+    line = json.loads(first) | {"samples": 10**12}
+    line["files"][-1]["bytes"] = 10**14
+    path.write_text("\n".join([head, json.dumps(line), *rest]) + "\n")
+    with pytest.raises(CorruptRecordError, match="expected 100000000000000 bytes"):
+        dlio.split(tmp_path / "set", fractions=[0.5, 0.5])
+
+
+def test_a_link_to_itself_is_refused(tmp_path, packed):
+    made = dlio.select(packed, tmp_path / "loop", classes=["cat"])
+    (made.root / "base0").unlink()
+    (made.root / "base0").symlink_to("base0")
+    with pytest.raises(StorageError, match="symbolic links"):
+        dlio.merge([packed, made.root], tmp_path / "out")
 
 
 def test_a_group_stays_together(tmp_path, packed):
@@ -150,9 +214,16 @@ def test_merged_sets_are_one(tmp_path, packed):
         (lambda root, out: dlio.select(root, out, where=["label<x"]), "'x' is not a number"),
         (lambda root, out: dlio.select(root, out, where=["label>7"]), "no samples are left"),
         (lambda root, out: dlio.select(root, root, classes=["cat"]), "holds another data set"),
+        (lambda root, out: dlio.select(root, root / "cats", classes=["cat"]), "lies in the data set"),
+        (lambda root, out: dlio.split(root, root / "parts", fractions=[0.9, 0.1]), "lies in the data set"),
+        (lambda root, out: dlio.merge([root, root], root / "a" / "b"), "lies in the data set"),
+        (lambda root, out: dlio.convert(root, root / "converted", engine="serial"), "lies in the input"),
         (lambda root, out: dlio.split(root, out, fractions=[0.9, 0.2]), "at most 1 together"),
         (lambda root, out: dlio.split(root, out, fractions=[1.0], names=["../x"]), "not a plain file name"),
-        (lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("), "no regular expression"),
+        (
+            lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("),
+            "not a regular expression",
+        ),
         (lambda root, out: dlio.merge([root], out), "at least two"),
         (lambda root, out: dlio.merge([root, root], out), "are in two of the data sets"),
     ],

@@ -1,6 +1,7 @@
 """A Parquet file as its footer describes it: its columns' chunks, and bounded reads by pyarrow.
 
-What pyarrow unpacks at a time is bounded by the file's size: a page may claim no more than 16 times that, or 64 MiB.
+What pyarrow unpacks at a time is bounded by the file's size: a page, and all that is held, may claim no more than 16
+times that, or 64 MiB.
 """
 
 from __future__ import annotations
@@ -79,39 +80,53 @@ class ParquetFile:
                 return "a dictionary"
         return None
 
-    def check_growth(self, path: str, group: int | None = None) -> int:
-        """Checks the pages of the leaves at `path`; returns the most bytes that a dictionary of them unpacks to.
+    @property
+    def _limit(self) -> int:
+        return max(_LEAST_LIMIT, _MOST_GROWTH * self.file.num_bytes)
+
+    def check_growth(self, path: str, group: int | None = None) -> tuple[int, int]:
+        """Checks the pages of the leaves at `path`; returns the bytes of the largest dictionary, and of all unpacked.
 
         Raises:
             CorruptRecordError: a page is damaged, or unpacks to far more than the file has.
         """
-        limit = max(_LEAST_LIMIT, _MOST_GROWTH * self.file.num_bytes)
-        largest = 0
+        largest = total = 0
         for chunk in self.chunks(path, group):
             for page in pages(self.file, chunk):
-                if page.unpacked_bytes + 8 * page.num_values > limit:
+                num_bytes = page.unpacked_bytes + 8 * page.num_values
+                if num_bytes > self._limit:
                     problem = f"column {path!r}: a page unpacks to {page.unpacked_bytes} bytes: restore the file"
                     raise CorruptRecordError(self.file.path, problem, offset=page.begin)
-                if page.kind == DICTIONARY:
-                    largest = max(largest, page.unpacked_bytes)
-        return largest
+                largest = max(largest, page.unpacked_bytes if page.kind == DICTIONARY else 0)
+                total += num_bytes
+        return largest, total
 
     def read_small(self, paths: Sequence[str]) -> pyarrow.Table:
-        """Returns a table of the columns at `paths`, each value of a dictionary once; for all but large values."""
+        """Returns a table of the columns at `paths`, each value of a dictionary once; for all but large values.
+
+        Raises:
+            CorruptRecordError: as `check_growth`, or all pages together unpack to far more than the file has.
+        """
         taken = [path for path in paths if path]
-        names = []
+        names, total = [], 0
         for path in taken:
-            self.check_growth(path)
+            total += self.check_growth(path)[1]
+            if total > self._limit:
+                advice = "restore the file, choose other columns by --schema, or pack it with --source parquet"
+                problem = f"column {path!r}: with those before it it unpacks to {total} bytes: {advice}"
+                raise CorruptRecordError(self.file.path, problem)
             names += [chunk.column for chunk in self.chunks(path, 0) if chunk.is_bytes]
         with reading(self.file.path):
             library = self._open(names)
             groups = range(len(self.groups))  # pyarrow does not join lists of dictionaries of several
             tables = [library.read_row_group(group, taken, use_threads=False) for group in groups]
-            return load_pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
+            found = load_pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
+            found.validate(full=True)  # also that each value is one of its dictionary
+            return found
 
     def batches(self, group: int, paths: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batches of a row group, with the columns at `paths`, about 4 MiB at a time."""
-        largest = max((self.check_growth(path, group) for path in paths), default=0)
+        largest = max((self.check_growth(path, group)[0] for path in paths), default=0)
         unpacked = sum(chunk.unpacked_bytes for path in paths for chunk in self.chunks(path, group))
         mean = unpacked // max(1, self.groups[group].num_rows)
         num_rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, mean, largest)))

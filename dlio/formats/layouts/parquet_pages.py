@@ -96,6 +96,8 @@ def _page(file: RandomAccessFile, chunk: Chunk, at: int) -> Page:
         if kind not in (DATA, DICTIONARY, DATA_V2):
             raise ValueError(f"a page of type {kind}")
         head = fields[{DATA: 5, DICTIONARY: 7, DATA_V2: 8}[kind]]
+        if not isinstance(head, dict) or type(head.get(1)) is not int:
+            raise ValueError(f"a page of {head!r:.40}")
         num_values = 0 if kind == DICTIONARY else head[1]
         if min(unpacked, stored, num_values) < 0 or begin + stored > chunk.end:
             raise ValueError(f"a page of {stored} bytes and {num_values} values, the chunk ends at {chunk.end}")

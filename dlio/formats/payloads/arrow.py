@@ -102,6 +102,15 @@ class ArrowColumn:
             array = load_pyarrow().compute.struct_field(array, each)
         return array
 
+    def name_buffers(self, batch: pyarrow.RecordBatch) -> Iterator[pyarrow.Buffer]:
+        """Yields the buffers of a record batch in which `names` looks."""
+        name, *rest = self.path
+        array = batch.column(name)
+        for each in (*rest, "path"):
+            yield from filter(None, array.buffers()[:1])  # which are null
+            array = array.field(each)
+        yield from filter(None, array.buffers())
+
 
 def columns(schema: pyarrow.Schema) -> dict[str, ArrowColumn]:
     """Returns the columns of an Arrow schema by the names of their fields, also those that dlio does not read.

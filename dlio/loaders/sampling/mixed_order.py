@@ -148,7 +148,7 @@ def mixed_order(
         seed, epoch, shuffle, lanes: see `epoch_order`.
 
     Raises:
-        UsageError: as `epoch_order`, or the epoch is beyond 2**62 samples.
+        UsageError: as `epoch_order`, the epoch is beyond 2**62 samples, or a set's lanes are too unequal.
     """
     if (epoch + 1) * num_samples >= _MOST_POSITIONS:
         raise UsageError(f"epoch {epoch} of {num_samples:,} samples: a mixture ends after 2**62 samples")
@@ -156,5 +156,17 @@ def mixed_order(
         epoch_order(each, seed=derive(seed, number), shuffle=shuffle, lanes=lanes)
         for number, each in enumerate(manifests)
     )
+    for each, order in zip(manifests, orders, strict=True):
+        _check_lanes(each, order.lane_sizes)
     sizes = [each.num_samples for each in manifests]
     return MixedOrder(orders, np.cumsum([0, *sizes[:-1]]), draws, num_samples, epoch)
+
+
+def _check_lanes(manifest: Manifest, sizes: Indices) -> None:
+    """Refuses lanes of which one has more than twice the samples of another, which would be used twice as often."""
+    least, most = int(sizes.min()), int(sizes.max())
+    if most > 2 * least:
+        problem = (
+            f"{len(sizes)} lanes of {manifest.root} have {least:,} to {most:,} samples, and a mixture draws as often"
+        )
+        raise UsageError(f"{problem} from each: use fewer lanes, or pack this set with more shards")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset import sample_table
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.location import folder_of
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.reader import check_size
 from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.lists import read_lines
+from dlio.pack.prefetch import side_by_side
 from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
-from dlio.pack.sets.linked import common, held_shards, joined, save
+from dlio.pack.sets.linked import Planned, common, held_shards, joined, planned, publish
 from dlio.pack.sources.packed import tables
 from dlio.urls import is_url, shown
 
@@ -50,7 +54,7 @@ def select(
         SourceError: no sample has one of the keys.
         ManifestError, CorruptRecordError, StorageError: the data set cannot be read, or `out` not written.
     """
-    found = _loaded(dataset)
+    found = _loaded(dataset, out)
     if not (classes or where or keys is not None):
         raise UsageError("nothing says which samples to take: give classes, conditions or keys")
     conditions = [Condition.of(text) for text in where]
@@ -64,7 +68,7 @@ def select(
     named = None if keys is None else str(keys) if isinstance(keys, str | Path) else "given"
     asked = {"classes": list(classes), "where": list(where), "list": named}
     origin = _origin("select", found) | {name: value for name, value in asked.items() if value}
-    return save(Path(out), found, held_shards(found, np.flatnonzero(taken)), origin)
+    return _published(planned(Path(out), found, held_shards(found, np.flatnonzero(taken)), origin))
 
 
 def split(
@@ -94,26 +98,30 @@ def split(
         UsageError: the fractions, names or fields are impossible, a part has no samples, or `out` holds something else.
         ManifestError, CorruptRecordError, StorageError: the data set cannot be read, or `out` not written.
     """
-    found = _loaded(dataset)
+    root = dataset.root if isinstance(dataset, Manifest) else folder_of(Path(dataset))
+    folder = Path(f"{root.absolute()}-split") if out is None else Path(out)
+    found = _loaded(dataset, folder)
     check_fractions(fractions)
     parts_names = tuple(names) or _NAMES[: len(fractions)]
     _check_names(parts_names, len(fractions))
     parts = _parts(found, fractions, by, group, seed)
-    folder = Path(f"{found.root.absolute()}-split") if out is None else Path(out)
     held = {name: held_shards(found, np.flatnonzero(parts == number)) for number, name in enumerate(parts_names)}
     if empty := [name for name, shards in held.items() if not shards]:
         raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or leave --by out")
     origin = _origin("split", found) | {"by": by, "seed": seed} | ({"group": group} if by == "group" else {})
-    return {
-        name: save(folder / name, found, held[name], origin | {"fraction": fraction})
+    sets = [
+        planned(folder / name, found, held[name], origin | {"fraction": fraction})
         for name, fraction in zip(parts_names, fractions, strict=True)
-    }
+    ]
+    publish(sets)
+    return {name: each.manifest for name, each in zip(parts_names, sets, strict=True)}
 
 
 def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifest:
     """Makes one data set of several, over the same shards, and returns its manifest.
 
-    Samples are in the order of the data sets. If several hold parts of one shard, it stays one, at its first place.
+    Samples are in the order of the data sets. If several hold parts of one shard, or of its copies, it stays one, at
+    its first place.
 
     Args:
         datasets: folders of data sets, or manifests, of one format, with the same fields and label offset. Of their
@@ -124,21 +132,35 @@ def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifes
         UsageError: the data sets do not fit together, a record is in two of them, or `out` holds something else.
         ManifestError, StorageError: a data set cannot be read, or `out` not written.
     """
-    found = [_loaded(dataset) for dataset in datasets]
+    found = [_loaded(dataset, out) for dataset in datasets]
     if len(found) < 2:
         raise UsageError("give at least two data sets to merge")
     like = common(found)
     held = joined(chain.from_iterable(map(held_shards, found)))
-    return save(
-        Path(out), like, held, {"source": "merge", "path": ", ".join(str(each.root.absolute()) for each in found)}
-    )
+    origin = {"source": "merge", "path": ", ".join(str(each.root.absolute()) for each in found)}
+    return _published(planned(Path(out), like, held, origin))
 
 
-def _loaded(dataset: str | Path | Manifest) -> Manifest:
+def _published(made: Planned) -> Manifest:
+    publish([made])
+    return made.manifest
+
+
+def _loaded(dataset: str | Path | Manifest, out: str | Path) -> Manifest:
     url = dataset.url if isinstance(dataset, Manifest) else dataset
     if is_url(url):
         raise UsageError(f"{shown(str(url))} is a URL, and a set links to the folders of others: stage it first")
-    return dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+    found = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
+    if found.root.resolve() in Path(out).resolve().parents:
+        raise UsageError(f"{out} lies in the data set {found.root}: give a folder outside of it")
+    for _ in side_by_side(partial(_check_files, found.root), found.shards):
+        pass
+    return found
+
+
+def _check_files(root: Path, shard: Shard) -> None:
+    for file in shard.files:
+        check_size(root / file.name, file.num_bytes, shard)
 
 
 def _origin(verb: str, found: Manifest) -> dict[str, Any]:

@@ -88,18 +88,32 @@ def check_fractions(fractions: Sequence[float]) -> None:
 def stratified(values: Array, fractions: Sequence[float], seed: int) -> Rows:
     """Returns the part of each sample, -1 for none, so that each part holds its fraction of every value, at random.
 
+    A value of at least as many samples as there are parts has one in each part.
+
     Args:
         values: of n samples, such as their classes; (n, ...).
         fractions: of the parts.
         seed: of the random choice.
     """
-    _, group = np.unique(values, axis=0, return_inverse=True)
-    group = group.ravel()
-    order = np.lexsort((np.argsort(shuffled(len(group), seed)), group))
-    counts = np.bincount(group)
-    place = np.empty(len(group), np.int64)
-    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return _part((place + 0.5) / counts[group], fractions)
+    _, group, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+    order = np.lexsort((np.argsort(shuffled(len(values), seed)), group.ravel()))
+    parts = np.empty(len(values), np.int64)
+    names = np.array([*range(len(fractions)), -1])
+    parts[order] = np.repeat(np.tile(names, len(counts)), _sizes(counts, fractions).ravel())
+    return parts
+
+
+def _sizes(counts: Rows, fractions: Sequence[float]) -> Rows:
+    """Returns how many of each value's samples go to each part, and at last to none; (values, parts + 1)."""
+    stops = np.ceil(counts[:, np.newaxis] * _ends(fractions) - 0.5).astype(np.int64)
+    stops = np.minimum(stops, counts[:, np.newaxis])
+    sizes = np.diff(stops, axis=1, prepend=0, append=counts[:, np.newaxis])
+    for part in range(len(fractions)):
+        short = np.flatnonzero((sizes[:, part] == 0) & (counts >= len(fractions)))
+        most = len(fractions) - sizes[short, ::-1].argmax(axis=1)  # of equal ones, what no part has is given away first
+        sizes[short, most] -= 1
+        sizes[short, part] = 1
+    return sizes
 
 
 def grouped(values: Array, fractions: Sequence[float], seed: int) -> Rows:
@@ -113,7 +127,12 @@ def grouped(values: Array, fractions: Sequence[float], seed: int) -> Rows:
 
 def _part(shares: npt.NDArray[np.float64], fractions: Sequence[float]) -> Rows:
     """Returns in which fraction of the whole each share of [0, 1] lies, -1 for behind the last."""
+    parts = np.searchsorted(_ends(fractions), shares, side="right")
+    return np.where(parts < len(fractions), parts, -1)
+
+
+def _ends(fractions: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Returns where each part ends in the whole of 1; behind it, if the last is its end."""
     ends = np.cumsum(fractions)
     ends[-1] = 2 if ends[-1] > 1 - 1e-9 else ends[-1]
-    parts = np.searchsorted(ends, shares, side="right")
-    return np.where(parts < len(fractions), parts, -1)
+    return ends

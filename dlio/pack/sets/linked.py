@@ -11,7 +11,8 @@ for each file. Copies, staged or by `rsync -L`, hold files in the place of links
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,29 +95,33 @@ def _with(shard: Shard, records: Rows) -> Shard:
 
 
 def joined(held: Iterable[Held]) -> list[Held]:
-    """Returns the shards with each of them once; parts of the same one are united.
+    """Returns the shards with each of them once; parts of the same one are united, and copies are the same.
 
     Raises:
         UsageError: a record is in two of them.
         ManifestError: two manifests name different files for the same shard.
     """
-    found: dict[tuple[str, str], Held] = {}
+    found: dict[Any, Held] = {}
+    digests: dict[tuple[str, str], Any] = {}
     for each in held:
-        name = each.base, each.shard.name
-        found[name] = Held(each.base, _united(found[name], each)) if name in found else each
+        content = each.shard.name, tuple(file.digest for file in each.shard.files)
+        if digests.setdefault((each.base, each.shard.name), content) != content:
+            problem = "two manifests give it other files or digests: verify both data sets"
+            raise ManifestError(f"{Path(each.base, each.shard.name)}: {problem}")
+        found[content] = replace(found[content], shard=_united(found[content], each)) if content in found else each
     return list(found.values())
 
 
 def _united(one: Held, other: Held) -> Shard:
-    where = Path(one.base, one.shard.name)
-    if one.shard.files != other.shard.files or one.shard.num_records != other.shard.num_records:
-        raise ManifestError(f"{where}: two manifests give it other files or digests: verify both data sets")
+    where = Path(other.base, other.shard.name)
+    if one.shard.num_records != other.shard.num_records:
+        raise ManifestError(f"{where}: two manifests give it other numbers of records: verify both data sets")
     records = np.concatenate([_records(one.shard), _records(other.shard)])
     records.sort()
     twice = np.count_nonzero(np.diff(records) == 0)
     if twice:
         advice = "a data set holds each once; to train on some more often, use a Mixture of the loaders"
-        raise UsageError(f"{where}: {twice:,} of its samples are in two of the data sets: {advice}")
+        raise UsageError(f"{where}: {twice:,} of its samples are in two of the data sets, or copies: {advice}")
     return _with(one.shard, records)
 
 
@@ -124,20 +129,25 @@ def _records(shard: Shard) -> Rows:
     return np.arange(shard.num_samples) if shard.part is None else shard.part.records()
 
 
-def save(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, Any]) -> Manifest:
-    """Publishes a data set of these shards in the folder `out`, and returns its manifest.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A data set to write: its manifest, whose root is the folder, and the folders of shards by their links' names."""
 
-    If the folder holds the same one, nothing is changed.
+    manifest: Manifest
+    links: Mapping[str, Path]
+
+
+def planned(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, Any]) -> Planned:
+    """Returns a data set of these shards.
 
     Args:
-        out: a folder that is new or empty.
+        out: the folder to write.
         like: a manifest of the format and schema.
         held: the shards.
         origin: how the data set was made.
 
     Raises:
-        UsageError: there are no samples, or the folder holds something else.
-        StorageError: it cannot be written.
+        UsageError: there are no samples.
     """
     if not held:
         raise UsageError(f"no samples are left for {out}: dlio info lists the classes and their samples")
@@ -145,19 +155,58 @@ def save(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, Any]
     shards = tuple(_below(bases[each.base], each.shard) for each in held)
     described = [(shard.name, shard.num_samples, shard.files, shard.part) for shard in shards]
     made = origin | {"num_shards": len(shards), "plan": files.digest_bytes(repr(described).encode())}
-    whole = Manifest(like.format, like.schema, shards, made, out)
-    check_ground(out)
-    check_manifests(out, manifest.NAME)
-    if _is_there(out, whole):
-        return whole
+    links = {name: Path(base) for base, name in bases.items()}
+    return Planned(Manifest(like.format, like.schema, shards, made, out), links)
+
+
+def publish(sets: Sequence[Planned]) -> None:
+    """Writes data sets, all or none of them; those that their folders hold already stay as they are.
+
+    Raises:
+        UsageError: a folder holds something else.
+        StorageError: one cannot be written.
+    """
+    new = [each for each in sets if not _is_there(each)]
+    written: list[Planned] = []
+    try:
+        for each in new:
+            _link(each)
+            each.manifest.save(each.manifest.root)
+            written.append(each)
+    except BaseException:
+        for each in written:
+            with suppress(OSError):
+                (each.manifest.root / manifest.NAME).unlink()
+        for each in new:
+            with suppress(OSError):
+                _unlink(each.manifest.root)
+        raise
+
+
+def _link(new: Planned) -> None:
+    out = new.manifest.root
     with files.storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
     check_ground(out)
-    for base, name in bases.items():
+    for link in _links_in(out):  # of a run that was killed
+        with files.storage_errors("remove", link):
+            link.unlink()
+    for name, base in new.links.items():
         with files.storage_errors("link", out / name):
-            (out / name).symlink_to(_target(Path(base), out))
-    whole.save(out)
-    return whole
+            (out / name).symlink_to(_target(base, out))
+
+
+def _links_in(out: Path) -> list[Path]:
+    paths = (out / link_name(number) for number in range(len(list(out.iterdir()))))
+    return [path for path in paths if path.is_symlink()]
+
+
+def _unlink(out: Path) -> None:
+    """Removes links without a manifest, and their folder: a manifest is that of another run, which was faster."""
+    if not (out / manifest.NAME).exists():
+        for link in _links_in(out):
+            link.unlink()
+        out.rmdir()
 
 
 def _below(link: str, shard: Shard) -> Shard:
@@ -171,25 +220,25 @@ def _target(base: Path, out: Path) -> str:
     return os.path.relpath(base, real) if base.stat().st_dev == real.stat().st_dev else str(base)
 
 
-def _is_there(out: Path, wanted: Manifest) -> bool:
+def _is_there(wanted: Planned) -> bool:
     """Returns whether the folder holds the data set; links without a manifest are those of a run that was killed.
 
     Raises:
         UsageError: it holds something else.
+        StorageError: another user could change it, or it cannot be read.
     """
+    out = wanted.manifest.root
+    check_ground(out)
+    check_manifests(out, manifest.NAME)
     with files.storage_errors("look at", out):
         names = sorted(path.name for path in out.iterdir()) if out.exists() else []
     if manifest.NAME in names:
         found = Manifest.load(out)
-        if (found.content_id, dict(found.origin)) == (wanted.content_id, dict(wanted.origin)):
+        if (found.content_id, dict(found.origin)) == (wanted.manifest.content_id, dict(wanted.manifest.origin)):
             return True
         raise UsageError(f"{out} holds another data set: give another folder")
-    links = [out / link_name(number) for number in range(len(names))]
-    if set(names) - {link.name for link in links if link.is_symlink()}:
-        raise UsageError(f"{out} holds {names[0]!r}: give a new or an empty folder")
-    for link in links:
-        with files.storage_errors("remove", link):
-            link.unlink(missing_ok=True)
+    if others := sorted({*names} - {link.name for link in (_links_in(out) if names else ())}):
+        raise UsageError(f"{out} holds {others[0]!r}: give a new or an empty folder")
     return False
 
 

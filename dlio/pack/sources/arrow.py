@@ -1,19 +1,23 @@
 """A data set that Hugging Face's `save_to_disk` has written: a folder of Arrow files with `state.json`.
 
-A file is a stream of record batches, of which a worker holds one at a time; it is checked before a value is taken.
+A file is a stream of record batches, of which a worker holds one at a time; it is checked before a value is taken. The
+listing reads the images' paths only. Nothing is mapped: a file that shrinks is then an error, and not a signal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import Sample
-from dlio.errors import SourceError, UsageError
+from dlio.errors import CorruptRecordError, SourceError, UsageError
 from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.files import read_regular
 from dlio.io.random_access import RandomAccessFile
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 STATE = "state.json"
 _SPLITS = "dataset_dict.json"
 _MAX_STATE_BYTES = 16 << 20
+_MARK, _FRAME_BYTES = 0xFFFFFFFF, 8  # before each message: this, and the size of its metadata
 
 
 def arrow(path: str | Path, columns: str = "") -> Arrow:
@@ -82,48 +87,72 @@ class _Rows:
     """The rows of a file, record batch by record batch."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        RandomAccessFile(path).close()  # so that an unreadable file is not reported as damaged
-        with reading(path):
-            self._file = load_pyarrow().OSFile(str(path))
-            self.schema = load_pyarrow().ipc.read_schema(self._file)
+        self._file = RandomAccessFile(path)
+        try:
+            with reading(path), load_pyarrow().OSFile(str(path)) as file:
+                self.schema = load_pyarrow().ipc.read_schema(file)
+                self._first = file.tell()
+        except BaseException:
+            self._file.close()
+            raise
 
-    def _mapped(self) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
-        """Yields the place of each batch, and the batch, mapped into memory: only what is looked at is read."""
-        with reading(self._path), load_pyarrow().memory_map(str(self._path)) as file:
-            messages = load_pyarrow().ipc.MessageReader.open_stream(file)
-            messages.read_next_message()  # the schema
-            while True:
-                place = file.tell()
-                try:
-                    message = messages.read_next_message()
-                except StopIteration:
-                    return
-                yield place, self._batch(message)
+    def _message(self, at: int) -> tuple[bytes, int]:
+        """Returns the head of the message at an offset, b"" at the stream's end, and its size with its body."""
+        if at == self._file.num_bytes:
+            return b"", 0
+        mark, num_bytes = struct.unpack("<Ii", self._file.read(at, _FRAME_BYTES))
+        if mark != _MARK or num_bytes < 0:
+            raise CorruptRecordError(self._file.path, "no batch of rows begins here: restore the file", offset=at)
+        head = self._file.read(at, _FRAME_BYTES + num_bytes)
+        whole = len(head) + _body_bytes(head[_FRAME_BYTES:])
+        if not len(head) <= whole <= self._file.num_bytes - at:
+            raise CorruptRecordError(self._file.path, "a batch of rows is cut off: restore the file", offset=at)
+        return (head, whole) if num_bytes else (b"", 0)
 
-    def _batch(self, message: pyarrow.Message) -> pyarrow.RecordBatch:
-        if message.type != "record batch":
-            raise SourceError(f"{self._path}: a {message.type}, expected rows: save the data set without dictionaries")
-        if _is_compressed(message.metadata.to_pybytes()):
-            raise SourceError(f"{self._path}: its rows are compressed: save the data set without compression")
-        return load_pyarrow().ipc.read_record_batch(message, self.schema)
+    def _unread(self) -> Iterator[tuple[int, pyarrow.RecordBatch, Callable[[Iterable[pyarrow.Buffer]], None]]]:
+        """Yields the place of each batch, the batch in memory without content, and what reads some of its buffers."""
+        at = self._first
+        while (message := self._message(at))[0]:
+            head, num_bytes = message
+            memory = mmap(-1, num_bytes, MAP_PRIVATE | MAP_ANONYMOUS)  # a page of it is taken when it is written
+            memory[: len(head)] = head
+            data = load_pyarrow().py_buffer(memory)
+            yield at, self._batch(data), partial(self._fill, memory, at, data.address)
+            at += num_bytes
+
+    def _fill(self, memory: mmap, at: int, address: int, buffers: Iterable[pyarrow.Buffer]) -> None:
+        for buffer in buffers:
+            offset = buffer.address - address
+            memory[offset : offset + buffer.size] = self._file.read(at + offset, buffer.size)
+
+    def _batch(self, data: bytes | pyarrow.Buffer) -> pyarrow.RecordBatch:
+        with reading(self._file.path):
+            message = load_pyarrow().ipc.read_message(data)
+            if message.type != "record batch":
+                problem = f"a {message.type}, expected rows: save the data set without dictionaries"
+                raise SourceError(f"{self._file.path}: {problem}")
+            if _is_compressed(message.metadata.to_pybytes()):
+                advice = "save the data set without compression"
+                raise SourceError(f"{self._file.path}: its rows are compressed: {advice}")
+            return load_pyarrow().ipc.read_record_batch(message, self.schema)
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields offset, rows and bytes of each record batch."""
-        return ((place, batch.num_rows, batch.get_total_buffer_size()) for place, batch in self._mapped())
+        return ((at, batch.num_rows, batch.get_total_buffer_size()) for at, batch, _ in self._unread())
 
     def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields the paths of the images, a batch at a time."""
-        for _, batch in self._mapped():
-            found = image.names(batch)
-            found.validate(full=True)
+        for _, batch, read in self._unread():
+            with reading(self._file.path):
+                read(image.name_buffers(batch))
+                found = image.names(batch)
+                found.validate(full=True)
             yield found
 
     def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batch at an offset."""
-        with reading(self._path):
-            self._file.seek(place)
-            batch = self._batch(load_pyarrow().ipc.read_message(self._file))
+        batch = self._batch(self._file.read(place, self._message(place)[1]))
+        with reading(self._file.path):
             batch.validate(full=True)
         yield batch
 
@@ -141,6 +170,13 @@ def _is_compressed(metadata: bytes) -> bool:
     at = message + _entry(metadata, message, 2)
     batch = at + int.from_bytes(metadata[at : at + 4], "little")
     return _entry(metadata, batch, 3) != 0
+
+
+def _body_bytes(metadata: bytes) -> int:
+    """Returns the size of the body behind a message's metadata: field 3 of a message."""
+    message = int.from_bytes(metadata[:4], "little")
+    at = message + _entry(metadata, message, 3)
+    return int.from_bytes(metadata[at : at + 8], "little", signed=True) if at != message else 0
 
 
 def _entry(data: bytes, table: int, field: int) -> int:

@@ -5,6 +5,7 @@
     areas     float32[]      in pixels, as COCO has them
     crowd     bool[]         whether an annotation stands for several objects
     image_id  int64          COCO's number of the image, for its evaluation
+    mask      bytes          with `masks`, a PNG of the segmentations: see `dlio.pack.listing.segments`
 
 Annotations of no area are left out, with a log message. An image is refused whose annotations are wrong: of an unknown
 category, twice the same, or with a box that reaches over the image's edge by more than a pixel.
@@ -15,36 +16,46 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import Sample
-from dlio.errors import SourceError
+from dlio.dataset.schema import Sample, Schema
+from dlio.errors import SourceError, UsageError
 from dlio.io.files import read_regular
+from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.lists import Listed
 from dlio.pack.listing.objects import Found, object_listing, object_reader, within
+from dlio.pack.listing.segments import MAX_CLASSES, class_mask
 
 log = logging.getLogger(__name__)
 _HEAD_BYTES, _MAX_BYTES = 4 << 10, 4 << 30
 _MAX_ID = 1 << 62
+_MASKS = "classes"
+_SEGMENTS = "segments"  # the column of a listing: each image's size and objects, as JSON
 
 
-def coco(path: str | Path, root: str | Path | None = None) -> Coco:
+def coco(path: str | Path, root: str | Path | None = None, masks: str = "") -> Coco:
     """Returns the images of an annotation file with their objects.
 
     Args:
         path: the file, such as `annotations/instances_train2017.json`.
         root: the folder of the images; by default `train2017` or `images` beside the file or beside its folder, else
             the file's folder.
+        masks: `classes` makes a mask of classes of each image's segmentations.
+
+    Raises:
+        UsageError: there are no such masks.
     """
+    if masks not in ("", _MASKS):
+        raise UsageError(f"masks={masks!r}: expected {_MASKS}, or nothing")
     path = Path(path).absolute()
-    return Coco(path, Path(root).absolute() if root is not None else _root(path))
+    return Coco(path, Path(root).absolute() if root is not None else _root(path), bool(masks))
 
 
 def _root(path: Path) -> Path:
@@ -71,6 +82,7 @@ class Coco:
 
     path: Path
     root: Path
+    has_masks: bool = False
     name: str = "coco"
 
     def listing(self) -> Listing:
@@ -87,8 +99,12 @@ class Coco:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SourceError(f"{self.path} is not an annotation file of COCO: {error!r}") from error
         index = {number: label for label, number in enumerate(sorted(classes))}
+        if self.has_masks and len(index) > MAX_CLASSES:
+            raise SourceError(
+                f"{self.path} has {len(index)} categories, a mask at most {MAX_CLASSES}: pack without masks"
+            )
         listed = Listed[tuple[Found, ...]](self.path)
-        kept: list[int] = []
+        kept: list[tuple[int, bytes]] = []
         seen: set[int] = set()
         for line, (name, number, image) in enumerate(zip(names, ids, images, strict=True), start=1):
             try:
@@ -96,23 +112,58 @@ class Coco:
                     raise ValueError(f"image {number} is listed twice")
                 seen.add(number)
                 objects = _objects(image, of_image.get(number, ()), index)
+                segments = _segments(image, of_image.get(number, ()), index) if self.has_masks else b""
             except (ValueError, KeyError, TypeError, OverflowError) as error:
                 listed.refused.append((name, f"{self.path}, {name!r}: {error}"))
             else:
                 listed.add(line, name, objects)
-                kept.append(number)
+                kept.append((number, segments))
         lines = dict(zip(listed.lines, kept, strict=True))
         listed.refuse_names()
         if not listed.names and not listed.refused:
             raise SourceError(f"{self.path} has no images")
-        image_ids = np.array([lines[line] for line in listed.lines], "int64")
-        return object_listing(
-            self.root, listed, [classes[n] for n in sorted(classes)], "crowd", {"image_id": image_ids}
-        )
+        image_ids = np.array([lines[line][0] for line in listed.lines], "int64")
+        names = [classes[n] for n in sorted(classes)]
+        made = object_listing(self.root, listed, names, "crowd", {"image_id": image_ids})
+        return _with_masks(made, [lines[line][1] for line in listed.lines]) if self.has_masks else made
 
-    def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
+    @contextmanager
+    def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its objects."""
-        return object_reader(self.root, listing)
+        columns = dict(listing.columns)
+        segments = columns.pop(_SEGMENTS, None)
+        with object_reader(self.root, replace(listing, columns=columns)) as read:
+            yield read if segments is None else lambda index: _with_mask(read(index), segments[index])
+
+
+def _with_masks(listing: Listing, segments: list[bytes]) -> Listing:
+    column = np.empty(len(segments), dtype=object)
+    column[:] = segments
+    schema = Schema.of(listing.schema.types() | {"mask": "bytes"}, listing.schema.class_names)
+    columns = dict(listing.columns) | {_SEGMENTS: column}
+    return replace(listing, schema=schema, columns=columns, image_fields=("image", "mask"))
+
+
+def _with_mask(sample: Sample, segments: bytes) -> Sample:
+    """Returns a sample with the mask of its objects.
+
+    Raises:
+        SourceError: a segmentation is wrong, or the image has another size.
+    """
+    told = json.loads(segments)
+    image = inspect_image(bytes(sample.fields["image"]))
+    try:
+        if told["size"] != [image.height, image.width]:
+            raise ValueError(f"it is {image.width} x {image.height}, its annotation says {told['size'][::-1]}")
+        mask = class_mask(told["objects"], image.height, image.width)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise SourceError(f"no mask of {sample.key!r}: {error}") from error
+    return Sample(sample.key, sample.fields | {"mask": mask})
+
+
+def _segments(image: Any, annotations: Any, index: dict[int, int]) -> bytes:
+    objects = [(index[each["category_id"]], bool(each.get("iscrowd", 0)), each["segmentation"]) for each in annotations]
+    return json.dumps({"size": [image["height"], image["width"]], "objects": objects}).encode()
 
 
 def _id(value: object) -> int:

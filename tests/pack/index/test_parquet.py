@@ -98,6 +98,16 @@ def test_a_column_whose_pages_unpack_to_far_more_than_the_file_is_refused(tmp_pa
         index(tmp_path, format="parquet", workers=1)
 
 
+def test_columns_that_unpack_to_far_more_than_the_file_together_are_refused(tmp_path):
+    rows = table(0, 3, ("image",)).append_column("a", pa.array(["a" * (50 << 20)] * 3))
+    rows = rows.append_column("b", pa.array(["b" * (50 << 20)] * 3))
+    write_new(
+        tmp_path / NAME, rows, use_dictionary=["a", "b"], compression={"image.bytes": "none", "a": "zstd", "b": "zstd"}
+    )
+    with pytest.raises(CorruptRecordError, match=r"column 'b': with those before it it unpacks to 104\d+ bytes"):
+        index(tmp_path, format="parquet", workers=1)
+
+
 def test_files_of_the_datasets_library_are_adopted(tmp_path):
     datasets = hugging_face()
     features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})

@@ -177,8 +177,17 @@ def _coco() -> list[Files]:
         {"id": n, "image_id": n % 4, "category_id": 3, "bbox": [1, 1.5, n, 2], "area": 2.5, "iscrowd": n % 2}
         for n in range(6)
     ]
-    found = {"images": listed, "annotations": objects, "categories": [{"id": 3, "name": "cat"}]}
-    return [_list("coco.json", "coco", json.dumps(found))]
+    segments = [
+        [[0, 0, 4, 0, 4, 4.5]],
+        {"size": [6, 8], "counts": [9, 20, 19]},
+        {"size": [6, 8], "counts": "01<2G000`0N"},
+    ]
+    traced = [each | {"segmentation": segments[n % 3]} for n, each in enumerate(objects)]
+    found = {"images": listed, "categories": [{"id": 3, "name": "cat"}]}
+    return [
+        _list("coco.json", "coco", json.dumps(found | {"annotations": objects})),
+        _list("coco.json", "coco", json.dumps(found | {"annotations": traced}), masks="classes"),
+    ]
 
 
 def _voc() -> list[Files]:
