@@ -19,8 +19,20 @@ _HIDDEN = "..."
 
 
 def is_url(dataset: str | PathLike[str]) -> bool:
-    """Returns whether a data set is named by a URL."""
-    return bool(re.match(f"{_SCHEME}://", os.fspath(dataset)))
+    """Returns whether a data set is named by a URL.
+
+    Raises:
+        UsageError: `dataset` is neither text nor a path, or is a URL of which pathlib has made a path.
+    """
+    from dlio.errors import UsageError
+
+    if not isinstance(dataset, str | PathLike):
+        raise UsageError(f"{dataset!r} is neither a path nor a URL: give one of these, as text or a Path")
+    name = os.fspath(dataset)
+    is_one = bool(re.match(f"{_SCHEME}://", name))
+    if not is_one and name.startswith(_REMOTE):
+        raise UsageError(f"{name} is a URL with one slash only, as pathlib makes it: give it as text, with two")
+    return is_one
 
 
 def shown(url: str) -> str:

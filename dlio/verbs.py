@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,7 @@ def plan(
         ManifestError, StorageError: it cannot be read, or does not fit.
         UsageError: a number or the strategy is impossible.
     """
+    from dlio.errors import UsageError
     from dlio.stage import strategies
     from dlio.stage.auto import choose
     from dlio.stage.measured import applied
@@ -175,10 +177,14 @@ def plan(
     from dlio.stage.planning.live_cost import live_cost
     from dlio.stage.transfer.source import source_of
 
+    _check_numbers(nodes=nodes, local_free=local_free, osts=osts, copies=copies, epochs=epochs)
     manifest = source_of(dataset).manifest
     volume = Volume.of(manifest)
     given = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
     rates: dict[str, Any] = {name: rate for name, rate in given.items() if rate is not None}
+    for name, rate in rates.items():
+        if not (isinstance(rate, int | float) and 0 < rate < inf):
+            raise UsageError(f"{name}_rate={rate!r}: expected bytes per second, more than 0")
     machine = replace(applied(Machine(nodes, local_free, num_targets=osts), manifest, None), **rates)
     chosen = choose(volume, machine, epochs)
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
@@ -186,6 +192,16 @@ def plan(
     wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
     live = (live_cost(name, volume, num_bytes, machine) for name, num_bytes in wanted.items())
     return Prediction(chosen, tuple(way.on(machine) for way in ways.values()), tuple(live))
+
+
+def _check_numbers(**numbers: object) -> None:
+    """Raises UsageError for what is no whole number; there may be none of some things, but not of nodes and copies."""
+    from dlio.errors import UsageError
+
+    for name, number in numbers.items():
+        least = 1 if name in ("nodes", "copies") else 0
+        if not isinstance(number, int) or number < least:
+            raise UsageError(f"{name}={number!r}: expected a whole number from {least}")
 
 
 def _manifest(dataset: str | Path | Manifest) -> Manifest:

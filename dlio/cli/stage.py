@@ -1,4 +1,4 @@
-"""The verbs that stage packed data sets on the nodes and remove them: stage, plan, clean."""
+"""The verbs that stage packed data sets on the nodes and remove them: stage and clean."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, count, local_path, octal, size
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -31,10 +30,10 @@ def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
-    _dataset_or_url(bring)
+    bring.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    _choice_options(bring, "which node copies what")
+    choice_options(bring, "which node copies what")
     bring.add_argument(
         "--stripe-count", type=count, default=0, metavar="N", help="Lustre: storage targets for each file"
     )
@@ -54,7 +53,6 @@ def add_verbs(verbs: Verbs) -> None:
     bring.add_argument(
         "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
     )
-    _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
         "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
@@ -63,11 +61,8 @@ def add_verbs(verbs: Verbs) -> None:
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
 
 
-def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
-
-
-def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
+def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
+    """Adds --strategy, --copies and --epochs."""
     known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
     verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"{purpose}: {known}")
     verb.add_argument(
@@ -75,18 +70,6 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     )
     epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
-
-
-def _plan_options(verb: argparse.ArgumentParser) -> None:
-    _dataset_or_url(verb)
-    _choice_options(verb, "also show this strategy")
-    verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
-    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
-    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -261,35 +244,6 @@ class _Shown:
     def _go_on(self, done: int) -> None:
         self._progress.advance(done - self._done, done - self._done)
         self._done = done
-
-
-def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
-
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
-    or the key `chosen`, is what `auto` would choose there.
-    """
-    rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
-    found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
-    if args.json:
-        return print_report(args, asdict(found))
-    say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
-    for way in found.ways:
-        say(
-            args,
-            f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
-            f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
-        )
-    for live in found.live:
-        say(
-            args,
-            f"in the background, {live.strategy}: {live.first_batch_seconds:.2f} s to the first batch, "
-            f"{live.first_epoch_seconds:.2f} s for the first epoch, {live.later_epoch_seconds:.2f} s for later ones; "
-            f"a node receives {format_size(live.first_network_bytes)} from others, "
-            f"then {format_size(live.later_network_bytes)} an epoch",
-        )
-    return EXIT_DONE
 
 
 def clean(args: argparse.Namespace) -> int:

@@ -97,7 +97,7 @@ def pack(
     onto = appendable(out) if append else None
     pack_to = partial(pack_to_url, url=str(out)) if is_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
-        open_source(source) if isinstance(source, str | Path) else source,
+        source if hasattr(source, "listing") else open_source(source),
         request=Request(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),

@@ -21,6 +21,9 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from dlio.errors import UsageError
+from dlio.urls import is_url, shown
+
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
@@ -70,6 +73,8 @@ def stage(
     from dlio.stage.job import Listeners, Options
     from dlio.stage.run import run
 
+    if dest is not None and is_url(dest):
+        raise UsageError(f"{shown(str(dest))} is a URL, and data sets are staged to folders: give a path")
     options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared)
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]

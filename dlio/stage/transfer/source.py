@@ -69,7 +69,7 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, Manifest) and not dataset.url:
         return MountedFolder(dataset)
     dataset = dataset.url if isinstance(dataset, Manifest) else dataset
-    if not isinstance(dataset, (str, PathLike)):
+    if hasattr(dataset, "manifest"):
         return dataset
     if is_url(dataset):
         from dlio.stage.transfer.remote import Remote
