@@ -14,25 +14,14 @@ from os import PathLike
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _IN_TEXT = rf"({_SCHEME}:/)(/?)[^\s'\"<>]+"  # compiled where it is needed, since every error imports this module
-_REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
+#: How URLs begin that pathlib has made paths of.
+REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
 _HIDDEN = "..."
 
 
 def is_url(dataset: str | PathLike[str]) -> bool:
-    """Returns whether a data set is named by a URL.
-
-    Raises:
-        UsageError: `dataset` is neither text nor a path, or is a URL of which pathlib has made a path.
-    """
-    from dlio.errors import UsageError
-
-    if not isinstance(dataset, str | PathLike):
-        raise UsageError(f"{dataset!r} is neither a path nor a URL: give one of these, as text or a Path")
-    name = os.fspath(dataset)
-    is_one = bool(re.match(f"{_SCHEME}://", name))
-    if not is_one and name.startswith(_REMOTE):
-        raise UsageError(f"{name} is a URL with one slash only, as pathlib makes it: give it as text, with two")
-    return is_one
+    """Returns whether a data set is named by a URL."""
+    return bool(re.match(f"{_SCHEME}://", os.fspath(dataset)))
 
 
 def shown(url: str) -> str:
@@ -74,7 +63,7 @@ def _in_text(found: re.Match[str]) -> str:
         return shown(found[0])
     before, _, after = found[0][len(found[1]) :].rpartition("@")  # pathlib has made one slash of two
     text = f"{found[1]}{after}" if ":" in before else found[0]
-    return text.replace(":/", "://", 1) if found[1] in _REMOTE else text
+    return text.replace(":/", "://", 1) if found[1] in REMOTE else text
 
 
 def parted(url: str) -> tuple[str, str, str]:

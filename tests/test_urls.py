@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import DlioError, StorageError, TimedOutError, UsageError
+from dlio.io.named import names_url
 from dlio.urls import is_unclear, is_url, parted, shown, without_credentials
 
 SECRET = "Hush"
@@ -126,7 +127,7 @@ def test_which_part_is_the_password_may_be_unclear(url: str, expected: bool) -> 
 @pytest.mark.parametrize("no_path", [None, 5, b"photos", ["photos"], Path("s3://bucket/x"), "https:/host/x"])
 def test_what_is_neither_a_path_nor_a_url_is_refused(no_path: Any) -> None:
     with pytest.raises(UsageError, match="a URL"):
-        is_url(no_path)
+        names_url(no_path)
 
 
 def test_what_is_a_url() -> None:

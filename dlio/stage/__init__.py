@@ -22,7 +22,8 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dlio.errors import UsageError
-from dlio.urls import is_url, shown
+from dlio.io.named import names_url
+from dlio.urls import shown
 
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
@@ -73,7 +74,7 @@ def stage(
     from dlio.stage.job import Listeners, Options
     from dlio.stage.run import run
 
-    if dest is not None and is_url(dest):
+    if dest is not None and names_url(dest):
         raise UsageError(f"{shown(str(dest))} is a URL, and data sets are staged to folders: give a path")
     options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared)
     listeners = Listeners(report=report)
