@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dlio.pack.inspect.verify import Damage
     from dlio.stage.planning.cost import Cost
     from dlio.stage.planning.live_cost import LiveCost
+    from dlio.stage.planning.simulation import Simulation
 
 
 def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
@@ -75,7 +76,7 @@ def info(
 
     Args:
         dataset: the folder or URL of the data set, or its manifest.
-        shuffle_window: adds how well a shuffle of so many shards at a time mixes batches, 1 for the exact shuffle.
+        shuffle_window: adds a score of how well a shuffle of this many shards at a time mixes; 1 is the exact one.
         batch_size: of a global batch.
         stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
             samples are read, spread evenly. They are kept in `.dlio-stats.json` beside the manifest, if possible.
@@ -130,68 +131,94 @@ def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs."""
+    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs.
+
+    Attributes:
+        simulated: how the strategy asked for, or else the chosen one, goes on in time; None if that was not asked for.
+    """
 
     chosen: Cost
     ways: tuple[Cost, ...]
     live: tuple[LiveCost, ...]
+    simulated: Simulation | None = None
 
 
 def plan(
     dataset: str | PathLike[str] | Manifest,
     *,
     nodes: int,
-    local_free: int = 1 << 40,
+    local_free: int | None = None,
     source_rate: float | None = None,
     client_rate: float | None = None,
     network_rate: float | None = None,
     local_rate: float | None = None,
-    osts: int = 0,
+    osts: int | None = None,
     copies: int = 1,
     epochs: int = 0,
     strategy: str = "auto",
+    machine: str | PathLike[str] = "",
+    simulate: bool = False,
+    seed: int = 0,
+    timeline: str | PathLike[str] | None = None,
 ) -> Prediction:
-    """Returns what it costs to stage a data set on a described cluster; writes nothing.
+    """Returns what it costs to stage a data set on a described cluster.
 
     Args:
         dataset: the folder, the URL or the manifest of a packed data set.
         nodes: the number of nodes.
-        local_free: the room on each, in bytes.
+        local_free: the room on each, in bytes; by default the machine's, or 1 TiB.
         source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
-            from one node to another, and to a node's storage; by default those that `dlio bench` measured, else those
-            of a middling cluster.
-        osts: storage targets of the source; 0 for enough.
+            from one node to another, and to a node's storage; by default those of `machine`, else those that
+            `dlio bench` measured, else those of a typical cluster.
+        osts: storage targets of the source; by default the machine's, or enough.
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.
         strategy: another one to look at, by its dotted path.
+        machine: a machine file, or the name of one that comes along (dlio/stage/machine_file.py).
+        simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
+        seed: of the simulation's stragglers and failures.
+        timeline: an SVG file to draw the simulation into; nothing else is written.
 
     Raises:
         ManifestError, StorageError: it cannot be read, or does not fit.
-        UsageError: a number or the strategy is impossible.
+        UsageError: a number, the strategy or the machine is impossible.
     """
     from dlio.errors import UsageError
+    from dlio.io.files import storage_errors
+    from dlio.stage import simulate as run_through
     from dlio.stage import strategies
     from dlio.stage.auto import choose
+    from dlio.stage.machine_file import described
     from dlio.stage.measured import applied
     from dlio.stage.planning.cost import Machine, Volume
     from dlio.stage.planning.live_cost import live_cost
+    from dlio.stage.planning.timeline import timeline as drawn
     from dlio.stage.transfer.source import source_of
 
-    _check_numbers(nodes=nodes, local_free=local_free, osts=osts, copies=copies, epochs=epochs)
+    _check_numbers(nodes=nodes, local_free=local_free or 0, osts=osts or 0, copies=copies, epochs=epochs)
     manifest = source_of(dataset).manifest
     volume = Volume.of(manifest)
-    given = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
-    rates: dict[str, Any] = {name: rate for name, rate in given.items() if rate is not None}
+    rates = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
+    asked: dict[str, Any] = rates | {"free_bytes": local_free, "num_targets": osts}
+    plain = Machine(nodes, 1 << 40)
+    known = described(str(machine), plain) if machine else applied(plain, manifest, None)
     for name, rate in rates.items():
-        if not (isinstance(rate, int | float) and 0 < rate < inf):
+        if rate is not None and not (isinstance(rate, int | float) and 0 < rate < inf):
             raise UsageError(f"{name}_rate={rate!r}: expected bytes per second, more than 0")
-    machine = replace(applied(Machine(nodes, local_free, num_targets=osts), manifest, None), **rates)
-    chosen = choose(volume, machine, epochs)
+    cluster = replace(known, **{name: value for name, value in asked.items() if value is not None})
+    chosen = choose(volume, cluster, epochs)
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
-    ways = {name: strategies.cost_of(name, volume, machine, copies) for name in names}
+    ways = {name: strategies.cost_of(name, volume, cluster, copies) for name in names}
     wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
-    live = (live_cost(name, volume, num_bytes, machine) for name, num_bytes in wanted.items())
-    return Prediction(chosen, tuple(way.on(machine) for way in ways.values()), tuple(live))
+    live = (live_cost(name, volume, num_bytes, cluster) for name, num_bytes in wanted.items())
+    looked_at = chosen.strategy if strategy == strategies.AUTO else strategy
+    if timeline is not None and not simulate:
+        raise UsageError("a timeline shows a simulation: simulate, too")
+    found = run_through(manifest, cluster, looked_at, copies=copies, seed=seed) if simulate else None
+    if timeline is not None and found is not None:
+        with storage_errors("write", Path(timeline)):
+            Path(timeline).write_text(drawn(found))
+    return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live), found)
 
 
 def _check_numbers(**numbers: object) -> None:

@@ -21,6 +21,7 @@ PAGES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("tools/*/*.md"), ROOT / "README.
 RUN = [
     "start",
     "choose",
+    "plan",
     "how-to/resume",
     "how-to/storage",
     "how-to/datasets",

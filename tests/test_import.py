@@ -42,7 +42,7 @@ MAY_IMPORT = {
     | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
     "look": BASE
     | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
-    "verbs": {"errors", "dataset", "loaders", "look.numbers", "pack", "stage", "urls"},
+    "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack", "stage"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE

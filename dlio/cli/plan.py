@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument, size
+from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument, local_path, size
 from dlio.cli.output import print_report, say
 from dlio.cli.stage import choice_options
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.stage.planning.simulation import Simulation
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -19,22 +23,31 @@ def add_verbs(verbs: Verbs) -> None:
     dataset_argument(verb)
     choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
+    verb.add_argument(
+        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
+    )
     verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
     verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
     verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
     verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
+    verb.add_argument(
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
+    )
+    verb.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
+    )
+    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
+    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
+    """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
-    or the key `chosen`, is what `auto` would choose there.
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
+    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
     found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
     if args.json:
         return print_report(args, asdict(found))
@@ -53,4 +66,17 @@ def plan(args: argparse.Namespace) -> int:
             f"a node receives {format_size(live.first_network_bytes)} from others, "
             f"then {format_size(live.later_network_bytes)} an epoch",
         )
+    if found.simulated is not None:
+        _say_simulated(args, found.simulated)
     return EXIT_DONE
+
+
+def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
+    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    say(
+        args,
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+    )
+    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
+    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
+    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")

@@ -35,27 +35,31 @@ def add_verbs(verbs: Verbs) -> None:
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     choice_options(bring, "which node copies what")
     bring.add_argument(
-        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: storage targets for each file"
+        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: the number of storage targets of each file"
     )
-    bring.add_argument(
-        "--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: bytes on one target in turn"
-    )
+    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: the stripe size")
     bring.add_argument("--pool", default="", help="Lustre: the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on target k")
+    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on storage target k")
     bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     how = bring.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
-    how.add_argument("--background", action="store_true", help="return as soon as this node's agent stages")
-    how.add_argument("--wait", action="store_true", help="wait for what --background has begun, and begin nothing")
-    how.add_argument("--status", action="store_true", help="tell how far the nodes are in the background")
+    how.add_argument(
+        "--background", action="store_true", help="start this node's agent, which stages in the background"
+    )
+    how.add_argument("--wait", action="store_true", help="wait until the staging in the background is complete")
+    how.add_argument("--status", action="store_true", help="print the progress of the staging in the background")
     bring.add_argument(
         "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
     )
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
-        "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
+        "dest",
+        metavar="DEST",
+        nargs="?",
+        type=local_path,
+        help="the DEST of dlio stage (default: the folders that it chooses from)",
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
@@ -68,8 +72,10 @@ def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     verb.add_argument(
         "--copies", type=count, default=1, metavar="R", help="partition: how many nodes hold each shard (1)"
     )
-    epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
+    epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
+    machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
+    verb.add_argument("--machine", default="", metavar="FILE", help=machine)
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -191,8 +197,9 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: Summary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
+    shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
     return (
-        f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
+        f"{summary.node}: {staged.num_samples} samples in {shards}, {format_size(copied)} copied "
         f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 
@@ -202,7 +209,7 @@ def _options(args: argparse.Namespace) -> Options:
 
     return Options(
         args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
-        args.allow_shared,
+        args.allow_shared, args.machine,
     )  # fmt: skip
 
 

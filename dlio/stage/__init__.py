@@ -28,6 +28,9 @@ from dlio.urls import shown
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
+    from dlio.stage.planning.cost import Machine
+    from dlio.stage.planning.flows import Sizes
+    from dlio.stage.planning.simulation import Simulation
 
 
 def stage(
@@ -38,6 +41,7 @@ def stage(
     topology: Topology | None = None,
     copies: int = 1,
     epochs: int = 0,
+    machine: str | PathLike[str] = "",
     allow_shared: bool = False,
     mode: int | None = None,
     report: Callable[[int], None] | None = None,
@@ -57,14 +61,16 @@ def stage(
         topology: this process's rank and node in the job; by default read from the launcher's variables.
         copies: nodes that hold each shard, if the strategy gives each node a part.
         epochs: the number of epochs planned, for "auto"; 0 if unknown.
+        machine: the machine file that "auto" decides by, or the name of one that comes along
+            (dlio/stage/machine_file.py); by default what `dlio bench` measured.
         allow_shared: accept a `dest` that other machines see too.
         mode: the permission bits of the staged files, such as 0o644; whoever may read a file may enter its folder. By
             default those of the source and of the folders around it; the files of a URL are readable by this user only.
         report: called with the bytes written since the last call; from several threads, never at the same time.
 
     Raises:
-        UsageError: an unknown strategy, a mode that lets others write, or a `dest` on a shared file system or in the
-            data set itself.
+        UsageError: an unknown strategy or machine, a mode that lets others write, or a `dest` on a shared file system
+            or in the data set itself.
         ManifestError: `dataset` holds no data set, or its manifest is damaged.
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, a source that changes.
@@ -76,6 +82,35 @@ def stage(
 
     if dest is not None and names_url(dest):
         raise UsageError(f"{shown(str(dest))} is a URL, and data sets are staged to folders: give a path")
-    options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared)
+    options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared, machine=str(machine))
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]
+
+
+def simulate(
+    dataset: str | PathLike[str] | Manifest | Sizes, machine: Machine, strategy: str, *, copies: int = 1, seed: int = 0
+) -> Simulation:
+    """Returns how a strategy stages a data set on a machine, event by event; `dlio plan --simulate` shows it.
+
+    Args:
+        dataset: as for `stage`, or its sizes.
+        machine: the cluster; `dlio.stage.machine_file.described` reads one.
+        strategy: its name, or a module's dotted path.
+        copies: nodes that hold each shard, in parts.
+        seed: chooses the stragglers and the failures; all else is the same for any.
+
+    Raises:
+        UsageError: no such strategy, one that cannot be simulated, or nodes that fail too often for an end.
+        DlioError: the data set cannot be read.
+    """
+    from dlio.errors import UsageError
+    from dlio.stage.planning.flows import Sizes
+    from dlio.stage.planning.simulation import simulated
+    from dlio.stage.strategies import Simulated, load
+    from dlio.stage.transfer.source import source_of
+
+    chosen = load(strategy)
+    if not isinstance(chosen, Simulated):
+        raise UsageError(f"the strategy {strategy} cannot be simulated: its module has no function flows")
+    sizes = dataset if isinstance(dataset, Sizes) else Sizes.of(source_of(dataset).manifest)
+    return simulated(strategy, chosen.flows(sizes, machine.num_nodes, copies), machine, seed)

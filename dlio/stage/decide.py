@@ -15,6 +15,7 @@ from dlio.stage.cache.node_cache import room
 from dlio.stage.cache.ownership import folder_for_us
 from dlio.stage.comm.connect import can_exchange, world
 from dlio.stage.job import Job, all_files
+from dlio.stage.machine_file import described
 from dlio.stage.measured import applied
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.strategies import load, needs_of, shared_names
@@ -38,16 +39,17 @@ def check_job(job: Job, strategy: str) -> None:
         )
 
 
-def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) -> Cost:
+def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0, machine_file: str = "") -> Cost:
     """Returns the strategy that `auto` stands for, if `epochs` are planned (0: unknown); the same on all nodes.
 
     Raises:
+        UsageError: `machine_file` describes no machine.
         StorageError: it does not fit, or only in parts on which the nodes cannot agree.
     """
     whole = folder_for_us(dest, manifest.content_id, all_files(manifest)).has_manifest()
     if whole and not can_exchange(topology):
         return already_there(topology.num_nodes or 1)
-    volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology)
+    volume, machine = Volume.of(manifest), machine_of(manifest, dest, topology, machine_file)
     if filesystem_of(dest).shared:
         return replace(choose_shared(volume, machine), why=f"{dest} is seen by all nodes, which copy it together")
     if machine.can_exchange:
@@ -63,13 +65,16 @@ def decide(manifest: Manifest, dest: Path, topology: Topology, epochs: int = 0) 
     return decision
 
 
-def machine_of(manifest: Manifest, dest: Path, topology: Topology) -> Machine:
-    """Returns the machine as this node sees it; where rates were not measured, they are the cost model's defaults."""
+def machine_of(manifest: Manifest, dest: Path, topology: Topology, machine_file: str = "") -> Machine:
+    """Returns the machine as this node sees it, with the rates of `machine_file`, or those measured if it is ""."""
     system = filesystem_of(dest)
     free = room(folder_for_us(dest, manifest.content_id, all_files(manifest)))
     if system.in_memory:
         free = min(free, int(memory_left() * _MEMORY_SHARE))
-    return applied(Machine(topology.num_nodes or 1, free, can_exchange(topology)), manifest, dest)
+    seen = Machine(topology.num_nodes or 1, free, can_exchange(topology))
+    if not machine_file:
+        return applied(seen, manifest, dest)
+    return replace(described(machine_file, seen), free_bytes=free, can_exchange=seen.can_exchange)
 
 
 def _agreed(machine: Machine, whole: bool, topology: Topology) -> tuple[Machine, bool]:

@@ -26,6 +26,7 @@ class Options:
         epochs: the number of epochs planned; 0 if unknown.
         mode: the permission bits of staged files; None for those of their source.
         allow_shared: accept a destination that other machines see too.
+        machine: the machine file that `auto` decides by (dlio/stage/machine_file.py); "" for the rates measured.
     """
 
     copies: int = 1
@@ -36,6 +37,7 @@ class Options:
     epochs: int = 0
     mode: int | None = None
     allow_shared: bool = False
+    machine: str = ""
 
 
 NO_OPTIONS = Options()

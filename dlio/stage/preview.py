@@ -34,7 +34,7 @@ class Preview:
         file_system: the file system of the destination.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
         layout: how files are to be striped; "" if stripes are not chosen.
-        rates: the file of the rates, as `dlio bench` measured them; "" for those of a middling cluster.
+        rates: the machine file, or that of the rates measured; "" for those of a typical cluster.
     """
 
     decision: Cost
@@ -67,9 +67,9 @@ def preview(
     job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     job = job if dest is not None else with_dest(job, strategy)
     check_job(job, strategy)
-    machine = machine_of(job.manifest, job.dest, job.topology)
+    machine = machine_of(job.manifest, job.dest, job.topology, options.machine)
     if strategy == AUTO:
-        decision = decide(job.manifest, job.dest, job.topology, options.epochs)
+        decision = decide(job.manifest, job.dest, job.topology, options.epochs, options.machine)
         job = replace(job, options=replace(options, copies=decision.copies))
     else:
         decision = _asked_for(strategy, job, machine)

@@ -44,7 +44,7 @@ class Summary:
         source_bytes: read from the source by this process.
         copied_bytes: written here by this process.
         seconds: from the call to its end.
-        rates: the file of the measured rates by which `auto` decided; "" for those of a middling cluster.
+        rates: the file of the rates by which `auto` decided; "" for those of a typical cluster.
     """
 
     path: str
@@ -110,7 +110,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
     check_job(job, strategy)
     rates = ""
     if strategy == AUTO:
-        decision = decide(job.manifest, job.dest, job.topology, job.options.epochs)
+        decision = decide(job.manifest, job.dest, job.topology, job.options.epochs, job.options.machine)
         rates = decision.rates
         strategy, job = decision.strategy, replace(job, options=replace(job.options, copies=decision.copies))
         _log.info("staging by %s: %s", strategy, decision.why)

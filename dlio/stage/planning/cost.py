@@ -6,9 +6,11 @@ users. The medians of staging logs from real machines are one to two times these
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import asdict, dataclass, field, replace
 
 from dlio.dataset.manifest import Manifest
+from dlio.errors import UsageError
 from dlio.io.sizes import format_size
 
 
@@ -16,8 +18,9 @@ from dlio.io.sizes import format_size
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    Where `dlio bench` has measured none, the rates are those of a middling cluster: a shared file system of 5 GB/s, of
-    which one node gets 2, an InfiniBand network of 10, and an NVMe disk of 2.
+    Where neither a machine file (dlio/stage/machine_file.py) nor `dlio bench` tells them, the rates are those of a
+    typical cluster: a shared file system of 5 GB/s, of which one node gets 2, an InfiniBand network of 10, and an NVMe
+    disk of 2. The formulas of the strategies use the attributes up to `rates`; the simulator uses all.
 
     Attributes:
         num_nodes: nodes in the job.
@@ -28,7 +31,16 @@ class Machine:
         network: rate at which a node sends while it receives as much.
         local: rate at which a node's local storage writes.
         num_targets: storage targets of the shared file system; 0 for more than are used.
-        rates: the file in which the rates were measured; "" for those of a middling cluster.
+        rates: the file that tells the rates; "" for those of a typical cluster.
+        opens: files that the source opens per second for all nodes together; 0 for any number.
+        request_seconds: how long the source lets each request wait.
+        switch_nodes: nodes below one switch, or behind one gateway to the source; 0 if none limits them.
+        uplink: rate from the source through such a switch. Oversubscribed k : 1, it is switch_nodes * network / k.
+        cache_bytes: written data that a node's memory takes ahead of its disk.
+        slow_share: the share of nodes that are stragglers.
+        slow_factor: their rates, beside those of others.
+        failures: of one node in an hour.
+        restart_seconds: until a failed node is replaced by an empty one.
     """
 
     num_nodes: int
@@ -40,6 +52,36 @@ class Machine:
     local: float = 2e9
     num_targets: int = 0
     rates: str = ""
+    opens: float = 0.0
+    request_seconds: float = 0.0
+    switch_nodes: int = 0
+    uplink: float = 0.0
+    cache_bytes: int = 0
+    slow_share: float = 0.0
+    slow_factor: float = 1.0
+    failures: float = 0.0
+    restart_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError if a figure is impossible."""
+        positive = (
+            "num_nodes",
+            "source",
+            "client",
+            "network",
+            "local",
+            "slow_factor",
+            *["uplink"] * (self.switch_nodes > 0),
+        )
+        for name, value in asdict(self).items():
+            if isinstance(value, float | int) and not (0 <= value < math.inf and (value or name not in positive)):
+                raise UsageError(
+                    f"a machine whose {name} is {value}: expected a number {'above' if name in positive else 'from'} 0"
+                )
+        if self.slow_share > 1 or self.slow_factor > 1:
+            raise UsageError(
+                f"stragglers: {self.slow_share} of the nodes at {self.slow_factor} of the rates: expected 1 or less"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dlio.io import extensions
 if TYPE_CHECKING:  # the command line's help is not to load these
     from dlio.stage.job import Job, Outcome
     from dlio.stage.planning.cost import Cost, Machine, Volume
+    from dlio.stage.planning.flows import Flows, Sizes
 
 AUTO = "auto"  # stands for the strategy that `dlio.stage.auto` chooses
 
@@ -75,6 +76,18 @@ class LayingOut(Protocol):
 
         Raises:
             StorageError: the stripes that were asked for are impossible.
+        """
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """An optional ability: a strategy that the simulator knows (`dlio plan --simulate`)."""
+
+    def flows(self, sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+        """Returns the bytes that each node moves.
+
+        Raises:
+            UsageError: this number of copies is impossible.
         """
 
 

@@ -21,6 +21,8 @@ from dataclasses import astuple, replace
 from functools import reduce
 from itertools import chain
 
+import numpy as np
+
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.locking.claim import claimed
@@ -35,9 +37,10 @@ from dlio.stage.comm.base import LostError, Ring
 from dlio.stage.comm.connect import world
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.placement import BLOCK_BYTES, assign
+from dlio.stage.planning.flows import Flows, Sizes, totals
+from dlio.stage.planning.placement import BLOCK_BYTES, assign, assign_first
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.broadcast_pipeline import BroadcastPipeline
+from dlio.stage.transfer.broadcast_pipeline import READERS, BroadcastPipeline
 from dlio.stage.transfer.copy import Tally
 from dlio.stage.transfer.fetch import fetch, residue_removed
 from dlio.stage.transfer.stream import Lacking
@@ -54,6 +57,15 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     passing = num_bytes * (n - 1) / (n * machine.network)
     seconds = max(reading, passing, num_bytes / machine.local) + n * BLOCK_BYTES / machine.network
     return Cost(n, num_bytes, num_bytes, seconds, "each byte is read once and passed on")
+
+
+def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+    """Returns the bytes that the nodes move; each file is read once, and received in full blocks."""
+    owners = np.array(assign_first(sizes.files.tolist(), num_nodes), np.int64)
+    read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, np.ones_like(sizes.files)))
+    received = (num_nodes - 1) * np.ceil(read.max() / BLOCK_BYTES) * BLOCK_BYTES
+    all_nodes = np.ones(num_nodes)
+    return Flows(read, opens, received * all_nodes, read.sum() * all_nodes, READERS, ring=num_nodes)
 
 
 def carry_out(job: Job) -> Outcome:

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
 from dlio.stage.job import Job, Outcome
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.placement import check_copies, files_on, partitioned
+from dlio.stage.planning.flows import Flows, Sizes, alone, totals
+from dlio.stage.planning.placement import assign_first, check_copies, files_on, partitioned
 from dlio.stage.strategies import Needs
+from dlio.stage.transfer.copy import THREADS
 from dlio.stage.transfer.fetch import fetch
 
 NEEDS = Needs(parts=True)
@@ -34,6 +38,19 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     most = max(-(-total // n), volume.largest_shard)  # a node's part is of whole shards
     seconds = max(total / machine.source, most / machine.client, most / machine.local)
     return Cost(copies, most, total, seconds, "each node reads its part")
+
+
+def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+    """Returns the bytes that the nodes move; each reads the shards that it holds.
+
+    Raises:
+        UsageError: there are fewer nodes than copies.
+    """
+    check_copies(copies, num_nodes)
+    first = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
+    read, opens = totals(first, sizes.shards, num_nodes), totals(first, sizes.num_files, num_nodes)
+    held = np.array([np.sum([np.roll(each, step) for step in range(copies)], axis=0) for each in (read, opens)])
+    return alone(held[0], held[1], THREADS)
 
 
 def copy_name(job: Job) -> str:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import zlib
 
+import numpy as np
+
 from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
+from dlio.stage.planning.flows import Flows, Sizes, alone
 from dlio.stage.planning.placement import rotated
 from dlio.stage.strategies import Needs
+from dlio.stage.transfer.copy import THREADS
 from dlio.stage.transfer.fetch import fetch
 
 NEEDS = Needs()
@@ -27,6 +31,12 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     n, num_bytes = machine.num_nodes, volume.num_bytes
     seconds = max(n * num_bytes / machine.source, num_bytes / machine.client, num_bytes / machine.local)
     return Cost(n, num_bytes, n * num_bytes, seconds, "each node reads all")
+
+
+def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+    """Returns the bytes that the nodes move; each reads all."""
+    read, opens = float(sizes.files.sum()), float(len(sizes.files))
+    return alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
 
 
 def carry_out(job: Job) -> Outcome:

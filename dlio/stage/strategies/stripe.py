@@ -13,6 +13,8 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
@@ -23,10 +25,11 @@ from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.placement import files_on, partitioned
+from dlio.stage.planning.flows import Flows, Sizes, alone, totals
+from dlio.stage.planning.placement import assign_first, files_on, partitioned
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
-from dlio.stage.transfer.copy import Create, Tally
+from dlio.stage.transfer.copy import THREADS, Create, Tally
 from dlio.stage.transfer.fetch import fill
 
 NEEDS = Needs(shared=True)
@@ -46,6 +49,13 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
     written = num_bytes / min(machine.source * used / targets, nodes)
     why = f"{volume.num_files:,} files over {count} of {targets} targets each use {used} of them"
     return Cost(1, 0, num_bytes, read + written, why)
+
+
+def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
+    """Returns the bytes that the nodes move; each copies its share within the shared file system."""
+    owners = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
+    read, opens = (totals(owners, each, num_nodes) for each in (sizes.shards, sizes.num_files))
+    return alone(read, opens, THREADS, returns=True)
 
 
 def layout(job: Job) -> str:

@@ -21,7 +21,7 @@ from dlio.stage.transfer.new_file import page_buffer
 from dlio.stage.transfer.source import StagingSource
 from dlio.stage.transfer.stream import Block, Lacking, OwnStream, Sink
 
-_READERS = 4  # several requests at once hide the latency of a slow source
+READERS = 4  # several requests at once hide the latency of a slow source
 _READ_AHEAD = 4
 _WRITERS = 2
 _POOL = 24  # blocks: being read, read ahead, under way, and waiting to be written; 96 MiB
@@ -128,12 +128,12 @@ class BroadcastPipeline:
         stream = OwnStream(self._source, self._streams[self._ring.rank])
         under_way: deque[tuple[Block, Future[int]]] = deque()
         passed = 0
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="dlio-read") as readers:
+        with ThreadPoolExecutor(READERS, thread_name_prefix="dlio-read") as readers:
             try:
-                for number in range(stream.num_blocks + _READERS):
+                for number in range(stream.num_blocks + READERS):
                     if self._over.is_set():
                         return
-                    if number >= _READERS and under_way:
+                    if number >= READERS and under_way:
                         block, reading = under_way.popleft()
                         self._tally.count(read=reading.result(), written=0)
                         self._prefetched.put(block)

@@ -1,0 +1,166 @@
+"""The simulator beside published staging times of MLPerf HPC: prints the table of docs/plan.md, and draws its plot.
+
+    python benchmarks/predicted_staging.py [--plot docs/predicted-staging.svg]
+
+mlperf_staging.csv holds the rows: all submissions to MLPerf HPC 0.7 to 3.0 whose logs tell a staging time of a second
+or more, in which each node reads its part, or all, from the shared file system. (In others, one instance of several
+reads and passes on, which no strategy of dlio does.) `seconds` is the median over the logs in the folder `results` of
+https://github.com/mlcommons/hpc_results_v<round>, up to twelve, from the first staging_start to the last staging_stop;
+`processes` are those of a node that copy; `terabytes` are those of the data set as it was read, where that is
+published, else unpacked:
+
+    cosmoflow   5.1 in round 0.7; later 8.8 of arrays (samples for training only), or 1.67 compressed
+    deepcam     8.2
+    oc20        0.3
+
+The machines are those that come with dlio; what their files leave out does not limit. Two constants are the same for
+all rows: the rate of one copying process, and one efficiency. Each system's are fitted to the rows of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlio.stage.machine_file import described
+from dlio.stage.planning.cost import Machine
+from dlio.stage.planning.flows import Flows, alone
+from dlio.stage.planning.simulation import simulated
+from dlio.stage.planning.timeline import svg
+
+ROWS = Path(__file__).with_name("mlperf_staging.csv")
+UNLIMITED = 1e18
+PROCESS_RATES = np.geomspace(5e7, 2e9, 38)  # 10% apart
+THREADS = 8
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One submission: its name, its system, what was measured, and the machine and the flows to simulate."""
+
+    name: str
+    system: str
+    seconds: float
+    processes: int
+    machine: Machine
+    flows: Flows
+
+    def predicted(self, process_rate: float) -> float:
+        """Returns the simulated seconds, if a process copies so many bytes per second."""
+        client = min(self.machine.client, self.processes * process_rate)
+        return simulated(self.name, self.flows, replace(self.machine, client=client)).seconds
+
+
+def read_rows() -> list[Row]:
+    """Returns the rows of the file."""
+    with ROWS.open() as file:
+        return [_row(entry) for entry in csv.DictReader(file)]
+
+
+def _row(entry: dict[str, str]) -> Row:
+    nodes, copies = int(entry["nodes"]), int(entry["copies"])
+    share = float(entry["terabytes"]) * 1e12 * copies / nodes
+    unknown = Machine(nodes, 1, source=UNLIMITED, client=UNLIMITED, network=UNLIMITED, local=UNLIMITED)
+    return Row(
+        f"{entry['round']} {entry['system']} {nodes:,} {entry['job']} x{copies}",
+        entry["system"],
+        float(entry["seconds"]),
+        int(entry["processes"]),
+        described(entry["system"], unknown),
+        alone(np.full(nodes, share), np.ones(nodes), THREADS),
+    )
+
+
+def fitted(rows: Sequence[Row], rates: Array) -> Array:
+    """Returns each row's predicted seconds, with constants fitted to the rows of other systems.
+
+    Args:
+        rows: of several systems.
+        rates: the rates of a process to choose from.
+    """
+    measured, systems = np.array([row.seconds for row in rows]), np.array([row.system for row in rows])
+    ideal = np.array([[row.predicted(rate) for row in rows] for rate in rates])
+    found = np.zeros(len(rows))
+    for system in set(systems):
+        others = systems != system
+        logs = np.log(ideal[:, others] / measured[others])
+        efficiency = np.minimum(1, np.exp(np.median(logs, axis=1)))  # which makes the sum of |log ratio| least
+        best = int(np.abs(logs - np.log(efficiency)[:, None]).mean(axis=1).argmin())
+        found[~others] = ideal[best, ~others] / efficiency[best]
+    return found
+
+
+def errors(predicted: Array, rows: Sequence[Row]) -> Array:
+    """Returns the relative errors."""
+    measured = np.array([row.seconds for row in rows])
+    return np.abs(predicted - measured) / measured
+
+
+def fugaku_ratio() -> float:
+    """Returns T(82,944) / T(512) of CosmoFlow on Fugaku: 512 nodes read it, and rings of 162 nodes pass it on."""
+    machine, share, copies = described("fugaku", Machine(512, 1)), 1.67e12 / 512, 162
+    few = simulated("512", alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
+    reads = np.zeros(512 * copies)
+    reads[::copies] = share
+    everyone = np.full(512 * copies, share)
+    many = Flows(reads, (reads > 0) * 1.0, everyone - reads, everyone, THREADS, ring=copies)
+    return simulated("82,944", many, replace(machine, num_nodes=512 * copies)).seconds / few
+
+
+def plot(rows: Sequence[Row], predicted: Array) -> str:
+    """Returns an SVG of predicted over measured seconds, both axes logarithmic from 1 to 2,000 s."""
+    size, colours = 420, ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
+    systems = sorted({row.system for row in rows})
+
+    def place(seconds: float) -> float:
+        return float(np.clip(np.log(seconds) / np.log(2000), 0, 1)) * size
+
+    def line(factor: float, dashes: str) -> str:
+        low, high = max(1.0, 1 / factor), min(2000.0, 2000 / factor)
+        ends = f'x1="{60 + place(low):.0f}" y1="{20 + size - place(low * factor):.0f}" x2="{60 + place(high):.0f}"'
+        return f'<line {ends} y2="{20 + size - place(high * factor):.0f}" stroke="#888" stroke-dasharray="{dashes}"/>'
+
+    parts = [f'<rect x="60" y="20" width="{size}" height="{size}" fill="none" stroke="#888"/>']
+    parts += [line(1, "none"), line(1.6, "4"), line(0.4, "4")]
+    for tick in (1, 10, 100, 1000):
+        parts.append(f'<text x="{60 + place(tick):.0f}" y="{size + 36}">{tick:,}</text>')
+        parts.append(f'<text x="36" y="{24 + size - place(tick):.0f}">{tick:,}</text>')
+    parts.append(f'<text x="{60 + size / 2}" y="{size + 54}">measured, s</text>')
+    parts.append(f'<text transform="translate(14 {20 + size / 2}) rotate(-90)">predicted, s</text>')
+    for row, seconds in zip(rows, predicted, strict=True):
+        at = f'cx="{60 + place(row.seconds):.1f}" cy="{20 + size - place(seconds):.1f}"'
+        parts.append(
+            f'<circle {at} r="4" fill="{colours[systems.index(row.system)]}"><title>{row.name}</title></circle>'
+        )
+    for number, system in enumerate(systems):
+        parts.append(f'<text x="{size + 130}" y="{40 + 18 * number}" fill="{colours[number]}">{system}</text>')
+    return svg(size + 200, size + 64, parts)
+
+
+def main() -> None:
+    """Prints the table and the figures below it."""
+    parser = argparse.ArgumentParser(description="The simulator beside published staging times.")
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    rows = read_rows()
+    by_peaks, predicted = fitted(rows, np.array([UNLIMITED])), fitted(rows, PROCESS_RATES)
+    print("| round, system, nodes, job, copies | measured, s | predicted, s | error |\n|---|---|---|---|")
+    for row, seconds, error in zip(rows, predicted, errors(predicted, rows), strict=True):
+        print(f"| {row.name} | {row.seconds:,.1f} | {seconds:,.1f} | {error:.0%} |")
+    for name, found in (("published peaks and one efficiency", by_peaks), ("and the rate of a process", predicted)):
+        each = errors(found, rows)
+        print(f"{name}: {len(rows)} rows, median {np.median(each):.0%}, 90th percentile {np.percentile(each, 90):.0%}")
+    print(f"Fugaku's CosmoFlow, 82,944 nodes beside 512: {fugaku_ratio():.3f}")
+    if options.plot:
+        options.plot.write_text(plot(rows, predicted))
+
+
+if __name__ == "__main__":
+    main()
