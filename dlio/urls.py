@@ -14,7 +14,8 @@ from os import PathLike
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 _IN_TEXT = rf"({_SCHEME}:/)(/?)[^\s'\"<>]+"  # compiled where it is needed, since every error imports this module
-_REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
+#: How URLs begin that pathlib has made paths of.
+REMOTE = ("http:/", "https:/", "s3:/", "s3a:/", "gs:/", "gcs:/", "az:/", "abfs:/")  # else it may be a path's name
 _HIDDEN = "..."
 
 
@@ -62,7 +63,7 @@ def _in_text(found: re.Match[str]) -> str:
         return shown(found[0])
     before, _, after = found[0][len(found[1]) :].rpartition("@")  # pathlib has made one slash of two
     text = f"{found[1]}{after}" if ":" in before else found[0]
-    return text.replace(":/", "://", 1) if found[1] in _REMOTE else text
+    return text.replace(":/", "://", 1) if found[1] in REMOTE else text
 
 
 def parted(url: str) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,12 +195,16 @@ def plan(
     from dlio.stage.planning.timeline import timeline as drawn
     from dlio.stage.transfer.source import source_of
 
+    _check_numbers(nodes=nodes, local_free=local_free or 0, osts=osts or 0, copies=copies, epochs=epochs)
     manifest = source_of(dataset).manifest
     volume = Volume.of(manifest)
     rates = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
     asked: dict[str, Any] = rates | {"free_bytes": local_free, "num_targets": osts}
     plain = Machine(nodes, 1 << 40)
     known = described(str(machine), plain) if machine else applied(plain, manifest, None)
+    for name, rate in rates.items():
+        if rate is not None and not (isinstance(rate, int | float) and 0 < rate < inf):
+            raise UsageError(f"{name}_rate={rate!r}: expected bytes per second, more than 0")
     cluster = replace(known, **{name: value for name, value in asked.items() if value is not None})
     chosen = choose(volume, cluster, epochs)
     names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
@@ -214,6 +219,16 @@ def plan(
         with storage_errors("write", Path(timeline)):
             Path(timeline).write_text(drawn(found))
     return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live), found)
+
+
+def _check_numbers(**numbers: object) -> None:
+    """Raises UsageError for what is no whole number; there may be none of some things, but not of nodes and copies."""
+    from dlio.errors import UsageError
+
+    for name, number in numbers.items():
+        least = 1 if name in ("nodes", "copies") else 0
+        if not isinstance(number, int) or number < least:
+            raise UsageError(f"{name}={number!r}: expected a whole number from {least}")
 
 
 def _manifest(dataset: str | Path | Manifest) -> Manifest:

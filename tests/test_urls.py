@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import pickle
 import traceback
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import DlioError, StorageError, TimedOutError, UsageError
+from dlio.io.named import names_url
 from dlio.urls import is_unclear, is_url, parted, shown, without_credentials
 
 SECRET = "Hush"
@@ -119,6 +122,12 @@ def test_user_and_password_are_taken_out(url: str, bare: str, user: str, passwor
 )
 def test_which_part_is_the_password_may_be_unclear(url: str, expected: bool) -> None:
     assert is_unclear(url) == expected
+
+
+@pytest.mark.parametrize("no_path", [None, 5, b"photos", ["photos"], Path("s3://bucket/x"), "https:/host/x"])
+def test_what_is_neither_a_path_nor_a_url_is_refused(no_path: Any) -> None:
+    with pytest.raises(UsageError, match="a URL"):
+        names_url(no_path)
 
 
 def test_what_is_a_url() -> None:

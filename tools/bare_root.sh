@@ -32,6 +32,8 @@ debootstrap --variant=minbase --include="$packages" "$codename" "$root" "$mirror
   { tail "$root.log" "$root/debootstrap/debootstrap.log" >&2 || true; echo "debootstrap failed" >&2; exit 5; }
 rm "$root.log"
 
+mount --bind "$root" "$root" # so that / is a mount there, as on a machine
+
 # apt, pip, names and certificates as here
 rm -rf "$root/etc/apt"
 for path in /etc/apt /etc/pip.conf /root/.config/pip /root/.pip /etc/resolv.conf /etc/hosts /etc/ssl/certs \

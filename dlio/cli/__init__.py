@@ -40,7 +40,8 @@ VERBS = {
     "info": ("info",),
     "verify": ("verify",),
     "index": ("index",),
-    "stage": ("stage", "plan", "clean"),
+    "stage": ("stage", "clean"),
+    "plan": ("plan",),
     "report": ("report",),
     "show": ("show",),
     "bench": ("bench",),
@@ -134,7 +135,10 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "dlio":
             raise
-        _complain(error, f"the package {error.name!r} is missing, or lacks a part: pip install it")
+        package = (error.name or "").replace("PIL", "pillow")
+        _complain(
+            error, f"the package {package!r} is missing, or lacks a part: pip install {package.partition('.')[0]}"
+        )
         return MissingPackageError.exit_code
     except BrokenPipeError:
         _discard_output()

@@ -1,4 +1,4 @@
-"""The verbs that stage packed data sets on the nodes and remove them: stage, plan, clean."""
+"""The verbs that stage packed data sets on the nodes and remove them: stage and clean."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, count, local_path, octal, size
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
-    from dlio.stage.planning.simulation import Simulation
     from dlio.stage.run import Summary
 
 
@@ -32,10 +30,10 @@ def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
     bring = add_verb(verbs, stage)
     bring.set_defaults(resumes=True)
-    _dataset_or_url(bring)
+    bring.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    _choice_options(bring, "which node copies what")
+    choice_options(bring, "which node copies what")
     bring.add_argument(
         "--stripe-count", type=count, default=0, metavar="N", help="Lustre: the number of storage targets of each file"
     )
@@ -55,7 +53,6 @@ def add_verbs(verbs: Verbs) -> None:
     bring.add_argument(
         "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
     )
-    _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
         "dest",
@@ -68,11 +65,8 @@ def add_verbs(verbs: Verbs) -> None:
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
 
 
-def _dataset_or_url(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("dataset", metavar="DATASET", help="the folder that holds manifest.jsonl, or its URL")
-
-
-def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
+def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
+    """Adds --strategy, --copies and --epochs."""
     known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
     verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"{purpose}: {known}")
     verb.add_argument(
@@ -82,27 +76,6 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
     machine = "a file that describes the machine, or the name of one that comes along (default: what bench measured)"
     verb.add_argument("--machine", default="", metavar="FILE", help=machine)
-
-
-def _plan_options(verb: argparse.ArgumentParser) -> None:
-    _dataset_or_url(verb)
-    _choice_options(verb, "also show this strategy")
-    verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument(
-        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
-    )
-    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
-    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument(
-        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
-    )
-    verb.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
-    )
-    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
-    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -278,48 +251,6 @@ class _Shown:
     def _go_on(self, done: int) -> None:
         self._progress.advance(done - self._done, done - self._done)
         self._done = done
-
-
-def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
-
-    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
-    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
-    """
-    rates = ("source_rate", "client_rate", "network_rate", "local_rate")
-    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
-    found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
-    if args.json:
-        return print_report(args, asdict(found))
-    say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
-    for way in found.ways:
-        say(
-            args,
-            f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
-            f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
-        )
-    for live in found.live:
-        say(
-            args,
-            f"in the background, {live.strategy}: {live.first_batch_seconds:.2f} s to the first batch, "
-            f"{live.first_epoch_seconds:.2f} s for the first epoch, {live.later_epoch_seconds:.2f} s for later ones; "
-            f"a node receives {format_size(live.first_network_bytes)} from others, "
-            f"then {format_size(live.later_network_bytes)} an epoch",
-        )
-    if found.simulated is not None:
-        _say_simulated(args, found.simulated)
-    return EXIT_DONE
-
-
-def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
-    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
-    say(
-        args,
-        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
-    )
-    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
-    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
-    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
 
 
 def clean(args: argparse.Namespace) -> int:

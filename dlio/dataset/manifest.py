@@ -121,7 +121,7 @@ class Manifest:
             IndexError: the index is out of range.
         """
         if not 0 <= index < self.num_samples:
-            raise IndexError(f"sample {index} of {self.num_samples} in {self.root}")
+            raise IndexError(f"there is no sample {index}: {self.root} has {self.num_samples}, numbered from 0")
         shard = bisect_right(self.offsets, index) - 1
         return shard, index - self.offsets[shard]
 

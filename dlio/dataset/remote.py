@@ -19,9 +19,9 @@ from threading import Lock
 from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
 from dlio.errors import ManifestError, StorageError
 from dlio.io import arrivals, limits
+from dlio.io.named import names_url
 from dlio.io.random_access import Numbers, Take, take_fresh
 from dlio.io.remote_files import RemoteFiles
-from dlio.urls import is_url
 
 BLOCK_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
 _AHEAD = 3  # blocks of a file under way
@@ -35,7 +35,7 @@ def load(dataset: str | PathLike[str]) -> Manifest:
         ManifestError, StorageError: as `Manifest.load`.
         UsageError, MissingPackageError: a URL of an unknown kind, or whose package is not installed.
     """
-    if not is_url(dataset):
+    if not names_url(dataset):
         return Manifest.load(Path(dataset))
     url = os.fspath(dataset).rstrip("/").removesuffix(f"/{NAME}")
     return replace(fetch_manifest(RemoteFiles(url)), url=url)

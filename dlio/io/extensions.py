@@ -35,7 +35,7 @@ def load(name: str, kind: str, package: str, known: Sequence[str], members: Sequ
     Raises:
         UsageError: the name is unknown, or the module cannot be imported or lacks a member.
     """
-    if "." not in name:
+    if "." not in str(name):
         if name not in known:
             raise UsageError(f"{name!r} is not {kind}: expected {', '.join(known)}, or a module's dotted path")
         return importlib.import_module(f"{package}.{name.replace('-', '_')}")

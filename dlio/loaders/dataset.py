@@ -127,7 +127,7 @@ class PackedSamples:
             raise TypeError(f"sample {index!r} of {len(self)}: expected a whole number") from None
         number += len(self) if number < 0 else 0
         if not 0 <= number < len(self):
-            raise IndexError(f"sample {index} of {len(self)} in {self.manifest.root}")
+            raise IndexError(f"there is no sample {index}: {self.manifest.root} has {len(self)}, numbered from 0")
         return number
 
     def locate(self, index: int) -> tuple[int, int]:

@@ -80,6 +80,7 @@ def pack(
     """
     from dlio.errors import UsageError
     from dlio.executors import open_engine
+    from dlio.io.named import names_url
     from dlio.pack.append import appendable
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
@@ -89,16 +90,15 @@ def pack(
     from dlio.pack.sources import open_source
     from dlio.pack.upload import pack_to_url
     from dlio.pack.write import Writing
-    from dlio.urls import is_url
 
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
     onto = appendable(out) if append else None
-    pack_to = partial(pack_to_url, url=str(out)) if is_url(out) else partial(pack_source, out=Path(out))
+    pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
-        open_source(source) if isinstance(source, str | Path) else source,
+        source if hasattr(source, "listing") else open_source(source),
         request=Request(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),

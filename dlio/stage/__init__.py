@@ -21,6 +21,10 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from dlio.errors import UsageError
+from dlio.io.named import names_url
+from dlio.urls import shown
+
 if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.dataset.manifest import Manifest
@@ -76,6 +80,8 @@ def stage(
     from dlio.stage.job import Listeners, Options
     from dlio.stage.run import run
 
+    if dest is not None and names_url(dest):
+        raise UsageError(f"{shown(str(dest))} is a URL, and data sets are staged to folders: give a path")
     options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared, machine=str(machine))
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]

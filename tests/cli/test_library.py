@@ -6,11 +6,13 @@ import argparse
 import inspect
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 import dlio
 from dlio.cli import VERBS, parser
+from dlio.errors import UsageError
 from dlio.pack.sources import open_source
 
 NAMES = [verb for verbs in VERBS.values() for verb in verbs]
@@ -93,3 +95,27 @@ def test_shards_are_adopted_by_python_too(packed):
 def test_completion_offers_the_public_names_only():
     assert dir(dlio) == sorted([*dlio.__all__, "__version__"])
     assert all(hasattr(dlio, name) for name in dir(dlio))
+
+
+@pytest.mark.parametrize("verb", ["pack", "convert", "info", "verify", "plan", "stage", "bench", "report", "show"])
+@pytest.mark.parametrize("wrong", [None, 5, Path("s3://bucket/photos")])
+def test_what_is_no_path_is_an_error_in_words(tmp_path, verb, wrong):
+    more = {"pack": [tmp_path / "out"], "convert": [tmp_path / "out"], "report": [tmp_path / "x.html"]}
+    numbers = {"nodes": 2} if verb == "plan" else {}
+    with pytest.raises(UsageError, match="give"):
+        list(getattr(dlio, verb)(wrong, *more.get(verb, []), **numbers))
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"nodes": 0}, {"source_rate": 0}, {"local_rate": "fast"}, {"copies": 0}, {"epochs": -1}]
+)
+def test_a_cluster_that_cannot_be_is_refused(packed, numbers):
+    with pytest.raises(UsageError, match=f"{next(iter(numbers))}.*: expected "):
+        dlio.plan(packed, **{"nodes": 2} | numbers)
+
+
+def test_a_url_is_no_place_to_stage_to_or_a_path_to_pack_to(photos, packed):
+    with pytest.raises(UsageError, match="s3://bucket/x is a URL"):
+        dlio.stage(packed, "s3://bucket/x")
+    with pytest.raises(UsageError, match="with one slash only"):
+        dlio.pack(photos, Path("s3://bucket/x"), engine="serial")

@@ -16,6 +16,8 @@ _KINDS = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
 
 def is_example(data: bytes) -> bool:
     """Returns whether a record is a `tf.train.Example` with features."""
+    if not data.startswith(b"\n"):  # the tag of its only field; so image records are read without protobuf
+        return False
     try:
         return bool(example.parse(data))
     except ValueError:

@@ -19,7 +19,7 @@ from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Refused, rows
 from dlio.pack.listing.classes import check_no_splits
-from dlio.pack.listing.image_tree import EXTENSIONS
+from dlio.pack.listing.image_tree import EXTENSIONS, without_images
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
@@ -61,8 +61,7 @@ class ImageObjects:
             if kept := [image for image in images if self._is_key(image[0], refused)]:
                 classes[name] = kept
             else:
-                problem = f"{self.path}/{name} has no images ({' '.join(EXTENSIONS)}) to pack: remove the folder"
-                refused.append((printable(name), problem))
+                refused.append((printable(name), without_images(f"{self.path}/{name}")))
         keys = Keys.of(image[0] for images in classes.values() for image in images)
         states = np.array([image[1:] for images in classes.values() for image in images], dtype="int64").reshape(-1, 2)
         labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])

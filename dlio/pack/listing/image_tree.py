@@ -40,6 +40,14 @@ class _Tree:
     num_waiting: int = 1
 
 
+def without_images(folder: Path | str) -> str:
+    """Returns the problem of a class folder without images."""
+    return (
+        f"{folder} has no images ({' '.join(EXTENSIONS)}) to pack: move it away, or give --on-error skip; "
+        "what is of another kind, such as an archive, is packed by its own path"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """The files beside the images, which are not packed: for each kind their number and the first few paths."""

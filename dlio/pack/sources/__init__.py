@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from dlio.errors import UsageError
 from dlio.io import extensions
 from dlio.io.files import storage_errors
+from dlio.io.named import names_url
 from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
 
@@ -71,7 +72,7 @@ def open_source(path: str | Path, *, name: str = "auto", root: str | Path | None
     """
     if name != "auto":
         load(name)
-    if is_url(path):
+    if names_url(path):
         kind = _LISTS.get(PurePosixPath(str(path)).suffix.lower(), "imagefolder")
         return _open(kind if name == "auto" else name, str(path), root, options)
     path = Path(path)

@@ -17,7 +17,7 @@ from dlio.pack.listing.base import Listing, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
 from dlio.pack.listing.image_files import file_states, image_file_reader
 from dlio.pack.listing.image_objects import ImageObjects
-from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, folders_in, is_folder, look, walk_each
+from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
 from dlio.pack.listing.keys import Keys, odd, printable
 from dlio.urls import is_url
 
@@ -114,8 +114,7 @@ class ImageFolder:
             if count:
                 counts[name] = count
             else:
-                problem = f"{self.path / name} has no images ({' '.join(EXTENSIONS)}) to pack: remove the folder"
-                refused.append((printable(name), problem))
+                refused.append((printable(name), without_images(self.path / name)))
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index."""

@@ -20,17 +20,18 @@ from dlio.dataset.remote import load
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
+from dlio.io.named import names_url
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
 from dlio.pack.tables import open_tables
-from dlio.urls import is_url, shown
+from dlio.urls import shown
 
 
 def packed(path: str | Path) -> Packed:
     """Returns the samples of the packed data set in the folder or at the URL `path`."""
-    return Packed(str(path) if is_url(path) else folder_of(Path(path).absolute()))
+    return Packed(str(path) if names_url(path) else folder_of(Path(path).absolute()))
 
 
 open_source = packed

@@ -10,18 +10,19 @@ from functools import lru_cache
 from io import FileIO
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
+from dlio.io.named import names_url
 from dlio.stage.cache.access import Access, Surroundings
-from dlio.urls import is_url
 
 _HELD = 128  # open files from which ranges are read
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
 
 
+@runtime_checkable
 class StagingSource(Protocol):
     """A data set to be staged; the methods may be called from several threads."""
 
@@ -69,9 +70,9 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, Manifest) and not dataset.url:
         return MountedFolder(dataset)
     dataset = dataset.url if isinstance(dataset, Manifest) else dataset
-    if not isinstance(dataset, (str, PathLike)):
+    if isinstance(dataset, StagingSource):
         return dataset
-    if is_url(dataset):
+    if names_url(dataset):
         from dlio.stage.transfer.remote import Remote
 
         return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))

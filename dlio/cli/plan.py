@@ -1,0 +1,82 @@
+"""The verb that predicts what staging costs: plan."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import dlio
+from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument, local_path, size
+from dlio.cli.output import print_report, say
+from dlio.cli.stage import choice_options
+from dlio.errors import EXIT_DONE
+from dlio.io.sizes import format_size
+
+if TYPE_CHECKING:
+    from dlio.stage.planning.simulation import Simulation
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, plan)
+    dataset_argument(verb)
+    choice_options(verb, "also show this strategy")
+    verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
+    verb.add_argument(
+        "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
+    )
+    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
+    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
+    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
+    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
+    verb.add_argument(
+        "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
+    )
+    verb.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
+    )
+    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
+    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
+
+    Rates that are not given are those of --machine, else what `dlio bench` has measured, else those of a typical
+    cluster. The first line, or the key `chosen`, is what `auto` would choose there.
+    """
+    rates = ("source_rate", "client_rate", "network_rate", "local_rate")
+    names = ("nodes", "local_free", "osts", "copies", "epochs", "strategy", "machine", "simulate", "seed", "timeline")
+    found = dlio.plan(args.dataset, **chosen(args, *rates, *names))
+    if args.json:
+        return print_report(args, asdict(found))
+    say(args, f"auto takes {found.chosen.strategy}: {found.chosen.why}")
+    for way in found.ways:
+        say(
+            args,
+            f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
+            f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
+        )
+    for live in found.live:
+        say(
+            args,
+            f"in the background, {live.strategy}: {live.first_batch_seconds:.2f} s to the first batch, "
+            f"{live.first_epoch_seconds:.2f} s for the first epoch, {live.later_epoch_seconds:.2f} s for later ones; "
+            f"a node receives {format_size(live.first_network_bytes)} from others, "
+            f"then {format_size(live.later_network_bytes)} an epoch",
+        )
+    if found.simulated is not None:
+        _say_simulated(args, found.simulated)
+    return EXIT_DONE
+
+
+def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
+    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    say(
+        args,
+        f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",
+    )
+    moved = ", ".join(f"{format_size(num_bytes)} {name}" for name, num_bytes in found.num_bytes.items())
+    work = ", ".join(f"{share:.0%} {name}" for name, share in found.busy.items())
+    say(args, f"  moved: {moved}; {found.opens:,} files opened at the source; busy: {work}")
