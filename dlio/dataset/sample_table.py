@@ -26,13 +26,13 @@ import numpy.typing as npt
 from dlio.dataset.checksum import crc32c, crc32c_of_group
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Array, Field, Sample, Schema, Value
-from dlio.dataset.shard import Part
+from dlio.dataset.shard import TABLE_SUFFIX, Part
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError
 from dlio.formats.payloads import npy
 from dlio.io.random_access import Numbers, RandomAccessFile
 
-SUFFIX = ".samples.npz"
+SUFFIX = TABLE_SUFFIX
 _OF_EVERY_TABLE = {"crc32c": Field("uint32"), "num_bytes": Field("int64")}
 NUMBER_BYTES = 8  # counted for a number outside an array
 _MAX_COLUMN_BYTES = 256  # a vector of 64 float32 labels; larger arrays are data, not labels

@@ -61,7 +61,7 @@ def test_a_hostile_part_is_refused_by_its_line(tmp_path, packed, part):
 
 def test_a_part_of_more_records_than_the_file_has_is_damage(tmp_path, packed):
     made = dlio.select(packed, tmp_path / "out", classes=["cat"])
-    shards = [s._replace(part=s.part._replace(num_records=2**60)) for s in made.shards]
+    shards = [s._replace(part=s.part.replace(num_records=2**60)) for s in made.shards]
     found = dlio.verify(Manifest(made.format, made.schema, tuple(shards), {}, made.root), workers=1)
     assert len(found) == 3 and all("the manifest says 1152921504606846976" in each.problem for each in found)
 
