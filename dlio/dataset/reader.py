@@ -21,6 +21,7 @@ from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, Take, take_fresh
 
 _log = logging.getLogger(__name__)
@@ -48,16 +49,13 @@ class ShardReader:
         self._table = _whole_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
-        try:
+        with closed_on_error(self):
             container = formats.load(manifest.format)
             records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
             self._reader = self._opened(container, records, filling)
             if len(self._reader) != shard.num_samples:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
                 raise CorruptRecordError(paths[0], problem)
-        except BaseException:
-            self.close()
-            raise
 
     def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
         if filling is None:

@@ -73,7 +73,7 @@ def interleave(*columns: tuple[Pieces, int]) -> bytes:
     """Returns the n values of several columns, row by row; needs the compiled core.
 
     Args:
-        columns: the values, and a number: zeros follow each until its row has a multiple of so many bytes.
+        columns: the values, and a number of bytes: each row is padded with zeros to a multiple of it.
     """
     starts, used = [], np.zeros(len(columns[0][0]), np.int64)
     for pieces, multiple in columns:

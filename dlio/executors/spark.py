@@ -127,8 +127,8 @@ def _check(master: str) -> None:
         raise LauncherError(f"no Spark master answers at {master}: start one, or correct --engine-address")
 
 
-def _answers(place: str) -> bool:
-    host, _, port = place.rpartition(":")
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError):

@@ -43,6 +43,7 @@ from dlio.formats.layouts.hdf5_columns import (
 )
 from dlio.formats.layouts.hdf5_rows import create, load_h5py, reading, writing
 from dlio.io.file_object import FileObject
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
@@ -129,13 +130,9 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._file = RandomAccessFile(path)  # so that an unreadable file is not reported as damaged
         self._library: Any = None
-        try:
-            with reading(path):
-                self._library = load_h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
-                self._open(schema)
-        except BaseException:
-            self.close()
-            raise
+        with closed_on_error(self), reading(path):
+            self._library = load_h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
+            self._open(schema)
 
     def _open(self, schema: Schema) -> None:
         version = self._library.attrs.get("dlio_version", VERSION)

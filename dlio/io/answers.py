@@ -23,7 +23,7 @@ TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
-Entry = dict[str, Any]  # what fsspec tells of a file or folder
+Entry = dict[str, Any]  # fsspec's description of a file or folder
 T = TypeVar("T")
 Span = tuple[int, int]  # from one byte to before another
 

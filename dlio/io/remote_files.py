@@ -105,7 +105,7 @@ class RemoteFiles:
             raise
 
     def files_below(self, folder: str) -> list[tuple[str, answers.Entry]]:
-        """Returns the files in a folder and below it: path below the URL, what fsspec tells; raises as `fetch`."""
+        """Returns the files in a folder and below it: path below the URL, and fsspec's entry; raises as `fetch`."""
         return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
 
     def _listed(self, folder: str, below: bool) -> list[tuple[str, answers.Entry]]:

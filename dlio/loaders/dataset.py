@@ -76,11 +76,11 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is no transform, or samples have no field `image`.
+            UsageError: `transform` is not a transform, or samples have no field `image`.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
-            raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
+            raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
         self.pace = Pace()

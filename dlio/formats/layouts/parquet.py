@@ -13,6 +13,7 @@ from dlio.formats.layouts.parquet_footer import read_footer
 from dlio.formats.layouts.parquet_pages import DICTIONARY, Chunk, pages
 from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.file_object import FileObject
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
 
 if TYPE_CHECKING:
@@ -45,14 +46,11 @@ class ParquetFile:
 
     def __init__(self, file: RandomAccessFile) -> None:
         self.file = file
-        try:
+        with closed_on_error(file):
             self.groups = read_footer(file)
             with reading(file.path):
                 self._library = self._open([])
                 self.schema = self._library.schema_arrow
-        except BaseException:
-            file.close()
-            raise
 
     def _open(self, read_dictionary: list[str]) -> pyarrow.parquet.ParquetFile:
         parquet = load_pyarrow().parquet

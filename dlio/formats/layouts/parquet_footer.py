@@ -37,7 +37,7 @@ def read_footer(file: RandomAccessFile) -> list[RowGroup]:
     """Returns the row groups of a file.
 
     Raises:
-        CorruptRecordError: it is no Parquet file, or its footer is damaged.
+        CorruptRecordError: it is not a Parquet file, or its footer is damaged.
         StorageError: it cannot be read.
     """
     end = file.num_bytes - 8

@@ -29,7 +29,7 @@ _NEAR_BYTES, _WINDOW_BYTES = 8 << 10, 256 << 10  # sizes this close to each othe
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of a column in one row group: as the file's footer tells.
+    """The part of a column in one row group, as the file's footer describes it.
 
     Attributes:
         column: the column's path, with dots.

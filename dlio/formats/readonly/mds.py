@@ -31,6 +31,7 @@ import numpy as np
 from dlio.dataset.schema import NUMBER_TYPES, Field, Fields, Sample, Schema, Value
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.aliases import stored_name
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".mds"
@@ -178,12 +179,9 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._file = RandomAccessFile(path)
-        try:
+        with closed_on_error(self._file):
             self._offsets = read_offsets(self._file)
             self._columns = self._read_columns()
-        except BaseException:
-            self._file.close()
-            raise
         names = [column.name for column in self._columns]
         self._names = {field: stored_name(field, names) for field in schema}
 
@@ -202,7 +200,7 @@ class Reader:
         return Sample("", self.values(index, self._names))
 
     def values(self, index: int, names: Mapping[str, str]) -> Fields:
-        """Returns the values of record `index` that are stored as `names` tells: as the schema has them, if it does.
+        """Returns the values of record `index` by the fields in `names`, of the schema's types where it has them.
 
         Raises:
             CorruptRecordError: the record is damaged, or has no such column.

@@ -24,6 +24,7 @@ from dlio.formats.layouts.parquet import ParquetFile, leaf, require_plain
 from dlio.formats.layouts.parquet_pages import plain_extents
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads.arrow import ArrowColumn, columns, convert
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 if TYPE_CHECKING:
@@ -48,16 +49,13 @@ class Reader:
         self._images = [name for name, kind in schema.fields if str(kind) == "bytes"]
         self._lock = threading.Lock()
         self._others: Others | None = None
-        try:
+        with closed_on_error(self._file):
             if not self._images:
                 raise SchemaError(f"{path} is read in place for its images: the schema has no field of bytes")
             found = read_index(path, 2 * len(self._images))
             extents = self._scan() if found is None else found[1]
             self._extents = extents.reshape(len(extents), -1, 2)
             self._check(path if found is None else found[0])
-        except BaseException:
-            self._file.close()
-            raise
 
     def _scan(self) -> Numbers:
         """Returns offset and size of each image, int64 of shape (n, 2 * images), by the pages' headers."""

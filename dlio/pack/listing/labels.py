@@ -159,7 +159,7 @@ class LabelColumn:
         Refuses missing labels, names in a column of numbers, and numbers in a column of names.
 
         Args:
-            kind: NAMES takes numbers for names; NUMBERS takes whole numbers for float32, which are no class indices.
+            kind: NAMES takes numbers for names; NUMBERS takes whole numbers for float32, which are not class indices.
 
         Raises:
             UsageError: a label may be several.

@@ -135,7 +135,7 @@ class _Rows:
 def _is_compressed(metadata: bytes) -> bool:
     """Returns whether a record batch's buffers are compressed: a few bytes may then unpack to any number.
 
-    Arrow's `Message.fbs`: field 2 of a message is the batch, and field 3 of the batch tells of the compression.
+    Arrow's `Message.fbs`: field 2 of a message is the batch, and field 3 of the batch describes the compression.
     """
     message = int.from_bytes(metadata[:4], "little")
     at = message + _entry(metadata, message, 2)
