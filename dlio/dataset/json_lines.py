@@ -5,40 +5,75 @@ from __future__ import annotations
 import errno
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+import msgspec
 
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files, limits
 
-_LINES_AT_ONCE = 1024  # the values of a million lines would take gigabytes
+T = TypeVar("T")
+_BYTES_AT_ONCE = 1 << 20
 
 
-def dump(line: Mapping[str, object]) -> str:
+def dump(line: object) -> str:
     """Returns one line of JSON; keys keep their order, text its characters."""
     return json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def values(lines: Sequence[str], path: Path) -> Iterator[Any]:
-    """Yields the JSON value of each line. Many are parsed at once, in half the time; if that fails, singly.
+def dense(values: object) -> bytes:
+    """Returns what json.dumps returns for lists, numbers and texts, in a third of its time."""
+    try:
+        text = msgspec.json.format(msgspec.json.encode(values), indent=0)
+    except UnicodeEncodeError:  # a file name that is not UTF-8
+        text = b"\xff"
+    same = text.isascii() and b"\\u007f" not in text  # which json.dumps does not escape
+    return text if same else json.dumps(values).encode()
+
+
+def parse(
+    lines: memoryview, first: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
+) -> Iterator[Sequence[T]]:
+    """Yields the values of lines of JSON, some thousand at once.
+
+    Args:
+        lines: what the file holds from the line with the number `first`.
+        kind: the type of the values.
+        check: returns values as they are to be; raises ValueError for others.
+        path: the file, for errors.
 
     Raises:
-        ManifestError: a line is not one JSON value.
+        ManifestError: a line is not JSON, is not of the type, or is refused by `check`.
     """
-    for start in range(0, len(lines), _LINES_AT_ONCE):
-        some = lines[start : start + _LINES_AT_ONCE]
+    decoder, begin = msgspec.json.Decoder(kind), 0
+    for end in _ends(lines):
         try:
-            found = json.loads(f"[{','.join(some)}]")
+            yield check(decoder.decode_lines(lines[begin:end]))
         except (ValueError, RecursionError):
-            found = []
-        yield from found if len(found) == len(some) else _singly(some, start + 1, path)
+            number = first + bytes(lines[:begin]).count(b"\n")
+            yield [*_singly(bytes(lines[begin:end]), number, kind, check, path)]
+        begin = end
 
 
-def _singly(lines: Sequence[str], first: int, path: Path) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=first):
+def _ends(lines: memoryview) -> Iterator[int]:
+    """Yields where pieces of about a megabyte end, each at the end of a line."""
+    end = 0
+    while end < len(lines):
+        end = min(end + _BYTES_AT_ONCE, len(lines))
+        while end < len(lines) and lines[end - 1] != ord("\n"):
+            end += 1
+        yield end
+
+
+def _singly(
+    lines: bytes, first: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
+) -> Iterator[T]:
+    """Yields values of lines that the decoder refuses; a file name may hold half a UTF-16 pair, which json reads."""
+    for number, line in enumerate(split(lines, path), start=first):
         try:
-            yield json.loads(line)
+            yield from check([msgspec.convert(json.loads(line), kind)])
         except (ValueError, RecursionError) as error:
             raise damaged(path, number, error) from error
 
@@ -49,25 +84,31 @@ def damaged(path: Path, number: int, error: Exception) -> ManifestError:
     return ManifestError(f"{path}, line {number}: {reason}: restore the file or pack it anew")
 
 
-def read(path: Path) -> list[str] | None:
-    """Returns the lines of a file, None if there is none; raises as `split`, and StorageError."""
+def read(path: Path) -> bytes | None:
+    """Returns the content of a manifest, None if there is none.
+
+    Raises:
+        ManifestError: it is longer than the limit.
+        StorageError: it cannot be read.
+    """
     try:
-        return split(files.read_regular(path, limits.manifest_bytes()), path)
+        return bounded(files.read_regular(path, limits.manifest_bytes()), path)
     except StorageError as error:
         if error.errno == errno.ENOENT:
             return None
         raise
 
 
-def split(data: bytes, path: Path) -> list[str]:
-    """Returns the lines of a manifest, which the caller reads up to one byte beyond the limit.
-
-    Raises:
-        ManifestError: they are longer than the limit, or not text.
-    """
+def bounded(data: bytes, path: Path) -> bytes:
+    """Returns the content of a manifest, which the caller reads up to one byte beyond the limit; raises as `read`."""
     if len(data) > limits.manifest_bytes():
         most = f"more than {limits.manifest_bytes():,} bytes"
         raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
+    return data
+
+
+def split(data: bytes, path: Path) -> list[str]:
+    """Returns lines of a manifest; raises ManifestError if they are not text."""
     try:
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").readlines()  # str.splitlines also splits elsewhere
     except UnicodeDecodeError as error:

@@ -16,14 +16,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dlio.dataset import json_lines
 from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
-from dlio.dataset.shard import CropReady, File, Part, Shard, count, whole_number
+from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError
 from dlio.io import files
@@ -40,12 +42,12 @@ __all__ = [
     "from_bytes",
     "header",
     "parse",
-    "parse_whole",
     "read_partial",
 ]
 
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
+_AT_ONCE = 1024  # shards turned into text: their values take ten times its size
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,12 +130,15 @@ class Manifest:
     @cached_property
     def content_id(self) -> str:
         """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
-        content = header(self) | {
-            "origin": None,  # does not change the data
-            "shards": [(shard.num_samples, shard.files, *filter(None, [shard.part])) for shard in self.shards],
-        }
-        text = json.dumps(content, sort_keys=True, check_circular=False)
-        return files.digest_bytes(text.encode()).partition(":")[2]
+        head = header(self) | {"origin": None, "shards": []}  # the origin does not change the data
+        before, _, after = json.dumps(head, sort_keys=True).encode().rpartition(b"[]")
+        running = files.new_hash(files.DEFAULT_DIGEST)
+        running.update(before + b"[")
+        for start in range(0, len(self.shards), _AT_ONCE):
+            text = json_lines.dense([_content(shard) for shard in self.shards[start : start + _AT_ONCE]])
+            running.update((b", " if start else b"") + text[1:-1])
+        running.update(b"]" + after)
+        return running.hexdigest()
 
     @classmethod
     def load(cls, root: str | Path) -> Manifest:
@@ -145,11 +150,11 @@ class Manifest:
         """
         path = folder_of(Path(root)) / NAME
         root = path.parent
-        lines = json_lines.read(path)
-        if lines is None:
+        data = json_lines.read(path)
+        if data is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
             raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
-        return parse_whole(lines, path)
+        return _parse_whole(data, path)
 
     def save(self, root: str | Path) -> Path:
         """Publishes the manifest in the folder `root` and returns its path.
@@ -176,41 +181,39 @@ def header(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def parse(lines: Iterable[str], path: Path) -> Manifest:
-    """Returns the manifest that `lines` describe; errors name `path`.
+def parse(data: bytes, path: Path) -> Manifest:
+    """Returns the manifest in `data`; errors name `path`.
 
     Raises:
         ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
     """
-    numbered = enumerate(json_lines.values(list(lines), path), start=1)
-    number = 1
+    end = data.find(b"\n") + 1 or len(data)
     try:
-        number, head = next(numbered)
+        head = json.loads(json_lines.split(data[:end], path)[0])
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
         schema = Schema.of(head["schema"], _texts(head["class_names"]), whole_number(head["label_offset"]))
-        shards = []
-        for number, line in numbered:  # noqa: B007  `number` is used by the error below
-            shards.append(Shard.from_json(line))
-        count(sum(shard.num_samples for shard in shards))
-        node = None if head.get("node") is None else count(head["node"])
+        node = None if head.get("node") is None else msgspec.convert(head["node"], Count)
         _refused(head["origin"])
-        return Manifest(str(head["format"]), schema, tuple(shards), dict(head["origin"]), path.parent, node)
-    except StopIteration:
+        shards = tuple(chain.from_iterable(json_lines.parse(memoryview(data)[end:], 2, Shard, checked, path)))
+        msgspec.convert(sum([shard.num_samples for shard in shards]), Count)
+        return Manifest(str(head["format"]), schema, shards, dict(head["origin"]), path.parent, node)
+    except IndexError:
         raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
-        raise json_lines.damaged(path, number, error) from error
+        raise json_lines.damaged(path, 1, error) from error
 
 
-def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
-    """Returns the manifest that `lines` describe, with all of its shards.
+def _content(shard: Shard) -> tuple[object, ...]:
+    entries = [(file.name, file.num_bytes, file.digest) for file in shard.files]
+    part = () if shard.part is None else ((shard.part.num_records, shard.part.runs),)
+    return (shard.num_samples, entries, *part)
 
-    Raises:
-        ManifestError: as `parse`, or the last shards are missing.
-    """
-    manifest = parse(lines, path)
+
+def _parse_whole(data: bytes, path: Path) -> Manifest:
+    manifest = parse(data, path)
     expected = manifest.origin.get("num_shards")
     if expected is not None and expected != len(manifest.shards):
         raise ManifestError(f"{path} names {expected} shards and lists {len(manifest.shards)}: it is cut off")
@@ -221,9 +224,9 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
     """Returns the manifest in `data`, which the caller reads up to one byte beyond the limit.
 
     Raises:
-        ManifestError: as `parse_whole`, or it is not text, or longer than the limit.
+        ManifestError: as `parse`, the last shards are missing, or it is longer than the limit.
     """
-    return parse_whole(json_lines.split(data, path), path)
+    return _parse_whole(json_lines.bounded(data, path), path)
 
 
 def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -246,8 +249,6 @@ def read_partial(root: Path) -> Manifest | None:
         ManifestError: the file is not of this form.
     """
     path = root / PARTIAL_NAME
-    lines = json_lines.read(path)
-    if lines is None:
-        return None
-    whole = [line for line in lines if line.endswith("\n")]
+    data = json_lines.read(path) or b""
+    whole = data[: data.rfind(b"\n") + 1]
     return parse(whole, path) if whole else None

@@ -1,32 +1,43 @@
-"""File, Part and Shard: the content of a line of a manifest. Tuples are made in a third of a dataclass's time."""
+"""File, Part and Shard: the content of a line of a manifest, as structures that msgspec parses and makes fast."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 TABLE_SUFFIX = ".samples.npz"  # of the table of samples, the last file
 _TABLE_BYTES = 20  # of a sample in it, at least: the key's end, checksum, size
-_is_plain = re.compile(r"[\w-][\w.-]*", re.ASCII).fullmatch  # nearly every name; a Path would take longer
+_are_plain = re.compile(r"(?:/[\w-][\w.-]*)*", re.ASCII).fullmatch  # nearly all names; a Path takes longer for each
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
-class File(NamedTuple):
+class _Record(msgspec.Struct, frozen=True, gc=False):
+    """Immutable; without cycles, so that the garbage collector need not know millions of them."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with other values of some attributes."""
+        return msgspec.structs.replace(self, **changes)
+
+
+class File(_Record, frozen=True, gc=False):
     """One file of a shard: its path below the data set's folder, size in bytes, and `algorithm:hex` digest."""
 
     name: str
-    num_bytes: int
+    num_bytes: Count = msgspec.field(name="bytes")
     digest: str
 
 
-class Part(NamedTuple):
+class Part(_Record, frozen=True, gc=False):
     """Some of the records that a shard's files hold: a data set that was selected or split off has no others.
 
     Attributes:
@@ -34,8 +45,8 @@ class Part(NamedTuple):
         runs: how many records are left out, taken, left out, taken, and so on; those after the last run are left out.
     """
 
-    num_records: int
-    runs: tuple[int, ...]
+    num_records: Count = msgspec.field(name="of")
+    runs: tuple[Count, ...]
 
     @classmethod
     def of(cls, num_records: int, records: npt.NDArray[np.int64]) -> Part:
@@ -56,20 +67,6 @@ class Part(NamedTuple):
         before = np.cumsum(counts) - counts
         return np.repeat(firsts - before, counts) + np.arange(counts.sum())
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any], num_samples: int) -> Part:
-        """Returns the part of a manifest line.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is not of this form, or holds another number of samples.
-        """
-        part = cls(count(value["of"]), tuple([count(run) for run in value["runs"]]))
-        if len(part.runs) % 2 or 0 in part.runs[1:] or sum(part.runs) > part.num_records:
-            raise ValueError(f"runs of records that are empty, or beyond the {part.num_records:,} of the shard's files")
-        if part.num_samples != num_samples:
-            raise ValueError(f"the runs take {part.num_samples:,} records, and the shard has {num_samples:,} samples")
-        return part
-
 
 @dataclass(frozen=True, slots=True)
 class CropReady:
@@ -81,16 +78,16 @@ class CropReady:
         kept: packed unchanged: ready already, or of a kind that is not rewritten.
     """
 
-    ready: int = 0
-    rewritten: int = 0
-    kept: int = 0
+    ready: Count = 0
+    rewritten: Count = 0
+    kept: Count = 0
 
     def __add__(self, other: CropReady) -> CropReady:
         """Returns the counts of both."""
         return CropReady(self.ready + other.ready, self.rewritten + other.rewritten, self.kept + other.kept)
 
 
-class Shard(NamedTuple):
+class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
     """A group of samples stored together.
 
     Attributes:
@@ -104,11 +101,11 @@ class Shard(NamedTuple):
         part: which of its records are in the data set; None if all of them are.
     """
 
-    name: str
-    num_samples: int
-    files: tuple[File, ...]
+    name: str = msgspec.field(name="shard")
+    num_samples: Count = msgspec.field(name="samples")
+    files: Annotated[tuple[File, ...], msgspec.Meta(min_length=1)]
     skipped: tuple[tuple[str, str], ...] = ()
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[Count, ...] = ()
     crop_ready: CropReady | None = None
     inputs: str = ""
     part: Part | None = None
@@ -121,89 +118,64 @@ class Shard(NamedTuple):
     @property
     def whole(self) -> Shard:
         """The shard with all records of its files."""
-        return self if self.part is None else self._replace(num_samples=self.num_records, part=None)
+        return self if self.part is None else self.replace(num_samples=self.num_records, part=None)
 
     @property
     def num_bytes(self) -> int:
         """The size of all its files, in bytes."""
         return sum(file.num_bytes for file in self.files)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> object:
         """Returns the shard's line of the manifest."""
-        line: dict[str, object] = {
-            "shard": self.name,
-            "samples": self.num_samples,
-            "files": [{"name": file.name, "bytes": file.num_bytes, "digest": file.digest} for file in self.files],
-        }
-        if self.skipped:
-            line["skipped"] = [list(item) for item in self.skipped]
-        if self.nodes:
-            line["nodes"] = list(self.nodes)
-        if self.crop_ready is not None:
-            line["crop_ready"] = asdict(self.crop_ready)
-        if self.inputs:
-            line["inputs"] = self.inputs
-        if self.part is not None:
-            line["part"] = {"of": self.part.num_records, "runs": list(self.part.runs)}
-        return line
-
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Shard:
-        """Returns the shard of a manifest line.
-
-        Raises:
-            ValueError, KeyError, TypeError: the line is not of this form, or names a file outside the folder.
-        """
-        listed = line["files"]
-        entries = tuple([File(_inside(item["name"]), count(item["bytes"]), str(item["digest"])) for item in listed])
-        if not entries:
-            raise ValueError("a shard without files")
-        name, num_samples = _inside(line["shard"]), count(line["samples"])
-        _check_room(num_samples, entries)
-        if len(line) == len(("shard", "samples", "files")):
-            return cls(name, num_samples, entries)
-        skipped = tuple([(str(key), str(reason)) for key, reason in line.get("skipped", ())])
-        nodes = tuple(map(count, line.get("nodes", ())))
-        counts, inputs = line.get("crop_ready"), str(line.get("inputs", ""))
-        crop_ready = None if counts is None else CropReady(*(count(counts[name.name]) for name in fields(CropReady)))
-        part = None if line.get("part") is None else Part.from_json(line["part"], num_samples)
-        if part is not None:
-            _check_room(part.num_records, entries)
-        return cls(name, num_samples, entries, skipped, nodes, crop_ready, inputs, part)
+        return msgspec.to_builtins(self)
 
 
-def _check_room(num_records: int, entries: tuple[File, ...]) -> None:
-    """Raises ValueError for more records than a shard's files have room for, so that no array outgrows the files."""
-    last = entries[-1]
-    has_table = last.name.endswith(TABLE_SUFFIX)
-    room = last.num_bytes // _TABLE_BYTES if has_table else sum([file.num_bytes for file in entries])
-    if num_records > room:
-        raise ValueError(f"{num_records:,} records, and the shard's files have room for {room:,}")
+def checked(shards: Sequence[Shard]) -> Sequence[Shard]:
+    """Returns shards whose names stay inside the data set's folder, and whose counts fit what they count.
+
+    Raises:
+        ValueError: those of one do not.
+    """
+    names = [f"/{shard.name}/{file.name}" for shard in shards for file in shard.files]
+    text = "".join(names)
+    if not _are_plain(text) or text.count("/") != 2 * len(names):
+        shards = [_inside(shard) for shard in shards]
+    for shard in shards:
+        if shard.part is not None or shard.num_samples * _TABLE_BYTES > shard.files[-1].num_bytes:
+            _check_counts(shard)
+    return shards
 
 
-def _inside(name: object) -> str:
+def _check_counts(shard: Shard) -> None:
+    """Raises ValueError for more records than the files have room for, so that no array outgrows the files."""
+    last = shard.files[-1]
+    room = last.num_bytes // _TABLE_BYTES if last.name.endswith(TABLE_SUFFIX) else shard.num_bytes
+    if shard.num_records > room:
+        raise ValueError(f"{shard.num_records:,} records, and the shard's files have room for {room:,}")
+    if (part := shard.part) is None:
+        return
+    if len(part.runs) % 2 or 0 in part.runs[1:] or sum(part.runs) > part.num_records:
+        raise ValueError(f"runs of records that are empty, or beyond the {part.num_records:,} of the shard's files")
+    if part.num_samples != shard.num_samples:
+        taken, num_samples = part.num_samples, shard.num_samples
+        raise ValueError(f"the runs take {taken:,} records, and the shard has {num_samples:,} samples")
+
+
+def _inside(shard: Shard) -> Shard:
+    entries = tuple([file.replace(name=_name_inside(file.name)) for file in shard.files])
+    return shard.replace(name=_name_inside(shard.name), files=entries)
+
+
+def _name_inside(name: str) -> str:
     """Returns a file name that stays inside the data set's folder; raises ValueError for any other."""
-    if isinstance(name, str) and _is_plain(name):
-        return name
-    path = PurePosixPath(str(name))
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(name):
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise ValueError(f"the file name {name!r} leads outside the data set's folder")
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
         raise ValueError(f"no file can have the name {name!r}") from None
     return str(path)
-
-
-def count(value: object) -> int:
-    """Returns a number of samples or bytes, checked.
-
-    Raises:
-        ValueError: `value` is not an integer from 0 to 2**63 - 1.
-    """
-    if type(value) is not int or not 0 <= value <= MAX_COUNT:  # type: a bool is an int, too
-        raise ValueError(f"expected a whole number from 0 to 2**63 - 1, found {value!r}")
-    return value
 
 
 def whole_number(value: object) -> int:

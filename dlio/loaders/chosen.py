@@ -54,6 +54,6 @@ class ChosenSamples(PackedSamples):
 
 def _reduced(manifest: Manifest, rows: Indices) -> Manifest:
     counts = np.diff(np.searchsorted(np.sort(rows), manifest.offsets)).tolist()
-    shards = (shard._replace(num_samples=count) for shard, count in zip(manifest.shards, counts, strict=True))
+    shards = (shard.replace(num_samples=count) for shard, count in zip(manifest.shards, counts, strict=True))
     origin = dict(manifest.origin) | {"plan": f"{manifest.origin.get('plan')} {digest_bytes(rows.tobytes())}"}
     return replace(manifest, shards=tuple(shards), origin=origin)

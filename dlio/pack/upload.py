@@ -99,8 +99,8 @@ def _begun(store: RemoteFiles) -> Manifest | None:
         return None
     lines = side_by_side(lambda name: store.fetch(name, _MOST_BYTES), names, weigh=len)  # "header" sorts before "shard"
     try:
-        return manifest.parse([line.decode() for line in lines], Path(str(store)) / ASIDE / _HEADER)
-    except (ManifestError, UnicodeDecodeError) as error:
+        return manifest.parse(b"".join(lines), Path(str(store)) / ASIDE / _HEADER)
+    except ManifestError as error:
         raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs anew") from error
 
 

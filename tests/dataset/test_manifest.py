@@ -106,8 +106,8 @@ def test_the_content_id_names_content_and_nothing_else():
         replace(manifest, shards=manifest.shards[::-1]),
         replace(manifest, shards=manifest.shards[:-1]),
         *(
-            replace(manifest, shards=(manifest.shards[0], shard._replace(files=(changed,)), manifest.shards[2]))
-            for changed in (file._replace(digest="xxh3-128:0"), file._replace(num_bytes=1), file._replace(name="b"))
+            replace(manifest, shards=(manifest.shards[0], shard.replace(files=(changed,)), manifest.shards[2]))
+            for changed in (file.replace(digest="xxh3-128:0"), file.replace(num_bytes=1), file.replace(name="b"))
         ),
     ]
     assert same.content_id == manifest.content_id
@@ -273,27 +273,28 @@ def test_the_content_id_tells_what_labels_mean():
         named,
         replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, ("bus", "car"))),
         replace(plain, schema=Schema(IMAGE_CLASSIFICATION.fields, (), label_offset=1)),
-        replace(plain, shards=(shard._replace(num_samples=2),)),
+        replace(plain, shards=(shard.replace(num_samples=2),)),
     ]
     assert len({manifest.content_id for manifest in [plain, *others]}) == 5
     assert replace(named, origin={"path": "elsewhere"}, root=Path("there")).content_id == named.content_id
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line"),
+    ("old", "new", "problem"),
     [
-        ('"samples":3', '"samples":100000000000000000000000000', 2),
-        ('"bytes":10', f'"bytes":{2**63}', 2),
-        ('"label_offset":0', f'"label_offset":{10**30}', 1),
-        ('"origin"', '"node":-1,"origin"', 4),
+        ('"samples":3', '"samples":100000000000000000000000000', "2: Expected `int` <= 9223372036854775807"),
+        ('"samples":3', f'"samples":{2**63 - 2}', "2: 9,223,372,036,854,775,806 records, and .* room for 10"),
+        ('"bytes":10', f'"bytes":{2**63}', "2: Expected `int` <= 9223372036854775807"),
+        ('"label_offset":0', f'"label_offset":{10**30}', "1: expected a whole number"),
+        ('"origin"', '"node":-1,"origin"', "1: Expected `int` >= 0"),
     ],
 )
-def test_numbers_that_no_64_bits_hold_are_refused(tmp_path, old, new, line):
+def test_numbers_that_no_64_bits_hold_are_refused(tmp_path, old, new, problem):
     path = _manifest().save(tmp_path)
     text = path.read_text()
     assert text.count(old) >= 1
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ManifestError, match=rf"line {line}: expected a whole number"):
+    with pytest.raises(ManifestError, match=f"line {problem}"):
         Manifest.load(tmp_path)
 
 
@@ -301,7 +302,7 @@ def test_a_part_knows_its_node_and_its_shards(tmp_path):
     whole = _manifest()
     assert whole.shards_here == whole.shards
     places = zip(whole.shards, [(0,), (1, 2), (2, 0)], strict=True)
-    shards = tuple(shard._replace(nodes=nodes) for shard, nodes in places)
+    shards = tuple(shard.replace(nodes=nodes) for shard, nodes in places)
     replace(whole, shards=shards, node=2).save(tmp_path)
     part = Manifest.load(tmp_path)
     assert part.node == 2
@@ -319,12 +320,12 @@ def test_a_line_of_two_objects_is_refused(tmp_path):
     assert Manifest.load(tmp_path).num_samples == 0
 
 
-@pytest.mark.parametrize("number", [1024, 1025, 2500])
+@pytest.mark.parametrize("number", [2, 12000, 30000])
 def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
     head = {"dlio": 1, "format": "tfrecord", "schema": {}, "class_names": [], "label_offset": 0, "origin": {}}
     shard = {"shard": "s", "samples": 1, "files": [{"name": "s.tfrecord", "bytes": 1, "digest": "xxh3-128:0"}]}
-    lines = [json_lines.dump(line) for line in [head, *[shard] * 2999]]
-    assert len(manifests.parse(lines, tmp_path / manifests.NAME).shards) == 2999
-    lines[number - 1] = "{\n"
+    lines = [json_lines.dump(line).encode() for line in [head, *[shard] * 29999]]
+    assert len(manifests.parse(b"".join(lines), tmp_path / manifests.NAME).shards) == 29999
+    lines[number - 1] = b"{\n"
     with pytest.raises(ManifestError, match=f"line {number}:"):
-        manifests.parse(lines, tmp_path / manifests.NAME)
+        manifests.parse(b"".join(lines), tmp_path / manifests.NAME)

@@ -25,7 +25,9 @@ def write_dataset(
         path = root / f"{stem}-{number:05d}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(contents.randbytes(size))
-        shards.append(Shard(path.stem, 1, (File(str(path.relative_to(root)), size, digest_file(path, digest)),)))
+        shards.append(
+            Shard(path.stem, min(1, size), (File(str(path.relative_to(root)), size, digest_file(path, digest)),))
+        )
     manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}, (), 0), tuple(shards), {}, root)
     manifest.save(root)
     return manifest

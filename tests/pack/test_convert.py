@@ -52,7 +52,7 @@ def test_converted_is_what_would_have_been_packed(packed_as, tmp_path, before, a
     expected = packed_as[after]
     found = dlio.pack(packed(packed_as[before].root), tmp_path / "after", format=after, engine="serial")
     assert data_files(tmp_path / "after") == data_files(expected.root)
-    shards = [[shard._replace(inputs="") for shard in manifest.shards] for manifest in (found, expected)]
+    shards = [[shard.replace(inputs="") for shard in manifest.shards] for manifest in (found, expected)]
     assert shards[0] == shards[1]
     assert found.schema == expected.schema
     assert found.content_id == expected.content_id

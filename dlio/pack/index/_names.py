@@ -62,7 +62,7 @@ def _renamed(manifest: Manifest, shard: Shard, table: SampleTable, records: list
     content = table.with_keys(keys)
     files.publish_bytes(table.path, content)
     entry = File(shard.files[-1].name, len(content), files.digest_bytes(content))
-    return shard._replace(files=(*shard.files[:-1], entry))
+    return shard.replace(files=(*shard.files[:-1], entry))
 
 
 def class_names(manifest: Manifest, layout: ShardLayout) -> tuple[str, ...]:

@@ -75,8 +75,8 @@ def _based(shard: Shard, root: str, links: dict[str, str]) -> Held:
     link, slash, _ = shard.files[0].name.partition("/")
     if not slash or link not in links or not all(file.name.startswith(f"{link}/") for file in shard.files):
         return Held(root, shard)
-    inner = tuple(file._replace(name=file.name.removeprefix(f"{link}/")) for file in shard.files)
-    return Held(links[link], shard._replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
+    inner = tuple(file.replace(name=file.name.removeprefix(f"{link}/")) for file in shard.files)
+    return Held(links[link], shard.replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
 
 
 def _chosen(shard: Shard, chosen: Rows) -> Shard:
@@ -91,7 +91,7 @@ def _with(shard: Shard, records: Rows) -> Shard:
     """Returns a shard with these of its records; inputs that were skipped when it was packed are not its samples."""
     is_whole = len(records) == shard.num_records
     part = None if is_whole else Part.of(shard.num_records, records)
-    return shard._replace(num_samples=len(records), part=part, skipped=(), inputs="")
+    return shard.replace(num_samples=len(records), part=part, skipped=(), inputs="")
 
 
 def joined(held: Iterable[Held]) -> list[Held]:
@@ -211,7 +211,7 @@ def _unlink(out: Path) -> None:
 
 def _below(link: str, shard: Shard) -> Shard:
     entries = tuple(File(f"{link}/{file.name}", file.num_bytes, file.digest) for file in shard.files)
-    return shard._replace(name=f"{link}/{shard.name}", files=entries)
+    return shard.replace(name=f"{link}/{shard.name}", files=entries)
 
 
 def _target(base: Path, out: Path) -> str:

@@ -98,7 +98,7 @@ class LiveFilling:
             manifest: of the copy.
             restart: starts the agent anew; picklable.
         """
-        self.manifest = replace(manifest, root=folder.path, shards=tuple(s._replace(nodes=()) for s in manifest.shards))
+        self.manifest = replace(manifest, root=folder.path, shards=tuple(s.replace(nodes=()) for s in manifest.shards))
         self._given = folder, manifest, restart
         self._live = LiveFolder(folder)
         self._client = Client(folder, restart)

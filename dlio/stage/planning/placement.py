@@ -55,7 +55,7 @@ def partitioned(manifest: Manifest, num_nodes: int, copies: int = 1) -> Manifest
         UsageError: there are fewer nodes than copies.
     """
     nodes = assign([shard.num_bytes for shard in manifest.shards], num_nodes, copies)
-    shards = (shard._replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
+    shards = (shard.replace(nodes=ranks) for shard, ranks in zip(manifest.shards, nodes, strict=True))
     return replace(manifest, shards=tuple(shards))
 
 
