@@ -27,6 +27,7 @@ MODULES = {
     "tensorflow": ["dlio.loaders.tensorflow", "dlio.loaders.keras"],
     "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.dataset"],
     "images": ["dlio.images", "dlio.targets", "dlio.random_keys", "dlio.pack.recode"],
+    "staging": ["dlio.stage", "dlio.stage.machine_file", "dlio.stage.planning.cost", "dlio.stage.planning.simulation"],
     "protocols": [
         "dlio.formats", "dlio.pack.listing.base", "dlio.pack.index._layout", "dlio.executors", "dlio.stage.strategies",
     ],
