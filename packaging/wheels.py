@@ -55,7 +55,7 @@ def make_tools() -> Path:
 def compilers(tools: Path, processor: str) -> dict[str, str]:
     """Returns the variables that name Zig's compiler, as programs that CMake takes for a plain one."""
     folder = WORK / processor
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     target = f"-target {processor}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     verbs = {"cc": f"cc {target}", "c++": f"c++ {target}", "ar": "ar", "ranlib": "ranlib"}
     for name, words in verbs.items():
@@ -69,6 +69,7 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     folder = WORK / processor
     env = compilers(tools, processor) | {
         "DLIO_SYSTEM_JPEG": "0",
+        "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
         "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
     }
