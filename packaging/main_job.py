@@ -48,7 +48,9 @@ def main(folder: Path) -> int:
     other = np.load(kept) if kept.exists() else images
     np.save(kept, images)
     furthest = int(np.abs(images.astype(int) - other).max())
-    print(f"dlio {dlio.__version__}, Python {sys.version.split()[0]}, by {work.name}: pixels differ by {furthest} of 255")
+    print(
+        f"dlio {dlio.__version__}, Python {sys.version.split()[0]}, by {work.name}: pixels differ by {furthest} of 255"
+    )
     return int(furthest > 1)
 
 
