@@ -64,13 +64,25 @@ class Pieces:
         native.extend_crcs(self.data, self.bounds, crcs)
 
 
+def place(num_bytes: int, *columns: tuple[Pieces, Numbers]) -> bytes:
+    """Returns zeros with the values of several columns at the given offsets; needs the compiled core."""
+    return native.place(num_bytes, [(pieces.data, pieces.bounds, offsets) for pieces, offsets in columns])
+
+
 def interleave(*columns: tuple[Pieces, int]) -> bytes:
     """Returns the n values of several columns, row by row; needs the compiled core.
 
     Args:
         columns: the values, and a number: zeros follow each until its row has a multiple of so many bytes.
     """
-    return native.interleave([(pieces.data, pieces.bounds, multiple) for pieces, multiple in columns])
+    starts, used = [], np.zeros(len(columns[0][0]), np.int64)
+    for pieces, multiple in columns:
+        starts.append(used)
+        used = used + pieces.sizes
+        used += -used % multiple
+    ends = np.cumsum(used)
+    rows = ends - used
+    return place(int(ends[-1]), *[(pieces, rows + start) for (pieces, _), start in zip(columns, starts, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)

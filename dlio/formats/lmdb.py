@@ -16,7 +16,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError, StorageError
 from dlio.formats import OpenFile, Spans, open_plain
@@ -30,6 +30,8 @@ SUFFIX = ".lmdb"
 DATA_FILE = "data.mdb"
 MAX_RECORD_BYTES = 2**31 - 1  # of a protobuf message; LMDB's own limit is twice that
 _NUMBERED = re.compile(rb"[0-9]{8}_")
+_NUMBER_BYTES = 9
+_MAX_RECORDS = 10**8
 
 
 def refuses(schema: Schema) -> str | None:
@@ -80,12 +82,15 @@ class RecordWriter:
         """Appends Datums of encoded images; False if there is another sample."""
         if self._tree is None or self._payload is not datum or not datum.holds_group(group):
             return False
+        first, end = self._num_records, self._num_records + len(group)
+        if end > _MAX_RECORDS or group.keys.sizes.max() > MAX_KEY_BYTES - _NUMBER_BYTES:
+            return False
+        numbers = Pieces.of([b"%08d_" % number for number in range(first, end)])
         try:
-            for number, (key, parts) in enumerate(zip(group.keys, datum.encode_group(group), strict=True)):
-                self._tree.put(_record_key(self._num_records + number, key), parts, sum(map(len, parts)))
+            self._tree.put_group((numbers, group.keys), datum.encode_group(group))
         except OSError as error:
             raise self._refused(error) from error
-        self._num_records += len(group)
+        self._num_records = end
         return True
 
     def close(self) -> None:
@@ -105,11 +110,7 @@ class RecordWriter:
 
 def record_key(number: int, key: str) -> bytes:
     """Returns the record's key: `%08d_` and as many whole characters of `key` as fit 511 bytes."""
-    return _record_key(number, key.encode())
-
-
-def _record_key(number: int, key: bytes) -> bytes:
-    whole = b"%08d_%b" % (number, key)
+    whole = b"%08d_%b" % (number, key.encode())
     return whole if len(whole) <= MAX_KEY_BYTES else whole[:MAX_KEY_BYTES].decode(errors="ignore").encode()
 
 
@@ -157,4 +158,4 @@ class Reader:
 
     def _key(self, index: int) -> str:
         key = self._entries.keys[index]
-        return (key[9:] if _NUMBERED.match(key) else key).decode(errors="backslashreplace")
+        return (key[_NUMBER_BYTES:] if _NUMBERED.match(key) else key).decode(errors="backslashreplace")

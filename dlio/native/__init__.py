@@ -9,8 +9,9 @@
     measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
+    read_ranges(descriptor, starts, sizes, out)  many parts of one file
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
-    interleave(columns)                          records whose parts lie in several columns of such pieces
+    place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
     available                                    whether the core is installed and can be loaded
     missing(purpose)                             the error that says why it is not
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
         decode_batch,
         encode,
         extend_crcs,
-        interleave,
         make_crop_ready,
         measure,
+        place,
         probe,
         read_files,
+        read_ranges,
         resize_batch,
         status_message,
     )
@@ -58,12 +60,13 @@ __all__ = [
     "decode_batch",
     "encode",
     "extend_crcs",
-    "interleave",
     "make_crop_ready",
     "measure",
     "missing",
+    "place",
     "probe",
     "read_files",
+    "read_ranges",
     "resize_batch",
     "status_message",
 ]

@@ -178,6 +178,27 @@ def read_files(
         UnicodeEncodeError: a folder that no file system can have.
     """
 
+def read_ranges(
+    descriptor: int, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Buffer
+) -> tuple[NDArray[np.int64], int, int, float]:
+    """Reads n ranges of an open file, each by one read.
+
+    Args:
+        descriptor: the file.
+        starts: int64 (n,), where each begins, in bytes.
+        sizes: int64 (n,), the bytes of each.
+        out: uint8, writable; they come here one behind the other, each at the sum of the sizes before it.
+
+    Returns:
+        How many bytes were read of each, int64 (n,), fewer where the file ends; how many ranges were read; and if
+        that is not all, the system's error of the next one, which may be a signal, else 0; and for how many seconds
+        the thread waited.
+
+    Raises:
+        TypeError: an array of another dtype, or a read-only one.
+        ValueError: another number of sizes, a negative number, or ranges that do not fit into `out`.
+    """
+
 def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
     """Extends n CRC-32Cs, each by its piece of the data.
 
@@ -191,16 +212,16 @@ def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32
         ValueError: bounds that are not ascending within `data`, or another number of checksums.
     """
 
-def interleave(columns: list[tuple[Buffer, NDArray[np.int64], int]]) -> bytes:
-    """Returns n records: for each, its pieces of all columns, one after the other.
+def place(size: int, columns: list[tuple[Buffer, NDArray[np.int64], NDArray[np.int64]]]) -> bytes:
+    """Returns `size` bytes: zeros, and pieces at given offsets; where pieces overlap, the last one.
 
     Args:
-        columns: the pieces, and their bounds, as `extend_crcs` takes them, and a number from 1 on: zeros follow each
-            piece until the record so far has a multiple of so many bytes.
+        size: the number of bytes.
+        columns: n pieces, and their bounds, as `extend_crcs` takes them, and where each comes, int64 (n,).
 
     Raises:
-        TypeError: an array of another dtype.
-        ValueError: bounds that are not ascending within the data, columns of different lengths, or a multiple of 0.
+        TypeError: an array of another dtype, or a negative size.
+        ValueError: bounds that are not ascending within the data, or a piece that goes beyond the bytes.
         MemoryError: there is not enough memory.
     """
 

@@ -62,21 +62,8 @@ void extend_crcs(const Pieces& pieces, std::uint32_t* crcs) noexcept {
   for (std::size_t i = 0; i < pieces.count; ++i) crcs[i] = ~extend(~crcs[i], pieces.begin(i), pieces.size(i));
 }
 
-std::size_t interleave(const std::vector<Column>& columns, char* out) noexcept {
-  const std::size_t count = columns.empty() ? 0 : columns[0].pieces.count;
-  std::size_t used = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t start = used;
-    for (const Column& column : columns) {
-      const std::size_t size = column.pieces.size(i);
-      if (out != nullptr && size > 0) std::memcpy(out + used, column.pieces.begin(i), size);
-      used += size;
-      const std::size_t zeros = (column.multiple - (used - start) % column.multiple) % column.multiple;
-      if (out != nullptr && zeros > 0) std::memset(out + used, 0, zeros);
-      used += zeros;
-    }
-  }
-  return used;
+void place(const Pieces& pieces, const std::int64_t* offsets, char* out) noexcept {
+  for (std::size_t i = 0; i < pieces.count; ++i) std::memcpy(out + offsets[i], pieces.begin(i), pieces.size(i));
 }
 
 }  // namespace dlio

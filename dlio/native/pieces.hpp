@@ -1,9 +1,8 @@
-// Values of bytes that lie one behind the other: checksums of many, and records of several columns.
+// Values of bytes that lie one behind the other: checksums of many, and their copies at given offsets.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace dlio {
 
@@ -19,12 +18,7 @@ struct Pieces {
 // Extends each of the CRC-32Cs by the piece of its number.
 void extend_crcs(const Pieces& pieces, std::uint32_t* crcs) noexcept;
 
-struct Column {
-  Pieces pieces;
-  std::size_t multiple;  // zeros follow each piece until the record has a multiple of so many bytes
-};
-
-// Writes, for each row, the pieces of all columns to `out`, if it is not null; returns the number of bytes.
-std::size_t interleave(const std::vector<Column>& columns, char* out) noexcept;
+// Copies each piece to its offset in `out`.
+void place(const Pieces& pieces, const std::int64_t* offsets, char* out) noexcept;
 
 }  // namespace dlio

@@ -50,6 +50,18 @@ std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::s
   return files;
 }
 
+std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t* sizes, std::size_t count,
+                        char* buffer) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto size = static_cast<std::size_t>(sizes[i]);
+    const ssize_t got = ::pread(descriptor, buffer, size, starts[i]);
+    if (got < 0) return i;
+    sizes[i] = got;
+    buffer += size;
+  }
+  return count;
+}
+
 void close_file(const FileRead& file) noexcept {
   if (file.descriptor >= 0) ::close(file.descriptor);
 }

@@ -1,7 +1,8 @@
-// Many small files, each by one open, one read and one close.
+// Many small files, each by one open, one read and one close; and many ranges of one file.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "pieces.hpp"
@@ -19,6 +20,12 @@ struct FileRead {
 // never waits for a pipe. The names are paths below `folder`, or absolute ones.
 std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,
                                  std::size_t capacity);
+
+// Reads ranges of a file, from `starts` on, to `buffer`, one behind the other; each comes at the sum of the sizes
+// before it. `sizes` becomes what was read of each, which is less where the file ends. Returns how many ranges were
+// read before one that the system refused, with `errno`.
+std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t* sizes, std::size_t count,
+                        char* buffer) noexcept;
 
 // Closes a file that was left open.
 void close_file(const FileRead& file) noexcept;

@@ -1,20 +1,21 @@
 """How far workers are within their shards: a table in memory, which they write and the main process adds up.
 
 Whoever shows the progress says `with watching(Watch()) as watch`. The runs in this context make a table with a row for
-each shard: the samples and the bytes done. Its file lies in /dev/shm, so workers of any engine on this machine find it
-by its path; those on other machines do without. A row is written by one worker, so no lock is needed.
+each shard: the samples and the bytes done. Its file has no name in any folder, so a killed run leaves none behind;
+workers of any engine on this machine open it through the main process, those on other machines do without. A row is
+written by one worker, so no lock is needed.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
+import secrets
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,32 +23,37 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]  # of shape (2,): samples, bytes
 _ROW_BYTES = 16
 EVERY = 16  # samples between two looks at the table
-_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A shard's row in the table; picklable."""
+    """A shard's row in the table; picklable.
+
+    Attributes:
+        path: the open file of the main process.
+        name: what the system calls that file: elsewhere, or later, the path may be that of another.
+        number: the number of the row.
+        num_rows: how many there are.
+    """
 
     path: str
+    name: str
     number: int
     num_rows: int
 
     def counts(self) -> Counts:
         """Returns the row to write to, or a row that nobody sees if this machine does not have the table."""
         with suppress(OSError, ValueError), open(self.path, "r+b", opener=_opener) as file:
-            found = os.fstat(file.fileno())
-            if (found.st_uid, found.st_size) == (os.geteuid(), _ROW_BYTES * self.num_rows) and stat.S_ISREG(
-                found.st_mode
-            ):
+            found = str(Path(f"/proc/self/fd/{file.fileno()}").readlink()), os.fstat(file.fileno()).st_size
+            if found == (self.name, _ROW_BYTES * self.num_rows):
                 table: NDArray[np.int64] = np.asarray(np.memmap(file, np.int64, "r+", shape=(self.num_rows, 2)))
                 return table[self.number, :]
         return unseen()
 
 
 def _opener(path: str, flags: int) -> int:
-    """Opens a file by its name in a folder that all may write to: a link or a pipe there is a stranger's."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    """Opens a path that may by now be that of a pipe, which is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def unseen() -> Counts:
@@ -61,21 +67,24 @@ class Watch:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._table: NDArray[np.int64] = np.zeros((0, 2), np.int64)
-        self._path = ""
+        self._file: BinaryIO | None = None
 
     def rows(self, shards: Sequence[str]) -> dict[str, Row]:
-        """Returns the row of each shard, in a new table."""
+        """Returns the row of each shard, in a new table; none if there is no memory for it."""
         self.close()
-        folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-        with suppress(OSError), tempfile.NamedTemporaryFile(prefix="dlio-", dir=folder, delete=False) as file:
-            self._path = file.name
-            try:
-                os.posix_fallocate(file.fileno(), 0, _ROW_BYTES * len(shards))  # a page that lacks later is a SIGBUS
-                self._table = np.asarray(np.memmap(file, np.int64, "r+", shape=(len(shards), 2)))
-            except OSError:
-                self.close()
-        self._numbers = {name: number for number, name in enumerate(shards)}
-        return {name: Row(self._path, number, len(shards)) for name, number in self._numbers.items()}
+        name, num_bytes = f"dlio-{secrets.token_hex(8)}", _ROW_BYTES * len(shards)
+        try:
+            self._file = os.fdopen(os.memfd_create(name), "r+b", buffering=0)
+            os.posix_fallocate(self._file.fileno(), 0, num_bytes)  # a page that lacks later is a SIGBUS
+            self._table = np.asarray(np.memmap(self._file, np.int64, "r+", shape=(len(shards), 2)))
+        except OSError:
+            self.close()
+            return {}
+        self._numbers = {shard: number for number, shard in enumerate(shards)}
+        path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+        return {
+            shard: Row(path, f"/memfd:{name} (deleted)", number, len(shards)) for shard, number in self._numbers.items()
+        }
 
     def finished(self, shard: str) -> None:
         """Forgets a shard, which is reported now."""
@@ -90,9 +99,9 @@ class Watch:
     def close(self) -> None:
         """Removes the table; may be called twice."""
         self._table = np.zeros((0, 2), np.int64)
-        if self._path:
-            Path(self._path).unlink(missing_ok=True)
-            self._path = ""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)

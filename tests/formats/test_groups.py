@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio import formats, native
 from dlio.dataset.checksum import crc32c, crc32c_of_group
-from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
+from dlio.dataset.sample_group import Pieces, SampleGroup, interleave, place
 from dlio.dataset.sample_table import SampleTableBuilder
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, ImageInfo, Schema
+from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.recordio import MAGIC
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the compiled core is not installed")
@@ -97,13 +99,15 @@ def test_a_group_with_another_type_does_not_follow(labels: list[object]) -> None
     assert not SampleGroup(pieces(["a"]), {"image": images}).follows(IMAGE_CLASSIFICATION)
 
 
-@given(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9))), st.integers(1, 8), st.integers(0, 3))
+@given(
+    st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1), st.integers(1, 8), st.integers(0, 3)
+)
 def test_columns_are_interleaved_with_zeros(rows: list[tuple[bytes, bytes]], multiple: int, skipped: int) -> None:
     one, two = (Pieces.of([row[number] for row in rows]) for number in range(2))
     expected = b""
-    for first, second in rows[skipped:]:
+    for first, second in rows[min(skipped, len(rows) - 1) :]:
         expected += first + second + bytes(-len(first + second) % multiple)
-    rest = slice(min(skipped, len(rows)), len(rows))
+    rest = slice(min(skipped, len(rows) - 1), len(rows))
     assert interleave((one.take(rest), 1), (two.take(rest), multiple)) == expected
 
 
@@ -114,8 +118,31 @@ def test_bounds_outside_the_data_are_refused() -> None:
             Pieces(b"abc", np.array(bounds, np.int64)).extend(crcs)
     with pytest.raises(ValueError, match="crcs"):
         Pieces.of([b"a", b"b"]).extend(crcs)
-    with pytest.raises(ValueError, match="lengths"):
-        interleave((Pieces.of([b"a"]), 1), (Pieces.of([]), 1))
-    with pytest.raises(ValueError, match="multiple"):
-        interleave((Pieces.of([b"a"]), 0))
-    assert interleave() == b""
+    for offsets in ([3], [-1], [], [0, 0]):
+        with pytest.raises(ValueError, match="offsets"):
+            place(4, (Pieces.of([b"ab"]), np.array(offsets, np.int64)))
+    with pytest.raises(ValueError, match="offsets"):
+        place(1, (Pieces.of([b"ab"]), np.array([0])))
+
+
+def test_pieces_are_placed_among_zeros() -> None:
+    assert place(6, (Pieces.of([b"c", b""]), np.array([4, 6])), (Pieces.of([b"ab"]), np.array([1]))) == b"\0ab\0c\0"
+    assert place(0) == b""
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9000)), min_size=1, max_size=60), st.integers(0, 60))
+def test_an_lmdb_tree_of_groups_is_that_of_its_records(rows: list[tuple[int, int]], split: int) -> None:
+    keys = [b"%08d_" % number + b"k" * num_bytes for number, (num_bytes, _) in enumerate(rows)]
+    values = [bytes([number]) * num_bytes for number, (_, num_bytes) in enumerate(rows)]
+    with tempfile.TemporaryDirectory() as folder:
+        with closing(TreeWriter(Path(folder, "single"))) as tree:
+            for key, value in zip(keys, values, strict=True):
+                tree.put(key, [value], len(value))
+            tree.finish()
+        with closing(TreeWriter(Path(folder, "grouped"))) as tree:
+            for part in (slice(None, split), slice(split, None)):
+                if keys[part]:
+                    tree.put_group([Pieces.of(keys[part])], [Pieces.of(values[part])])
+            tree.finish()
+        assert Path(folder, "grouped").read_bytes() == Path(folder, "single").read_bytes()

@@ -10,7 +10,7 @@ import pytest
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import lmdb as container
-from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
+from dlio.formats.layouts.lmdb import PAGE_BYTES as PAGE
 from tests.formats.lmdb_shards import BYTES, read, samples, write
 from tests.helpers.rounds import ROUNDS
 

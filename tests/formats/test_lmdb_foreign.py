@@ -9,7 +9,7 @@ import pytest
 
 from dlio.errors import CorruptRecordError
 from dlio.formats import lmdb as container
-from dlio.formats.layouts.lmdb_tree import PAGE_BYTES as PAGE
+from dlio.formats.layouts.lmdb import PAGE_BYTES as PAGE
 from tests.formats.lmdb_shards import BYTES, caffe_datum, foreign, read, samples, write
 
 _LAST_PAGE_AT = 136  # in a meta page (struct MDB_meta of mdb.c)

@@ -11,8 +11,7 @@ import pytest
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.lmdb import LEAF, NODE, PAGE
-from dlio.formats.layouts.lmdb_tree import PAGE_BYTES
+from dlio.formats.layouts.lmdb import LEAF, NODE, PAGE, PAGE_BYTES
 from dlio.formats.readonly import mds
 from dlio.testing.container import Container
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio import native
 from dlio.errors import StorageError
-from dlio.io.random_access import RandomAccessFile, take_fresh
+from dlio.io import random_access
+from dlio.io.random_access import RandomAccessFile
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)
@@ -27,34 +30,48 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def read(path: Path, wanted: list[tuple[int, int]]) -> tuple[list[memoryview], list[int]]:
-    """Returns what is read of the ranges, and the sizes of the memory that was asked for."""
-    taken: list[int] = []
+@pytest.fixture(params=[random_access._read_by_core, random_access._read_each], ids=["core", "python"], autouse=True)
+def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each request to the system, which the compiled core makes, or Python."""
+    requested: list[int] = []
 
-    def take(num_bytes: int) -> memoryview:
-        taken.append(num_bytes)
-        return take_fresh(num_bytes)
+    def read(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
+        requested.extend(sizes)
+        return request.param(descriptor, starts, sizes, out)
 
+    if request.param is random_access._read_by_core and not native.available:
+        pytest.skip("the compiled core is not installed")
+    for name in ("_read_by_core", "_read_each"):
+        monkeypatch.setattr(random_access, name, read)
+    return requested
+
+
+def read(path: Path, wanted: list[tuple[int, int]]) -> list[memoryview]:
     file = RandomAccessFile(path)
     offsets, sizes = np.array(wanted, dtype=np.int64).reshape(-1, 2).T
-    values = [value for some in file.read_many(offsets, sizes, take) for value in some]
+    values = [value for some in file.read_many(offsets, sizes) for value in some]
     file.close()
-    return values, taken
+    return values
 
 
 @given(wanted=st.lists(ranges, max_size=30), rising=st.booleans())
 def test_ranges_are_those_of_the_file(path: Path, wanted: list[tuple[int, int]], rising: bool) -> None:
     wanted = sorted(wanted) if rising else wanted
-    values, _ = read(path, wanted)
+    values = read(path, wanted)
     assert values == [DATA[start : start + size] for start, size in wanted]
     assert all(value.readonly for value in values)
 
 
-def test_neighbours_are_read_together_and_others_are_not(path: Path) -> None:
+def test_neighbours_are_read_together_and_others_are_not(path: Path, requests: list[int]) -> None:
     rows = [(number * 1_810, 1_800) for number in range(100)]
-    assert read(path, rows)[1] == [99 * 1_810 + 1_800]
-    assert read(path, rows[::4])[1] == [1_800] * 25  # gaps of more than 4 KB
-    assert len(read(path, [(number * 92_024, 92_000) for number in range(9)])[1]) == 3
+    read(path, rows)
+    assert requests == [99 * 1_810 + 1_800]
+    requests.clear()
+    read(path, rows[::4])
+    assert requests == [1_800] * 25  # gaps of more than 4 KB
+    requests.clear()
+    read(path, [(number * 92_024, 92_000) for number in range(9)])
+    assert len(requests) == 3
 
 
 def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
@@ -66,6 +83,42 @@ def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
     offsets, sizes = np.array([4_000, 5_000, 6_000]), np.array([900, 900, 900])
     read = [bytes(value) for some in file.read_many(offsets, sizes) for value in some]
     assert read == [DATA[4_000:4_900], DATA[5_000:5_500], b""]
+    file.close()
+
+
+def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path) -> None:
+    file, rows = RandomAccessFile(path), np.zeros((3, 100), np.uint8)
+    assert file.read_rows(np.array([NUM_BYTES - 50, 7, NUM_BYTES + 1]), rows).tolist() == [False, True, False]
+    assert rows[1].tobytes() == DATA[7:107] and rows[0, :50].tobytes() == DATA[-50:]
+    assert file.read_rows(np.zeros(0, np.int64), np.zeros((0, 100), np.uint8)).tolist() == []
+    file.close()
+    with pytest.raises(StorageError, match="open the shard again"):
+        file.read_rows(np.array([0]), rows[:1])
+
+
+def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, calls = random_access._read_by_core if native.available else random_access._read_each, []
+
+    def interrupted(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
+        calls.append(len(starts))
+        counts, _ = ways(descriptor, starts[:2], sizes[:2], out)
+        return counts, errno.EINTR if len(starts) > 2 else 0
+
+    for name in ("_read_by_core", "_read_each"):
+        monkeypatch.setattr(random_access, name, interrupted)
+    wanted = [(number * 9_000, 100) for number in range(5)]
+    assert read(path, wanted) == [DATA[start : start + size] for start, size in wanted]
+    assert calls == [5, 3, 1]
+
+
+def test_a_refused_read_names_the_offset(path: Path) -> None:
+    file = RandomAccessFile(path)
+    assert file._descriptor is not None
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.dup2(folder, file._descriptor)
+    os.close(folder)
+    with pytest.raises(StorageError, match=rf"cannot read {path} at 7: Is a directory"):
+        list(file.read_many(np.array([7]), np.array([1])))
     file.close()
 
 

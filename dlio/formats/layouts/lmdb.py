@@ -27,3 +27,9 @@ BIG_VALUE = 1
 INTEGER_KEYS, DUPLICATE_KEYS = 8, 4
 NO_PAGE = 2**64 - 1
 MAX_KEY_BYTES = 511
+
+# What dlio writes; LMDB takes the machine's page size, and reads any.
+PAGE_BYTES = 4096
+ROOM = PAGE_BYTES - PAGE.size
+OFFSET_BYTES = 2
+MAX_NODE_BYTES = (ROOM // 2 & -2) - OFFSET_BYTES  # `me_nodemax`: with more, the value gets pages of its own

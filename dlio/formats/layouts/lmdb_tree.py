@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dlio.dataset.sample_group import Pieces
 from dlio.formats.layouts import lmdb as layout
+from dlio.formats.layouts.lmdb import MAX_NODE_BYTES, OFFSET_BYTES, PAGE_BYTES, ROOM
+from dlio.formats.layouts.lmdb_group import key_of, lay_out
 from dlio.formats.payloads import Part
 
-PAGE_BYTES = 4096  # LMDB takes the machine's page size, and reads any
-_ROOM = PAGE_BYTES - layout.PAGE.size
-_OFFSET_BYTES = 2
-_MAX_NODE_BYTES = (_ROOM // 2 & -2) - _OFFSET_BYTES  # `me_nodemax`: with more, the value gets pages of its own
 _BUFFER_BYTES = 128 << 10  # for small records; the values of large ones are written without a copy
 _JOINED_BYTES = 8 << 10
 _NO_RECORDS = 0, 0, 0, 0, 0, 0, 0, layout.NO_PAGE
@@ -45,8 +44,7 @@ class TreeWriter:
         self._next_page = 2
         self._num_entries = 0
         self._nodes: list[bytes] = []  # of the leaf that is being filled
-        self._room = _ROOM
-        self._first_key = b""
+        self._room = ROOM
         self._leaves: list[tuple[bytes, int]] = []  # first key and page number
         self._file.writelines(_meta(number, 0, 2, _NO_RECORDS) for number in range(2))
 
@@ -57,21 +55,38 @@ class TreeWriter:
             OSError: the file system refused.
         """
         sizes = num_bytes & 0xFFFF, num_bytes >> 16
-        if layout.NODE.size + len(key) + num_bytes <= _MAX_NODE_BYTES:
+        if layout.NODE.size + len(key) + num_bytes <= MAX_NODE_BYTES:
             node = b"".join([layout.NODE.pack(*sizes, 0, len(key)), key, *parts])
         else:
             number = self._write_value(parts, num_bytes)
             node = layout.NODE.pack(*sizes, layout.BIG_VALUE, len(key)) + key + number.to_bytes(8, "little")
         if len(node) % 2:
             node += b"\0"
-        self._room -= len(node) + _OFFSET_BYTES
+        self._room -= len(node) + OFFSET_BYTES
         if self._room < 0:
             self._end_leaf()
-            self._room -= len(node) + _OFFSET_BYTES
-        if not self._nodes:
-            self._first_key = key
+            self._room -= len(node) + OFFSET_BYTES
         self._nodes.append(node)
         self._num_entries += 1
+
+    def put_group(self, keys: Sequence[Pieces], values: Sequence[Pieces]) -> None:
+        """Appends n records as `put` does, in less time; needs the compiled core.
+
+        Args:
+            keys: columns of n values, which make the keys when they are joined row by row.
+            values: columns that make the values.
+
+        Raises:
+            OSError: the file system refused.
+        """
+        pages = lay_out(self._nodes, keys, values, self._next_page)
+        self._file.write(pages.data)
+        self._leaves += pages.leaves
+        self._nodes, self._room = pages.nodes, ROOM - sum(len(node) + OFFSET_BYTES for node in pages.nodes)
+        self._num_pages[layout.LEAF] += len(pages.leaves)
+        self._num_pages[layout.OVERFLOW] += pages.num_overflow
+        self._next_page += len(pages.leaves) + pages.num_overflow
+        self._num_entries += len(keys[0])
 
     def _write_value(self, parts: Sequence[Part], num_bytes: int) -> int:
         """Writes a value to pages of its own and returns the number of the first."""
@@ -87,8 +102,8 @@ class TreeWriter:
         return number
 
     def _end_leaf(self) -> None:
-        self._leaves.append((self._first_key, self._write_page(layout.LEAF, self._nodes)))
-        self._nodes, self._room = [], _ROOM
+        self._leaves.append((key_of(self._nodes[0]), self._write_page(layout.LEAF, self._nodes)))
+        self._nodes, self._room = [], ROOM
 
     def _write_page(self, kind: int, nodes: list[bytes]) -> int:
         """Writes a page of nodes, the first one at its end, and returns its number."""
@@ -96,7 +111,7 @@ class TreeWriter:
         offsets = bytearray()
         for node in nodes:
             upper -= len(node)
-            offsets += upper.to_bytes(_OFFSET_BYTES, "little")
+            offsets += upper.to_bytes(OFFSET_BYTES, "little")
         lower = layout.PAGE.size + len(offsets)
         head = layout.PAGE.pack(number, 0, kind, lower, upper)
         self._file.write(b"".join([head, offsets, bytes(upper - lower), *reversed(nodes)]))
@@ -142,10 +157,10 @@ def _branches(children: list[tuple[bytes, int]]) -> list[list[tuple[bytes, int]]
     pages: list[list[tuple[bytes, int]]] = []
     room = 0
     for key, number in children:
-        num_bytes = layout.NODE.size + len(key) + len(key) % 2 + _OFFSET_BYTES
+        num_bytes = layout.NODE.size + len(key) + len(key) % 2 + OFFSET_BYTES
         if room < num_bytes:
             pages.append([])
-            room = _ROOM
+            room = ROOM
         pages[-1].append((key, number))
         room -= num_bytes
     if len(pages[-1]) == 1:  # a page has room for seven of the longest keys

@@ -12,13 +12,12 @@ These are the forms of `convert_imageset` with and without `--encoded`. A Datum 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dlio.dataset.sample_group import SampleGroup
+from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
@@ -67,10 +66,11 @@ def holds_group(group: SampleGroup) -> bool:
     return bool(-(2**31) <= labels.min() <= labels.max() < 2**31 and group.pieces("image").sizes.max() < _LARGEST)
 
 
-def encode_group(group: SampleGroup) -> Iterator[list[Part]]:
-    """Yields `encode` of each sample of a group of encoded images."""
-    for image, label in zip(group.pieces("image"), group.numbers("label").tolist(), strict=True):
-        yield [_head(len(image)), image, _tail(label)]
+def encode_group(group: SampleGroup) -> tuple[Pieces, Pieces, Pieces]:
+    """Returns `encode` of all samples of a group of encoded images, in three columns."""
+    images = group.pieces("image")
+    tails = Pieces.of([_tail(label) for label in group.numbers("label").tolist()])
+    return Pieces.of([_head(num_bytes) for num_bytes in images.sizes.tolist()]), images, tails
 
 
 @lru_cache(1 << 12)

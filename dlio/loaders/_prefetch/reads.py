@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dlio.io import trace
+from dlio.io import trace, waits
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.locking.fork_lock import ForkLock
 
@@ -139,10 +139,15 @@ class Reads(Generic[R_co]):
 
 
 def _timed(read: Callable[[Rows | None], V], rows: Rows | None) -> tuple[V, float]:
-    """Returns what `read` returns, and the seconds in which this thread did not work."""
+    """Returns what `read` returns, and the seconds in which this thread waited for the storage.
+
+    Where a read does not note them, they are those in which the thread did not work, for whatever reason.
+    """
+    waits.taken()
     began, worked = time.perf_counter(), time.thread_time()
     values = read(rows)
-    return values, time.perf_counter() - began - (time.thread_time() - worked)
+    waited = waits.taken()
+    return values, time.perf_counter() - began - (time.thread_time() - worked) if waited is None else waited
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,14 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "pieces.hpp"
 #include "python/arrays.hpp"
@@ -16,6 +20,7 @@ namespace dlio {
 namespace {
 
 using Bounds = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Crcs = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Pieces, and the Python objects that they are of.
@@ -89,6 +94,39 @@ nb::tuple read_all_files(nb::handle folder, nb::handle names, Bounds bounds, std
   }
 }
 
+// Seconds in which this thread did not work, from some begin on.
+double seconds_waited() noexcept {
+  timespec now{};
+  timespec worked{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+  return static_cast<double>(now.tv_sec - worked.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - worked.tv_nsec);
+}
+
+nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out) {
+  const std::size_t count = starts.size();
+  if (sizes.size() != count) throw nb::value_error("sizes: expected one for each start");
+  std::int64_t room = static_cast<std::int64_t>(out.size());
+  std::int64_t* read = nullptr;
+  nb::object result = new_array({count}, read);
+  for (std::size_t i = 0; i < count; ++i) {
+    read[i] = sizes.data()[i];
+    if (starts.data()[i] < 0 || read[i] < 0 || read[i] > room) throw nb::value_error("sizes: expected ranges that fit");
+    room -= read[i];
+  }
+  std::size_t done = 0;
+  int error = 0;
+  double waited = 0;
+  {
+    nb::gil_scoped_release unlocked;
+    const double before = seconds_waited();
+    done = read_ranges(descriptor, starts.data(), read, count, reinterpret_cast<char*>(out.data()));
+    if (done < count) error = errno;
+    waited = seconds_waited() - before;
+  }
+  return nb::make_tuple(result, done, error, waited);
+}
+
 void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   const PiecesView view(data, std::move(bounds));
   if (crcs.size() != view.pieces().count) throw nb::value_error("crcs: expected one for each piece");
@@ -96,23 +134,27 @@ void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   extend_crcs(view.pieces(), crcs.data());
 }
 
-nb::bytes interleave_columns(const nb::list& columns) {
-  std::vector<PiecesView> views;
-  std::vector<Column> parts;
+nb::bytes place_all(std::size_t size, const nb::list& columns) {
+  std::vector<std::pair<PiecesView, Bounds>> views;
   for (nb::handle each : columns) {
-    const auto [data, bounds, multiple] = nb::cast<std::tuple<nb::object, Bounds, std::size_t>>(each);
-    if (multiple == 0) throw nb::value_error("multiple: expected 1 or more");
-    views.emplace_back(data, bounds);
-    parts.push_back({views.back().pieces(), multiple});
-    if (parts.back().pieces.count != parts[0].pieces.count) throw nb::value_error("columns: of different lengths");
+    const auto [data, bounds, offsets] = nb::cast<std::tuple<nb::object, Bounds, Bounds>>(each);
+    views.emplace_back(PiecesView(data, bounds), offsets);
+    const Pieces pieces = views.back().first.pieces();
+    if (offsets.size() != pieces.count) throw nb::value_error("offsets: expected one for each piece");
+    for (std::size_t i = 0; i < pieces.count; ++i) {
+      const std::int64_t offset = offsets.data()[i];
+      if (offset < 0 || pieces.size(i) > size || static_cast<std::size_t>(offset) > size - pieces.size(i)) {
+        throw nb::value_error("offsets: expected pieces within the size");
+      }
+    }
   }
-  nb::object joined =
-      nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(interleave(parts, nullptr))));
+  nb::object joined = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!joined) throw nb::python_error();
   char* const out = PyBytes_AsString(joined.ptr());
   {
     nb::gil_scoped_release unlocked;
-    interleave(parts, out);
+    std::memset(out, 0, size);
+    for (const auto& [view, offsets] : views) place(view.pieces(), offsets.data(), out);
   }
   return nb::borrow<nb::bytes>(joined);
 }
@@ -122,8 +164,10 @@ nb::bytes interleave_columns(const nb::list& columns) {
 void bind_pieces(nb::module_& module) {
   using namespace nb::literals;
   module.def("read_files", read_all_files, "folder"_a, "names"_a, "bounds"_a.noconvert(), "room"_a, "capacity"_a);
+  module.def("read_ranges", read_all_ranges, "descriptor"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
+             "out"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
-  module.def("interleave", interleave_columns, "columns"_a);
+  module.def("place", place_all, "size"_a, "columns"_a);
 }
 
 }  // namespace dlio

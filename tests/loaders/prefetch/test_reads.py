@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from dlio.dataset.manifest import Manifest
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.images import Resize
+from dlio.io import waits
 from dlio.loaders._prefetch import prefetch as ahead_module
 from dlio.loaders._prefetch import reads as reads_module
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
@@ -212,6 +214,20 @@ def test_nothing_is_read_ahead_from_memory() -> None:
         readers.add([reads])
         assert gate.num_begun == 0 and not readers._threads._threads
         assert reads.take() == list(range(8)) and gate.num_begun == 1
+
+
+@pytest.mark.parametrize("notes", [True, False])
+def test_only_waiting_for_storage_makes_it_slow(notes: bool) -> None:
+    pace = Pace()
+
+    def read(rows: object) -> list[int]:
+        time.sleep(0.002)
+        waits.note(0) if notes else None
+        return []
+
+    for _ in range(15):
+        Reads(read, list, list, 0, pace).take()
+    assert pace.is_slow != notes
 
 
 def test_a_part_gets_what_nobody_reads_any_more() -> None:
