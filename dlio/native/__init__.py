@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import MissingPackageError
+from dlio.errors import DISTRIBUTION, MissingPackageError
 
 if TYPE_CHECKING:
     from dlio.native._jpeg import (
@@ -78,7 +78,10 @@ __all__ = [
     "status_message",
 ]
 
-_INSTALL = "apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
+_INSTALL = (
+    f"install a wheel that has it ({DISTRIBUTION}, for x86-64 and ARM with glibc 2.28), "
+    "or apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
+)
 
 _core: Any = None
 try:

@@ -7,6 +7,8 @@
 #include <nmmintrin.h>
 #endif
 
+#include "dispatch.hpp"
+
 namespace dlio {
 namespace {
 
@@ -31,8 +33,7 @@ std::uint32_t extend_by_table(std::uint32_t state, const char* data, std::size_t
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t extend_by_instruction(std::uint32_t state, const char* data,
-                                                                      std::size_t size) noexcept {
+DLIO_SSE42 std::uint32_t extend_by_instruction(std::uint32_t state, const char* data, std::size_t size) noexcept {
   std::uint64_t wide = state;
   for (; size >= sizeof wide; data += sizeof wide, size -= sizeof wide) {
     std::uint64_t word = 0;

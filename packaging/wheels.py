@@ -1,0 +1,105 @@
+"""Builds what a release consists of, into dist/: `make wheels`, on Debian 12 or Ubuntu 24.04 with Python 3.11 and 3.12.
+
+A source distribution with libjpeg-turbo's sources; from it, for x86-64 and ARM with glibc 2.28 or newer, a wheel for
+Python 3.11 and one for 3.12 and later (stable ABI); and a wheel without the core for all other machines, whose images
+Pillow decodes. Zig's C++ compiler, a package for pip, links for both processors and for an old glibc. libjpeg-turbo is
+linked in with its SIMD code, its names hidden, so that it meets no other libjpeg of the process.
+
+auditwheel and abi3audit check the wheels; `packaging/try_wheels.sh` uses them.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+WORK = ROOT / "build" / "wheels"
+TOOLS = ["build", "ziglang", "auditwheel>=6.4", "abi3audit"]
+PYTHONS = ["3.11", "3.12"]
+PROCESSORS = ["x86_64", "aarch64"]
+GLIBC = (2, 28)
+
+
+def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+    print("+", shlex.join(map(str, command)), flush=True)
+    subprocess.run([str(word) for word in command], cwd=cwd, env=os.environ | (env or {}), check=True)
+
+
+def make_tools() -> Path:
+    """Returns the folder of the programs of a virtual environment that holds TOOLS."""
+    programs = WORK / "tools" / "bin"
+    if not (programs / "abi3audit").exists():
+        run(sys.executable, "-m", "venv", programs.parent)
+        run(programs / "python", "-m", "pip", "install", "--quiet", *TOOLS)
+    return programs
+
+
+def compilers(tools: Path, processor: str) -> dict[str, str]:
+    """Returns the variables that name Zig's compiler, as programs that CMake takes for a plain one."""
+    folder = WORK / processor
+    folder.mkdir(parents=True, exist_ok=True)
+    target = f"-target {processor}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    verbs = {"cc": f"cc {target}", "c++": f"c++ {target}", "ar": "ar", "ranlib": "ranlib"}
+    for name, words in verbs.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(str(tools))}/python -m ziglang {words} "$@"\n')
+        (folder / name).chmod(0o755)
+    return {"CC": str(folder / "cc"), "CXX": str(folder / "c++")}
+
+
+def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
+    """Returns the wheel of `source` for a version of Python and a processor, with a tag of GLIBC."""
+    folder = WORK / processor
+    env = compilers(tools, processor) | {
+        "DLIO_SYSTEM_JPEG": "0",
+        "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
+        "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
+        "LDFLAGS": "-s",
+        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
+    }
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Linux",  # makes CMake cross-compile: what it builds is not run
+        "CMAKE_SYSTEM_PROCESSOR": processor,
+        "CMAKE_AR": folder / "ar",
+        "CMAKE_RANLIB": folder / "ranlib",
+    }
+    words = [word for name, value in settings.items() for word in ("-C", f"cmake.define.{name}={value}")]
+    words += ["-C", "install.strip=false"]  # the linker has; this machine's strip knows its own processor only
+    out = folder / python
+    shutil.rmtree(out, ignore_errors=True)
+    run(f"python{python}", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, *words, source, env=env)
+    (wheel,) = out.glob("*.whl")
+    platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
+    run(tools / "auditwheel", "repair", "--only-plat", "--plat", platform, "--wheel-dir", out / "repaired", wheel)
+    (repaired,) = (out / "repaired").glob("*.whl")
+    return Path(shutil.copy(repaired, DIST))
+
+
+def build_pure_wheel(source: Path) -> None:
+    words = ["-C", "wheel.cmake=false", "-C", "wheel.py-api=py3"]
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", DIST, *words, source)
+
+
+def main() -> None:
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir()
+    WORK.mkdir(parents=True, exist_ok=True)
+    tools = make_tools()
+    run("sh", ROOT / "packaging" / "sources.sh")
+    run(tools / "python", "-m", "build", "--sdist", "--outdir", DIST, ROOT)
+    (source,) = DIST.glob("*.tar.gz")
+    build_pure_wheel(source)
+    for processor in PROCESSORS:
+        for python in PYTHONS:
+            wheel = build_wheel(source, tools, python, processor)
+            if "-abi3-" in wheel.name:
+                run(tools / "abi3audit", "--strict", "--report", wheel)
+
+
+if __name__ == "__main__":
+    main()
