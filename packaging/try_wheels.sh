@@ -18,12 +18,10 @@ standard=$("$python" -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 mkdir -p "$root/tmp" "$root/proc" "$root/dev" "$root$standard" "$root$(dirname "$binary")" "$root/lib64"
 cp "$binary" "$root$binary"
 tar -C "$standard" --exclude=site-packages --exclude=dist-packages --exclude=test --exclude=config-* -cf - . | tar -C "$root$standard" -xf -
-mkdir -p "$root/job/core" "$root/job/pure"
-for kind in core pure; do
-  "$python" -m pip install --quiet --target "$root/job/$kind" --find-links dist dlio-toolkit
-done
-"$python" -m pip install --quiet --no-deps --upgrade --target "$root/job/pure" dist/*-py3-none-any.whl
-rm -rf "$root"/job/pure/dlio/native/_jpeg*.so
+mkdir -p "$root/job"
+"$python" -m pip download --quiet --no-index --no-deps --find-links dist --dest "$root/wheel" dlio-toolkit
+"$python" -m pip install --quiet --target "$root/job/core" "$root"/wheel/*.whl
+"$python" -m pip install --quiet --target "$root/job/pillow" dist/*-py3-none-any.whl
 cp packaging/main_job.py "$root/job/"
 
 # the libraries that all of it needs, and no others: what links libjpeg must have brought it
@@ -34,7 +32,7 @@ done
 [ -z "$(find "$root" -path "$root/job" -prune -o -name 'libjpeg*' -print)" ] || { echo "a libjpeg is in the root" >&2; exit 1; }
 
 try='mount -t proc proc '"$root"'/proc && mount --rbind /dev '"$root"'/dev && exec env -i HOME=/tmp LANG=C.UTF-8 PATH=/none \
-  PYTHONHOME='"$prefix"' PYTHONPATH=/job/$0 chroot '"$root"' '"$binary"' /job/main_job.py /tmp'
-for kind in core pure; do
+  PYTHONHOME='"$prefix"' PYTHONPATH=/job/$0 chroot '"$root"' '"$binary"' /job/main_job.py /tmp $0'
+for kind in core pillow; do
   unshare --mount --pid --fork --propagation private sh -euc "$try" "$kind"
 done

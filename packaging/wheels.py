@@ -1,4 +1,4 @@
-"""Builds what a release consists of, into dist/: `make wheels`, on Debian 12 or Ubuntu 24.04 with Python 3.11 and 3.12.
+"""Builds what a release of the last commit consists of, into dist/: `make wheels`, on Debian 12 or Ubuntu 24.04 with Python 3.11 and 3.12.
 
 A source distribution with libjpeg-turbo's sources; from it, for x86-64 and ARM with glibc 2.28 or newer, a wheel for
 Python 3.11 and one for 3.12 and later (stable ABI); and a wheel without the core for all other machines, whose images
@@ -29,6 +29,16 @@ GLIBC = (2, 28)
 def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
     print("+", shlex.join(map(str, command)), flush=True)
     subprocess.run([str(word) for word in command], cwd=cwd, env=os.environ | (env or {}), check=True)
+
+
+def last_commit() -> Path:
+    """Returns a folder with what the last commit holds, and the sources of the libraries."""
+    folder = WORK / "tree"
+    shutil.rmtree(folder, ignore_errors=True)
+    run("git", "archive", "--output", WORK / "tree.tar", "HEAD")
+    shutil.unpack_archive(WORK / "tree.tar", folder)
+    run("sh", folder / "packaging" / "sources.sh")
+    return folder
 
 
 def make_tools() -> Path:
@@ -90,8 +100,7 @@ def main() -> None:
     DIST.mkdir()
     WORK.mkdir(parents=True, exist_ok=True)
     tools = make_tools()
-    run("sh", ROOT / "packaging" / "sources.sh")
-    run(tools / "python", "-m", "build", "--sdist", "--outdir", DIST, ROOT)
+    run(tools / "python", "-m", "build", "--sdist", "--outdir", DIST, last_commit())
     (source,) = DIST.glob("*.tar.gz")
     build_pure_wheel(source)
     for processor in PROCESSORS:

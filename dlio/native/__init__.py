@@ -79,8 +79,8 @@ __all__ = [
 ]
 
 _INSTALL = (
-    f"install a wheel that has it ({DISTRIBUTION}, for x86-64 and ARM with glibc 2.28), "
-    "or apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
+    f"install {DISTRIBUTION}'s wheel for x86-64 or ARM, or "
+    "apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
 )
 
 _core: Any = None
