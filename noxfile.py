@@ -9,16 +9,14 @@ A Python that the machine lacks is skipped.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 LIGHT = ["tfrecord", "lmdb", "hdf5", "parquet", "remote", "completion"]  # extras that every Python has, in seconds
 TOOLS = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "lmdb", "scipy", "pyyaml"]
-QUICK = [
-    "tests/cluster", "tests/io", "tests/dataset", "tests/cli", "tests/native", "tests/formats", "tests/conformance",
-    "tests/pack/test_plan.py", "tests/pack/test_sources.py", "tests/test_errors.py", "tests/test_images.py",
-    "tests/test_urls.py",
-]  # fmt: skip
+QUICK = Path("Makefile").read_text().split("\nQUICK = ")[1].split("\n\n")[0].replace("\\\n", "").split()
 
 nox.options.sessions = ["quick"]
 nox.options.error_on_missing_interpreters = False

