@@ -20,12 +20,14 @@ cp "$binary" "$root$binary"
 tar -C "$standard" --exclude=site-packages --exclude=dist-packages --exclude=test --exclude=config-* -cf - . | tar -C "$root$standard" -xf -
 mkdir -p "$root/job"
 "$python" -m pip download --quiet --no-index --no-deps --find-links dist --dest "$root/wheel" dlio-toolkit
-"$python" -m pip install --quiet --target "$root/job/core" "$root"/wheel/*.whl
-"$python" -m pip install --quiet --target "$root/job/pillow" dist/*-py3-none-any.whl
+"$python" -m pip install --quiet --no-compile --target "$root/job/core" "$root"/wheel/*.whl
+cp -r "$root/job/core" "$root/job/pillow"
+rm -rf "$root"/job/pillow/dlio*
+"$python" -m pip install --quiet --no-compile --no-deps --target "$root/job/pillow" dist/*-py3-none-any.whl
 cp packaging/main_job.py "$root/job/"
 
 # the libraries that all of it needs, and no others: what links libjpeg must have brought it
-find "$root" \( -name '*.so' -o -name '*.so.*' \) -exec ldd {} + "$binary" 2>/dev/null | grep -oE '(=> |^\s)/[^ ]+' |
+{ find "$root" \( -name '*.so' -o -name '*.so.*' \) -exec ldd {} + 2>/dev/null || true; ldd "$binary"; } | grep -oE '(=> |^\s)/[^ ]+' |
   sed 's/=> //' | tr -d '\t ' | sort -u | grep -v "^$root" | while read -r library; do
   mkdir -p "$root$(dirname "$library")" && cp -L "$library" "$root$library"
 done
