@@ -1,12 +1,13 @@
-# Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the whole test suite.
+# Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the tests of all parts.
 # `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
+# `make jobs` runs the rest, whole jobs: a real SLURM, MPI, Dask and Ray, the training examples, random kills.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
 # `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.
 # `make soak` runs the suite for hours, with 20 times as many kills and random inputs. `make bare` runs `make demo quick`
 # on a minimal Debian of its own, as root. `make wheels` builds what a release consists of, into dist/.
 
-.PHONY: venv demo test quick docs soak bare wheels lint clean
+.PHONY: venv demo test jobs quick docs soak bare wheels lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -21,7 +22,10 @@ demo: .venv/.complete
 
 # One process more than there are cores, since many a test waits for other processes.
 test: .venv/.complete
-	.venv/bin/python -m pytest -n 4 --dist worksteal
+	.venv/bin/python -m pytest -n 4 --dist worksteal -m "not jobs"
+
+jobs: .venv/.complete
+	.venv/bin/python -m pytest -n 4 --dist worksteal -m jobs
 
 docs: .venv/.docs
 	.venv/bin/python -m tools.site.chart

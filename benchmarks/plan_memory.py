@@ -24,7 +24,7 @@ import numpy as np
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.listing.keys import Keys
-from dlio.pack.run import Request, make_plan
+from dlio.pack.request import Request, make_plan
 from dlio.pack.sources import open_source
 
 

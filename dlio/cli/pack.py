@@ -33,8 +33,8 @@ from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
+from dlio.pack.request import Request, make_plan
 from dlio.pack.resume import clear_aside
-from dlio.pack.run import Request, make_plan
 from dlio.urls import is_url, shown
 from dlio.verbs import describe
 

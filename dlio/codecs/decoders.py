@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from PIL import Image, ImageOps
 from dlio import native
 from dlio.codecs import jpeg, pictures, pillow
 from dlio.codecs.pictures import Picture, Readable
+from dlio.dataset.schema import Array
 from dlio.errors import DataError, UsageError
 from dlio.images import Sizes, Transform, Windows
 from dlio.images.composed import apply_effects
@@ -120,7 +121,7 @@ _small_images = ForkLock()
 
 def decode_mask(
     picture: Picture, size: Sizes, windows: Windows, row: int, output_size: tuple[int, int], *, upright: bool = False
-) -> npt.NDArray[Any]:
+) -> Array:
     """Returns the window of a mask by nearest pixels, uint8 of shape (height, width); int32 for one of 16 bits.
 
     Pixels beside the window's place are 0.
@@ -188,7 +189,7 @@ def _resize_plain(
 
 
 def _write(
-    function: Callable[..., Statuses], images: list[Any], windows: Windows, rows: npt.NDArray[np.uint8]
+    function: Callable[..., Statuses], images: Sequence[object], windows: Windows, rows: npt.NDArray[np.uint8]
 ) -> Statuses:
     """Calls a function of the core for `rows`, of shape (n, height, width, 3) in memory of either layout."""
     if rows.flags.c_contiguous:
@@ -222,7 +223,7 @@ def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[
     return None
 
 
-def _placed(out: npt.NDArray[Any], windows: Windows, row: int) -> npt.NDArray[Any]:
+def _placed(out: Array, windows: Windows, row: int) -> Array:
     """Returns the part of an image's result, (height, width, ...), where its window goes."""
     if windows.places is None:
         return out

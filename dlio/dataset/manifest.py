@@ -11,23 +11,22 @@ final name appears when all shards are complete. `head`, `wc -l` and `jq` read b
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset import json_lines
 from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import CropReady, File, Part, Shard, count, whole_number
 from dlio.dataset.words import in_a_line, in_html
-from dlio.errors import DataError, ManifestError, StorageError
-from dlio.io import files, limits
+from dlio.errors import DataError, ManifestError
+from dlio.io import files
 
 __all__ = [
     "NAME",
@@ -38,7 +37,6 @@ __all__ = [
     "Manifest",
     "Part",
     "Shard",
-    "dump_line",
     "from_bytes",
     "header",
     "parse",
@@ -48,7 +46,6 @@ __all__ = [
 
 PARTIAL_NAME = "manifest.jsonl.partial"
 VERSION = 1
-_LINES_AT_ONCE = 1024  # the values of a million lines would take gigabytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +145,7 @@ class Manifest:
         """
         path = folder_of(Path(root)) / NAME
         root = path.parent
-        lines = _read_lines(path)
+        lines = json_lines.read(path)
         if lines is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
             raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
@@ -163,11 +160,11 @@ class Manifest:
         node = {} if self.node is None else {"node": self.node}
         lines = [header(self) | node, *(shard.to_json() for shard in self.shards)]
         path = Path(root) / NAME
-        files.publish_bytes(path, "".join(dump_line(line) for line in lines).encode())
+        files.publish_bytes(path, "".join(json_lines.dump(line) for line in lines).encode())
         return path
 
 
-def header(manifest: Manifest) -> dict[str, Any]:
+def header(manifest: Manifest) -> dict[str, object]:
     """Returns the first line of a manifest."""
     return {
         "dlio": VERSION,
@@ -179,18 +176,13 @@ def header(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def dump_line(line: Mapping[str, Any]) -> str:
-    """Returns one line of JSON; keys keep their order, text its characters."""
-    return json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n"
-
-
 def parse(lines: Iterable[str], path: Path) -> Manifest:
     """Returns the manifest that `lines` describe; errors name `path`.
 
     Raises:
         ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
     """
-    numbered = enumerate(_values(list(lines), path), start=1)
+    numbered = enumerate(json_lines.values(list(lines), path), start=1)
     number = 1
     try:
         number, head = next(numbered)
@@ -209,7 +201,7 @@ def parse(lines: Iterable[str], path: Path) -> Manifest:
     except ManifestError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
-        raise _damaged(path, number, error) from error
+        raise json_lines.damaged(path, number, error) from error
 
 
 def parse_whole(lines: Iterable[str], path: Path) -> Manifest:
@@ -231,35 +223,7 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
     Raises:
         ManifestError: as `parse_whole`, or it is not text, or longer than the limit.
     """
-    return parse_whole(_lines(data, path), path)
-
-
-def _values(lines: Sequence[str], path: Path) -> Iterator[Any]:
-    """Yields the JSON value of each line. Many are parsed at once, in half the time; if that fails, singly.
-
-    Raises:
-        ManifestError: a line is not JSON value, or more than one.
-    """
-    for start in range(0, len(lines), _LINES_AT_ONCE):
-        some = lines[start : start + _LINES_AT_ONCE]
-        try:
-            values = json.loads(f"[{','.join(some)}]")
-        except (ValueError, RecursionError):
-            values = []
-        yield from values if len(values) == len(some) else _singly(some, start + 1, path)
-
-
-def _singly(lines: Sequence[str], first: int, path: Path) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=first):
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _damaged(path, number, error) from error
-
-
-def _damaged(path: Path, number: int, error: Exception) -> ManifestError:
-    reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-    return ManifestError(f"{path}, line {number}: {reason}: restore the file or pack it anew")
+    return parse_whole(json_lines.split(data, path), path)
 
 
 def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -282,29 +246,8 @@ def read_partial(root: Path) -> Manifest | None:
         ManifestError: the file is not of this form.
     """
     path = root / PARTIAL_NAME
-    lines = _read_lines(path)
+    lines = json_lines.read(path)
     if lines is None:
         return None
     whole = [line for line in lines if line.endswith("\n")]
     return parse(whole, path) if whole else None
-
-
-def _read_lines(path: Path) -> list[str] | None:
-    """Returns the lines of a file, None if there is none."""
-    try:
-        return _lines(files.read_regular(path, limits.manifest_bytes()), path)
-    except StorageError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
-
-
-def _lines(data: bytes, path: Path) -> list[str]:
-    """Returns the lines of a manifest, which the caller reads up to one byte beyond the limit."""
-    if len(data) > limits.manifest_bytes():
-        most = f"more than {limits.manifest_bytes():,} bytes"
-        raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
-    try:
-        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").readlines()  # str.splitlines also splits elsewhere
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{path} is not text: {error}: restore the file or pack it anew") from error

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from dlio.dataset.manifest import Manifest, Part, Shard
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Sample
+from dlio.dataset.schema import Array, Fields, Sample
 from dlio.io.arrivals import Filling
 from dlio.io.random_access import Numbers, Take, take_fresh
 
@@ -30,7 +29,7 @@ class PartReader:
         """Returns record `index` of the part."""
         return self._whole.read(int(self._records[index]))
 
-    def read_columns(self, records: Numbers, take: Take = take_fresh) -> dict[str, Any]:
+    def read_columns(self, records: Numbers, take: Take = take_fresh) -> Fields:
         """Returns the values of many records of the part, a column for each field."""
         return self._whole.read_columns(self._records[records], take)
 
@@ -47,7 +46,7 @@ class PartReader:
         keys = self._whole.keys()
         return [keys[record] for record in self._records.tolist()]
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples of the part."""
         return self._whole.column(name)[self._records]
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
+from dlio.dataset.bulk_reader import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
-from dlio.dataset.schema import Sample
+from dlio.dataset.schema import Array, Fields, Sample
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, Take, take_fresh
-
-if TYPE_CHECKING:
-    from dlio.dataset.bulk_reader import BulkValues
 
 _log = logging.getLogger(__name__)
 
@@ -50,16 +49,13 @@ class ShardReader:
         self._table = _whole_table(manifest, shard)
         self._bulk: BulkValues | None = None
         self._is_prepared = False
-        try:
+        with closed_on_error(self):
             container = formats.load(manifest.format)
             records = paths[0] if manifest.url else _records(paths[0], shard.name + container.SUFFIX)
             self._reader = self._opened(container, records, filling)
             if len(self._reader) != shard.num_samples:
                 problem = f"it holds {len(self._reader)} records, the manifest says {shard.num_samples}: restore it"
                 raise CorruptRecordError(paths[0], problem)
-        except BaseException:
-            self.close()
-            raise
 
     def _opened(self, container: Format, records: Path, filling: Filling | None) -> Reader:
         if filling is None:
@@ -116,7 +112,7 @@ class ShardReader:
             problem = f"sample {self.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
-    def read_columns(self, records: Numbers, take: Take = take_fresh) -> dict[str, Any]:
+    def read_columns(self, records: Numbers, take: Take = take_fresh) -> Fields:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
         Bytes are read-only views. Small numbers come from the table, and values at known offsets are read without
@@ -145,16 +141,14 @@ class ShardReader:
 
     def prefetch_hint(self, records: Numbers) -> None:
         """Lets the system read `records`, in increasing order, while the caller works on others."""
-        bulk_reader = self._values()
-        if bulk_reader is not None:
-            bulk_reader.prefetch_hint(records)
+        values = self._values()
+        if values is not None:
+            values.prefetch_hint(records)
 
     def _values(self) -> BulkValues | None:
         """Returns the reader of values by offset, None if there is none; made on first use."""
         if not self._is_prepared and self._table is not None:
-            from dlio.dataset import bulk_reader
-
-            self._bulk = bulk_reader.open_values(self._reader, self._table, self._schema)
+            self._bulk = open_values(self._reader, self._table, self._schema)
         self._is_prepared = True
         return self._bulk
 
@@ -166,7 +160,7 @@ class ShardReader:
         """Returns all keys, in order."""
         return self._table.keys(0, len(self)) if self._table else [self._reader.read(i).key for i in range(len(self))]
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Array:
         """Returns a small field of numbers of all samples: an ndarray of the field's dtype, (n, *shape), read-only.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ def interleave(*columns: tuple[Pieces, int]) -> bytes:
     """Returns the n values of several columns, row by row; needs the compiled core.
 
     Args:
-        columns: the values, and a number: zeros follow each until its row has a multiple of so many bytes.
+        columns: the values, and a number of bytes: each row is padded with zeros to a multiple of it.
     """
     starts, used = [], np.zeros(len(columns[0][0]), np.int64)
     for pieces, multiple in columns:
@@ -127,5 +127,5 @@ def _kind(values: Pieces | Array) -> str:
     return "int64" if values.dtype == np.int64 and values.ndim == 1 else ""
 
 
-def _values(values: Pieces | Array) -> Iterable[Any]:
+def _values(values: Pieces | Array) -> Iterable[object]:
     return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else values

@@ -30,6 +30,7 @@ from dlio.dataset.shard import Part
 from dlio.dataset.stored_zip import read_directory, read_member
 from dlio.errors import CorruptRecordError
 from dlio.formats.payloads import npy
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".samples.npz"
@@ -128,11 +129,8 @@ class SampleTable:
         self._num_samples = num_samples
         self._file = RandomAccessFile(path)
         self._arrays: dict[str, Array] = {}
-        try:
+        with closed_on_error(self._file):
             self._members = read_directory(self._file)
-        except BaseException:
-            self._file.close()
-            raise
 
     @property
     def crcs(self) -> npt.NDArray[np.uint32]:

@@ -26,6 +26,7 @@ from dlio.errors import SchemaError
 
 #: Numbers of any dtype; numpy's own types allow no arithmetic on NDArray[generic].
 Array = npt.NDArray[Any]
+Fields = dict[str, Any]  # values by name: of one sample, or of several
 Value = bytes | str | int | float | list[bytes] | list[str] | Array
 
 NUMBER_TYPES = frozenset(
@@ -265,5 +266,5 @@ class Sample:
     """
 
     key: str
-    fields: dict[str, Any]
+    fields: Fields
     image_info: ImageInfo | None = field(default=None, compare=False)

@@ -126,9 +126,9 @@ class Shard(NamedTuple):
         """The size of all its files, in bytes."""
         return sum(file.num_bytes for file in self.files)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the shard's line of the manifest."""
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "shard": self.name,
             "samples": self.num_samples,
             "files": [{"name": file.name, "bytes": file.num_bytes, "digest": file.digest} for file in self.files],

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.cluster import liveness
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _BEATS = 5  # rank 0 sends a message to every rank at a time, of which there may be thousands
 
@@ -18,12 +21,12 @@ class Heartbeat:
     Needs an MPI that takes calls from several threads (MPI_THREAD_MULTIPLE), and a communicator that nobody else uses.
     """
 
-    def __init__(self, comm: Any, peers: Sequence[int], silent: Callable[[], None]) -> None:
+    def __init__(self, comm: MPI.Intracomm, peers: Sequence[int], silent: Callable[[], None]) -> None:
         """Starts; calls `silent`, in its thread, once one of `peers` shows no sign for LOST_WORKER_SECONDS."""
         self._comm = comm
         self._peers = peers
         self._silent = silent
-        self._sent: dict[int, Any] = {}
+        self._sent: dict[int, MPI.Request] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="dlio-mpi-heartbeat", daemon=True)
         self._thread.start()

@@ -14,16 +14,20 @@ import logging
 import signal
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
+if TYPE_CHECKING:
+    import distributed
+
 CONNECT_SECONDS = 30
+T = TypeVar("T")
 _LOOK_SECONDS = 0.5  # between two checks that the scheduler is still there
 
 
@@ -41,7 +45,6 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     try:
         import distributed
-        from distributed.comm.core import CommClosedError
     except ImportError as error:
         raise missing_package("distributed", "dask", "the engine dask") from error
     with _silence(), ExitStack() as stack:
@@ -57,7 +60,9 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         num_threads = sum(client.nthreads().values())
         if num_threads == 0:
             raise LauncherError(f"the Dask cluster at {address} has no workers: start some, by dask worker {address}")
-        yield Pool(executor, num_threads, (distributed.KilledWorker, CommClosedError, BrokenExecutor))
+        yield Pool(
+            executor, num_threads, (distributed.KilledWorker, distributed.comm.core.CommClosedError, BrokenExecutor)
+        )
 
 
 class _DaskExecutor(Executor):
@@ -69,7 +74,7 @@ class _DaskExecutor(Executor):
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """Returns a future for a call, which cannot be cancelled.
 
         Raises:
@@ -77,8 +82,8 @@ class _DaskExecutor(Executor):
         """
         if self._client.status != "running":
             raise _gone()
-        task = self._client.submit(function, *args, pure=False, **kwargs)  # pure: equal tasks would count as one
-        future: Future[Any] = Future()
+        task = self._client.submit(fn, *args, pure=False, **kwargs)  # pure: equal tasks would count as one
+        future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
@@ -98,7 +103,7 @@ class _DaskExecutor(Executor):
                         future.set_exception(_gone())
 
 
-async def _settle(future: Future[Any], task: Any) -> None:
+async def _settle(future: Future[T], task: Awaitable[T]) -> None:
     """Copies the outcome of Dask's task to `future`, unless it has one."""
     with suppress(InvalidStateError):
         try:
@@ -131,13 +136,13 @@ def _silence() -> Iterator[None]:
 
 
 @contextmanager
-def _local_cluster(workers: int) -> Iterator[Any]:
+def _local_cluster(workers: int) -> Iterator[distributed.LocalCluster]:
     import dask
-    from distributed import LocalCluster
+    import distributed
 
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        LocalCluster(
+        distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
@@ -150,13 +155,12 @@ def _local_cluster(workers: int) -> Iterator[Any]:
         yield cluster
 
 
-def _connect(address: str) -> Any:
-    from distributed import Client
-    from distributed.comm.addressing import resolve_address
+def _connect(address: str) -> distributed.Client:
+    import distributed
 
     try:
-        resolve_address(address)
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        distributed.comm.addressing.resolve_address(address)
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
         reason = without_credentials(str(error), address)
         raise UsageError(f"{address!r} is not an address of Dask ({reason}): expected tcp://HOST:8786") from None

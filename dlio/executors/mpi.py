@@ -19,14 +19,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.cluster import liveness
 from dlio.errors import DlioError, LauncherError, StorageError, missing_package
 from dlio.executors import Pool, ReportedElsewhereError, refuse_address, refuse_workers
 from dlio.executors._heartbeat import Heartbeat
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+    from mpi4py.futures import MPICommExecutor
+
 _DEATH = "a rank of the MPI job has died: run the same command again, finished shards are kept"
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -76,7 +81,7 @@ def _refusal(num_ranks: int, workers: int | None, address: str | None) -> DlioEr
     )
 
 
-def _drive(world: Any, ranks: Any) -> Iterator[Pool]:
+def _drive(world: MPI.Intracomm, ranks: Any) -> Iterator[Pool]:
     failure: BaseException | None = None
     executor = _RankExecutor()
     try:
@@ -94,7 +99,7 @@ def _drive(world: Any, ranks: Any) -> Iterator[Pool]:
         world.bcast(_portable(failure), root=0)
 
 
-def _serve(world: Any, ranks: Any) -> None:
+def _serve(world: MPI.Intracomm, ranks: MPICommExecutor) -> None:
     """Runs tasks until rank 0 has left the context, and raises what it raised; leaves interrupts to rank 0."""
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -107,7 +112,9 @@ def _serve(world: Any, ranks: Any) -> None:
         raise failure from ReportedElsewhereError("by rank 0")
 
 
-def _heartbeat(world: Any, peers: Sequence[int], silent: Callable[[], None]) -> AbstractContextManager[object]:
+def _heartbeat(
+    world: MPI.Intracomm, peers: Sequence[int], silent: Callable[[], None]
+) -> AbstractContextManager[object]:
     """Returns the heartbeat between rank 0 and the others; nothing if MPI takes calls from one thread only."""
     from mpi4py import MPI
 
@@ -116,7 +123,7 @@ def _heartbeat(world: Any, peers: Sequence[int], silent: Callable[[], None]) -> 
     return Heartbeat(world.Dup(), peers, silent)
 
 
-def _abort(world: Any, reason: str) -> None:
+def _abort(world: MPI.Intracomm, reason: str) -> None:
     """Ends all ranks at once, this one too: none could be left in order without the one that died."""
     log.error("%s", reason)
     world.Abort(StorageError.exit_code)
@@ -131,7 +138,7 @@ class _RankExecutor(Executor):
         self.broken = False
         self._out: set[Future[Any]] = set()
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         future = self.ranks.submit(fn, *args, **kwargs)
         self._out.add(future)
         future.add_done_callback(self._out.discard)
@@ -139,7 +146,7 @@ class _RankExecutor(Executor):
             self._break()
         return future
 
-    def give_up(self, world: Any) -> None:
+    def give_up(self, world: MPI.Intracomm) -> None:
         """Lets the tasks that are out raise BrokenExecutor; ends the job where nobody waits for them."""
         self.broken = True
         self._break()

@@ -19,13 +19,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from dlio.errors import LauncherError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.urls import without_credentials
 
+if TYPE_CHECKING:
+    import ray.remote_function
+
 CONNECT_SECONDS = 30
+T = TypeVar("T")
 _OBJECT_STORE_BYTES = 100 << 20  # near Ray's minimum of 75 MiB; it holds only plans and results
 
 
@@ -102,21 +106,21 @@ def _check_answer(address: str) -> None:
 class _RayExecutor(Executor):
     """Hands tasks to Ray, which has no executor of its own; a submitted task cannot be cancelled."""
 
-    def __init__(self, remote: Any) -> None:
+    def __init__(self, remote: ray.remote_function.RemoteFunction) -> None:
         self._remote = remote
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
+        future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         self._remote.remote(fn, *args, **kwargs).future().add_done_callback(partial(_settle, future))
         return future
 
 
-def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call(function: Callable[..., T], *args: object, **kwargs: object) -> T:
     return function(*args, **kwargs)
 
 
-def _settle(future: Future[Any], done: Future[Any]) -> None:
+def _settle(future: Future[T], done: Future[T]) -> None:
     """Copies the outcome of Ray's future to `future`; an error of the task comes without Ray's wrapper."""
     error = done.exception()
     if error is None:

@@ -24,14 +24,18 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
 from dlio.io.threads import Threads
 from dlio.urls import without_credentials
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 CONNECT_SECONDS = 30.0
+T = TypeVar("T")
 _END_SECONDS = 10.0
 _SETTLED_SECONDS = 1.0  # without a new core
 _ADDRESS = r"local\[.+\]|local-cluster\[.+\]|spark://.+|yarn|k8s://.+"
@@ -70,7 +74,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         from pyspark import SparkContext
     except ImportError as error:
         raise missing_package("pyspark", "spark", "the engine spark") from error
-    in_use: Any = SparkContext._active_spark_context
+    in_use: SparkContext | None = SparkContext._active_spark_context
     if in_use is not None or address is not None:
         refuse_workers("spark", workers, f"the cluster at {address}" if address else "the session in use")
     context: Any = in_use or _start(address or f"local[{num_workers(workers)}]")
@@ -86,7 +90,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         executor.threads.end(_END_SECONDS)
 
 
-def _start(master: str) -> Any:
+def _start(master: str) -> SparkContext:
     """Returns a new context. What Java prints is kept off the console, and its reason told if it does not start."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -123,8 +127,8 @@ def _check(master: str) -> None:
         raise LauncherError(f"no Spark master answers at {master}: start one, or correct --engine-address")
 
 
-def _answers(place: str) -> bool:
-    host, _, port = place.rpartition(":")
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError):
@@ -151,7 +155,7 @@ def _num_cores(executor: _SparkExecutor) -> int:
     return int(count)
 
 
-def _end(context: Any) -> None:
+def _end(context: SparkContext) -> None:
     """Ends the context, and the Java that was started for it."""
     from pyspark import SparkContext
 
@@ -174,12 +178,12 @@ class _SparkExecutor(Executor):
         threads: as many as tasks run at a time.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: SparkContext) -> None:
         self.context = context
         self.threads = Threads(0, "dlio-spark")
         self._group = f"dlio-{uuid.uuid4()}"
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         from pyspark import cloudpickle
 
         return self.threads.submit(partial(self._run, cloudpickle.dumps((fn, args, kwargs))))

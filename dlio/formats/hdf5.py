@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,9 +41,13 @@ from dlio.formats.layouts.hdf5_columns import (
     dataset_names,
     open_column,
 )
-from dlio.formats.layouts.hdf5_rows import create, h5py, reading, writing
+from dlio.formats.layouts.hdf5_rows import create, load_h5py, reading, writing
 from dlio.io.file_object import FileObject
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
+
+if TYPE_CHECKING:
+    pass
 
 SUFFIX = ".h5"
 KEY = "__key__"
@@ -78,10 +82,10 @@ class Writer:
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._path = stem.with_name(stem.name + SUFFIX)
-        h5py()
+        load_h5py()
         open_plain(self._path).close()  # refuses a file that is there
         with writing(self._path):
-            self._file: Any = create(self._path)
+            self._file = create(self._path)
             self._file.attrs["dlio_version"] = VERSION
             self._file.attrs["dlio_schema"] = np.bytes_(json.dumps(schema.types()))
             self._columns = {
@@ -126,13 +130,9 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._file = RandomAccessFile(path)  # so that an unreadable file is not reported as damaged
         self._library: Any = None
-        try:
-            with reading(path):
-                self._library = h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
-                self._open(schema)
-        except BaseException:
-            self.close()
-            raise
+        with closed_on_error(self), reading(path):
+            self._library = load_h5py().File(FileObject(self._file) if self._file.is_arriving else path, "r")
+            self._open(schema)
 
     def _open(self, schema: Schema) -> None:
         version = self._library.attrs.get("dlio_version", VERSION)
@@ -169,7 +169,7 @@ class Reader:
         """Returns record `index`; its key is the exact one, or the number in a file without keys."""
         try:
             fields = {name: column.read(index) for name, column in self._columns.items()}
-            return Sample(self._keys.read(index) if self._keys else str(index), fields)
+            return Sample(str(self._keys.read(index)) if self._keys else str(index), fields)
         except CorruptRecordError:
             raise
         except ValueError as error:

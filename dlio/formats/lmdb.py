@@ -24,6 +24,7 @@ from dlio.formats.layouts.lmdb import MAX_KEY_BYTES
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.layouts.lmdb_tree import TreeWriter
 from dlio.formats.payloads import datum, example
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".lmdb"
@@ -121,11 +122,8 @@ class Reader:
         self._schema = schema
         self._payload = datum if datum.holds(schema) else example
         self._file = RandomAccessFile(path / DATA_FILE if path.is_dir() else path)
-        try:
+        with closed_on_error(self._file):
             self._entries = read_entries(self._file)
-        except BaseException:
-            self._file.close()
-            raise
 
     def __len__(self) -> int:
         return len(self._entries.keys)

@@ -31,6 +31,7 @@ from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import Part, example, irheader
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".rec"
@@ -164,11 +165,8 @@ class Reader:
         self._schema = schema
         self._decode = irheader.decode if irheader.fits(schema) else example.decode
         self._file = RandomAccessFile(path)
-        try:
+        with closed_on_error(self._file):
             self._bounds = _bounds(self._file)
-        except BaseException:
-            self._file.close()
-            raise
 
     def __len__(self) -> int:
         return len(self._bounds) - 1

@@ -33,6 +33,7 @@ from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
 from dlio.formats.layouts.tar_index import read_offsets, split
 from dlio.formats.payloads import members
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".tar"
@@ -152,11 +153,8 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._file = RandomAccessFile(path)
-        try:
+        with closed_on_error(self._file):
             self._samples = read_offsets(self._file)
-        except BaseException:
-            self._file.close()
-            raise
 
     def __len__(self) -> int:
         return len(self._samples)

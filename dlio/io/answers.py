@@ -8,22 +8,27 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import StorageError
 
 if TYPE_CHECKING:
     import asyncio  # takes as long to load as the rest of a pack of files
 
+    from aiohttp import ClientResponse
+    from fsspec import AbstractFileSystem
+
 IDLE_SECONDS = 60.0  # without a byte, then a connection is given up
 TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
+Entry = dict[str, Any]  # fsspec's description of a file or folder
+T = TypeVar("T")
 Span = tuple[int, int]  # from one byte to before another
 
 
-def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
+def at_most(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None = None, login: str = "") -> bytes:
     """Returns a file or a span of it; of one with more than `limit` bytes the first `limit` + 1.
 
     Args:
@@ -38,21 +43,33 @@ def at_most(file_system: Any, path: str, limit: int, span: Span | None = None, l
         TimeoutError: it took longer than IDLE_SECONDS for a byte, or TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     protocols = file_system.protocol
     if "http" in protocols:
-        return bytes(sync(file_system.loop, _from_web, file_system, path, limit, span, login, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, _from_web, file_system, path, limit, span, login))
     if "s3" in protocols:
-        return bytes(sync(file_system.loop, _from_s3, file_system, path, limit, span, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, _from_s3, file_system, path, limit, span))
     start, end = span or (0, min(file_system.size(path), limit + 1))
     if file_system.async_impl:
         read = file_system._cat_file  # cat_file calls it without a timeout
-        return bytes(sync(file_system.loop, read, path, start=start, end=end, timeout=TOTAL_SECONDS))
+        return bytes(_sync(file_system, read, path, start=start, end=end))
     return bytes(file_system.cat_file(path, start=start, end=end))
 
 
-async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, login: str) -> bytes:
+def _sync(
+    file_system: AbstractFileSystem,
+    call: Callable[..., Awaitable[T]],
+    *args: object,
+    seconds: float = TOTAL_SECONDS,
+    **kwargs: object,
+) -> T:
+    """Returns the result of a coroutine in the file system's own loop; raises TimeoutError after `seconds`."""
+    from fsspec.asyn import sync
+
+    result: T = sync(file_system.loop, call, *args, timeout=seconds, **kwargs)
+    return result
+
+
+async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span: Span | None, login: str) -> bytes:
     import asyncio
 
     session = await file_system.set_session()
@@ -75,12 +92,12 @@ async def _from_web(file_system: Any, url: str, limit: int, span: Span | None, l
         return await _read(answer.content.read, limit + 1, idle)
 
 
-def _sent_on(answer: Any) -> str:
+def _sent_on(answer: ClientResponse) -> str:
     """Returns where redirections led to, without what may be a secret of it."""
     return f" ({answer.url.with_user(None).with_query(None)}, to which it was redirected)" if answer.history else ""
 
 
-async def _from_s3(file_system: Any, path: str, limit: int, span: Span | None) -> bytes:
+async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span: Span | None) -> bytes:
     import asyncio
 
     bucket, key, _ = file_system.split_path(path)
@@ -113,28 +130,25 @@ async def _read(read: Callable[[int], Awaitable[bytes]], num_bytes: int, idle: a
     return b"".join(parts)
 
 
-def sent(file_system: Any, path: str, content: Path | bytes) -> None:
+def sent(file_system: AbstractFileSystem, path: str, content: Path | bytes) -> None:
     """Writes a file of an object store, in parts if it is large.
 
     Raises:
         TimeoutError: it took longer than TOTAL_SECONDS and its bytes at SLOWEST_BYTES a second.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     num_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
     size = max(PART_BYTES, -(-num_bytes // _MOST_PARTS))
     options = {"chunksize": size, "max_concurrency": _PARTS} if "s3" in file_system.protocol else {}
     seconds = TOTAL_SECONDS + num_bytes / SLOWEST_BYTES
     if isinstance(content, bytes):
-        sync(file_system.loop, file_system._pipe_file, path, content, timeout=seconds)
+        _sync(file_system, file_system._pipe_file, path, content, seconds=seconds)
     else:
-        sync(file_system.loop, file_system._put_file, str(content), path, **options, timeout=seconds)
+        _sync(file_system, file_system._put_file, str(content), path, seconds=seconds, **options)
 
 
-def drop_unfinished(file_system: Any, path: str) -> None:
+def drop_unfinished(file_system: AbstractFileSystem, path: str) -> None:
     """Gives up the uploads in parts below a folder of S3 that nobody has finished; raises whatever the store raises."""
-    from fsspec.asyn import sync
 
     async def drop() -> None:
         bucket, folder, _ = file_system.split_path(path)
@@ -144,22 +158,20 @@ def drop_unfinished(file_system: Any, path: str) -> None:
             await file_system._call_s3("abort_multipart_upload", **known)
 
     if "s3" in file_system.protocol:
-        sync(file_system.loop, drop, timeout=TOTAL_SECONDS)
+        _sync(file_system, drop)
 
 
-def listed(file_system: Any, path: str, *, below: bool) -> list[dict[str, Any]]:
+def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[Entry]:
     """Returns the entries of a folder, or the files in it and below it, as fsspec describes them.
 
     Raises:
         TimeoutError: it took longer than TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
-    from fsspec.asyn import sync
-
     file_system.invalidate_cache()
     method = "find" if below else "ls"
     if file_system.async_impl:
-        found = sync(file_system.loop, getattr(file_system, f"_{method}"), path, detail=True, timeout=TOTAL_SECONDS)
+        found = _sync(file_system, getattr(file_system, f"_{method}"), path, detail=True)
     else:
         found = getattr(file_system, method)(path, detail=True)
     return list(found.values() if below else found)

@@ -55,7 +55,7 @@ class Filling(Protocol):
         """Waits until files are whole, under their final names; raises as `prepare`."""
 
     def arrival(self, path: Path) -> Arrival | None:
-        """Returns a file that is arriving, None if it is no file of the data set; raises as `prepare`."""
+        """Returns a file that is arriving, None if it is not a file of the data set; raises as `prepare`."""
 
     def expect(self, shards: Sequence[int]) -> None:
         """Tells in which order this process will first use the shards, as far as it is known; does not raise."""

@@ -23,6 +23,13 @@ BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 
 DEFAULT_DIGEST = "xxh3-128"
 
 
+class Closeable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Closes it."""
+
+
 class Hash(Protocol):
     """A running digest."""
 
@@ -119,6 +126,16 @@ def check_digest(
     found = f"{expected.partition(':')[0]}:{running.hexdigest()}"
     if found != expected:
         raise DigestError(f"{path} is damaged: expected the digest {expected}, found {found}")
+
+
+@contextmanager
+def closed_on_error(file: Closeable) -> Iterator[None]:
+    """Closes `file` if the block raises; else it stays open."""
+    try:
+        yield
+    except BaseException:
+        file.close()
+        raise
 
 
 @contextmanager

@@ -15,12 +15,15 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 from dlio.errors import MissingPackageError, StorageError, UsageError, missing_package, requirements
 from dlio.io import answers
 from dlio.urls import is_unclear, parted, shown, without_credentials
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 T = TypeVar("T")
 TRIES = 6
@@ -101,11 +104,11 @@ class RemoteFiles:
                 return []
             raise
 
-    def files_below(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
-        """Returns the files in a folder and below it: path below the URL, what fsspec tells; raises as `fetch`."""
+    def files_below(self, folder: str) -> list[tuple[str, answers.Entry]]:
+        """Returns the files in a folder and below it: path below the URL, and fsspec's entry; raises as `fetch`."""
         return [(name, entry) for name, entry in self._listed(folder, below=True) if entry["type"] == "file"]
 
-    def _listed(self, folder: str, below: bool) -> list[tuple[str, dict[str, Any]]]:
+    def _listed(self, folder: str, below: bool) -> list[tuple[str, answers.Entry]]:
         path = f"{self._root}/{quote(folder) if self.is_web else folder}".rstrip("/")
         entries = self._ask(folder, lambda: answers.listed(self._file_system, path, below=below))
         names = [entry["name"].removeprefix(self._root).strip("/") for entry in entries]
@@ -143,7 +146,7 @@ def _number(error: Exception) -> int:
     return errno.EACCES if isinstance(error, PermissionError) else 0
 
 
-def _open(url: str, given: str, is_alone: bool) -> tuple[Any, str]:
+def _open(url: str, given: str, is_alone: bool) -> tuple[AbstractFileSystem, str]:
     """Returns fsspec's file system for a URL and the path in it; `given` is the URL with user and password.
 
     Raises:

@@ -187,7 +187,7 @@ def with_bytes(batch: Batch) -> Batch:
     return {name: list(map(_bytes, value)) if isinstance(value, list) else value for name, value in batch.items()}
 
 
-def _bytes(value: Any) -> Any:
+def _bytes(value: object) -> object:
     return bytes(value) if isinstance(value, memoryview) else value
 
 

@@ -11,16 +11,16 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
+from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
 from dlio.loaders.open_data import open_data
@@ -76,11 +76,11 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is no transform, or samples have no field `image`.
+            UsageError: `transform` is not a transform, or samples have no field `image`.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
-            raise UsageError(f"transform={transform!r} is none of dlio.images: expected such as CenterCrop(224)")
+            raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
         self.pace = Pace()
@@ -142,7 +142,7 @@ class PackedSamples:
             return shard.key(record)
 
     @cached_property
-    def labels(self) -> npt.NDArray[Any]:
+    def labels(self) -> Array:
         """The field `label` of all samples without the label offset: an array of shape (n, *shape), read-only.
 
         Raises:
@@ -160,7 +160,7 @@ class PackedSamples:
         labels.flags.writeable = False
         return labels
 
-    def class_indices(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def class_indices(self, labels: Array) -> Array:
         """Returns stored labels without the label offset; same dtype and shape."""
         offset = self.schema.label_offset
         return np.asarray(labels - labels.dtype.type(offset)) if offset else labels
@@ -177,13 +177,7 @@ class PackedSamples:
 
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
-
-        def join(read: list[tuple[Indices, list[Sample]]]) -> list[Sample]:
-            samples: list[Any] = [None] * len(indices)
-            for rows, values in read:
-                _put(samples, rows, values)
-            return samples
-
+        join = partial(joined_samples, len(indices))
         return self._reads(indices, lambda shard, records: [shard.read(record) for record in records.tolist()], join)
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
@@ -199,20 +193,8 @@ class PackedSamples:
     def column_reads(self, indices: Sequence[int] | Indices) -> Reads[Batch]:
         """Returns the reads of `read_columns`, which may be made ahead of use."""
         take = Strip(self.read_memory).take
-        join = partial(self._joined, len(indices))
+        join = partial(joined_columns, self.schema, len(indices))
         return self._reads(indices, lambda shard, records: shard.read_columns(records, take), join)
-
-    def _joined(self, size: int, read: list[tuple[Indices, Batch]]) -> Batch:
-        if len(read) == 1 and len(read[0][0]) == size and (np.diff(read[0][0]) == 1).all():
-            return read[0][1]
-        columns: Batch = {
-            name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
-            for name, kind in self.schema.fields
-        }
-        for rows, values in read:
-            for name, column in columns.items():
-                _put(column, rows, values[name])
-        return columns
 
     def _reads(
         self,
@@ -301,12 +283,3 @@ class PackedSamples:
         self._pool.close()
         self.memory.clear()
         self.read_memory.clear()
-
-
-def _put(column: Any, rows: Indices, values: Any) -> None:
-    """Writes values into the rows of a column."""
-    if isinstance(column, np.ndarray):
-        column[rows] = values
-        return
-    for row, value in zip(rows.tolist(), values, strict=True):
-        column[row] = value

@@ -32,7 +32,7 @@ _NAMED = ("heights", "widths", "class_weights")
 _COUNTS = ("samples_read", "images_decoded", "samples_damaged")
 
 
-def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, object]:
     """Returns the numbers of a data set, from the file beside its manifest if that is of the same content.
 
     `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216. `heights` and `widths`
@@ -59,7 +59,7 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
     return made
 
 
-def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, Any]:
+def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, object]:
     sizes = looked.sizes[looked.sizes[:, 0] > 0]
     total, used = sum(counts.values()), sum(count > 0 for count in counts.values())
     weights = {name: round(total / (used * count), 6) if count else 0.0 for name, count in counts.items()}
@@ -82,7 +82,7 @@ def _percentiles(values: npt.NDArray[np.int64]) -> dict[str, int]:
     return {f"{share}%": int(value) for share, value in zip(QUANTILES, found, strict=True)}
 
 
-def _read(path: Path, content_id: str) -> dict[str, Any] | None:
+def _read(path: Path, content_id: str) -> dict[str, object] | None:
     """Returns the numbers in a file, None if it has none of this content: then they are found anew."""
     try:
         found = json.loads(files.read_regular(path, _MOST_BYTES))

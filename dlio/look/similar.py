@@ -35,7 +35,7 @@ def hashes(images: npt.NDArray[np.uint8]) -> Hashes:
 
 
 def equal(digests: Iterable[Hashable]) -> list[list[int]]:
-    """Returns the groups of several rows with the same digest; None is no digest."""
+    """Returns the groups of several rows with the same digest; None is not a digest."""
     rows: dict[Hashable, list[int]] = defaultdict(list)
     for row, digest in enumerate(digests):
         if digest is not None:

@@ -84,7 +84,8 @@ def pack(
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
-    from dlio.pack.run import Request, pack_source
+    from dlio.pack.request import Request
+    from dlio.pack.run import pack_source
     from dlio.pack.sources import open_source
     from dlio.pack.upload import pack_to_url
     from dlio.pack.write import Writing

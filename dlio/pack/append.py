@@ -34,7 +34,7 @@ def appendable(out: str | Path) -> Manifest:
     """Returns the manifest of the data set in `out`, to which samples may be appended.
 
     Raises:
-        ManifestError, StorageError: there is none, or it cannot be read.
+        ManifestError, StorageError: `out` holds no data set, or it cannot be read.
         UsageError: it is at a URL, a copy staged in parts, shards of other tools, or one whose replacement was stopped.
     """
     if is_url(out):

@@ -83,7 +83,7 @@ def _differences(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Ke
     return ", ".join(words)
 
 
-def _flat(header: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(header: Mapping[str, Any]) -> dict[str, object]:
     origin = header["origin"]
     return {**header, **origin, **asdict(KEEP), **origin.get("recode", {}), "origin": None, "recode": None}
 

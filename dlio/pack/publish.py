@@ -69,12 +69,12 @@ class _Publisher(Executor):
         self._aside: set[Path] = set()
         self._has_ended = False
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        published: Future[Any] = Future()
+    def submit(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Future[Any]:
+        published: Future[Shard] = Future()
         self._executor.submit(fn, *args, **kwargs).add_done_callback(partial(self._publish, published))
         return published
 
-    def _publish(self, published: Future[Any], task: Future[Written]) -> None:
+    def _publish(self, published: Future[Shard], task: Future[Written]) -> None:
         error = task.exception() if not task.cancelled() else None
         if task.cancelled():
             published.cancel()
@@ -90,7 +90,7 @@ class _Publisher(Executor):
             if self._has_ended:
                 self._clear()
 
-    def _settle(self, published: Future[Any], written: Written) -> None:
+    def _settle(self, published: Future[Shard], written: Written) -> None:
         try:
             shard = publish_shard(written)
             if written.aside is not None:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.dataset import manifest
+from dlio.dataset import json_lines, manifest
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
@@ -30,8 +30,9 @@ from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
 from dlio.pack.plan import ShardPlan, shard_number
 from dlio.pack.prefetch import side_by_side
+from dlio.pack.request import PackPlan, Request, plan_to_write
 from dlio.pack.resume import Held, names_of
-from dlio.pack.run import PackPlan, Request, Running, manifest_of, plan_to_write, write_missing
+from dlio.pack.run import Running, manifest_of, write_missing
 from dlio.pack.write import ASIDE, Writing
 from dlio.urls import shown
 
@@ -69,7 +70,7 @@ def pack_to_url(
             if held.published is not None and len(done) == len(plan.shards):
                 _clear(store)
                 return held.published
-            store.put(f"{ASIDE}/{_HEADER}", manifest.dump_line(manifest.header(plan.header)).encode())
+            store.put(f"{ASIDE}/{_HEADER}", json_lines.dump(manifest.header(plan.header)).encode())
         writing = replace(writing, limits=writing.limits.share(pool.workers))
         return _pack(plan, url, done, Running(pool, writing, started, report))
 

@@ -16,6 +16,7 @@ from typing import Any
 from dlio.dataset.manifest import PARTIAL_NAME
 
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
+Results = dict[str, Any]  # of scenarios by name, from JSON
 SECONDS = 120  # a run takes less than a tenth of it
 
 
@@ -71,11 +72,11 @@ class EngineRunner:
         """Runs scenarios of engine_scenarios.py, with commas between their names."""
         return self.run(self.command(SCENARIOS, names, self.name, self.workers(2), self.address, folder))
 
-    def results(self, names: str, folder: Path) -> dict[str, Any]:
+    def results(self, names: str, folder: Path) -> Results:
         """Returns the results of scenarios by their names; they must end well."""
         done = self.scenario(names, folder)
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        found: Results = json.loads((folder / "result.json").read_text())
         return found
 
     def environ(self) -> dict[str, str]:

@@ -135,7 +135,7 @@ def _ancestor(process: int, above: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DeadlyFolder(ImageFolder):
-    """An image folder whose reader is killed at one sample, once, or the process `above` it so many times."""
+    """An image folder whose reader is killed at one sample, once, or the process `above` levels above it."""
 
     deadly: str = ""
     above: int = 0

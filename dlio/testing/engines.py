@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME
 from dlio.pack.write import ASIDE
-from dlio.testing.engine_runner import SECONDS, EngineRunner, finished, identities, wait_for_shards
+from dlio.testing.engine_runner import SECONDS, EngineRunner, Results, finished, identities, wait_for_shards
 from dlio.testing.engine_scenarios import ERRORS, outcome
 from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
@@ -21,7 +20,7 @@ from dlio.testing.images import make_image_folder
 #: A format whose shards are the same bytes whoever writes them, and a number of workers to write it with.
 PACKS = [("tfrecord", 1), ("webdataset", 3)]
 
-_FOUND: dict[str, dict[str, Any]] = {}  # by the engine's name
+_FOUND: dict[str, Results] = {}  # by the engine's name
 
 
 class EngineTests:
@@ -56,7 +55,7 @@ class EngineTests:
         engine.assert_nothing_runs()
 
     @pytest.fixture
-    def found(self, engine: EngineRunner, tmp_path: Path) -> dict[str, Any]:
+    def found(self, engine: EngineRunner, tmp_path: Path) -> Results:
         """The results of scenarios over one pool, one after the other; run once for each engine."""
         if engine.name not in _FOUND:
             names = ["squares", "travels", "stops", "bounded"]
@@ -64,22 +63,22 @@ class EngineTests:
             _FOUND[engine.name] = engine.results(",".join(names), tmp_path)
         return _FOUND[engine.name]
 
-    def test_every_task_gives_its_result(self, engine: EngineRunner, found: dict[str, Any]) -> None:
+    def test_every_task_gives_its_result(self, engine: EngineRunner, found: Results) -> None:
         assert found["squares"] == {"squares": [n * n for n in range(60)], "own": engine.in_caller}
 
-    def test_errors_arrive_as_they_were_raised(self, found: dict[str, Any]) -> None:
+    def test_errors_arrive_as_they_were_raised(self, found: Results) -> None:
         assert found["travels"] == [outcome(error) for error in ERRORS]
 
-    def test_an_error_stops_the_run_after_what_was_out(self, found: dict[str, Any]) -> None:
+    def test_an_error_stops_the_run_after_what_was_out(self, found: Results) -> None:
         assert {0, 1, 2} <= set(found["stops"]["results"])
         assert len(found["stops"]["results"]) == found["stops"]["taken"] - 1 < 100
 
-    def test_tasks_are_taken_as_they_are_needed(self, engine: EngineRunner, found: dict[str, Any]) -> None:
+    def test_tasks_are_taken_as_they_are_needed(self, engine: EngineRunner, found: Results) -> None:
         assert found["bounded"]["done"] == 100
         assert found["bounded"]["workers"] == (1 if engine.one_at_a_time else 2)
         assert found["bounded"]["most"] <= 2 * found["bounded"]["workers"]
 
-    def test_results_come_as_they_finish(self, engine: EngineRunner, found: dict[str, Any]) -> None:
+    def test_results_come_as_they_finish(self, engine: EngineRunner, found: Results) -> None:
         if engine.one_at_a_time:
             pytest.skip("one after the other is its contract")
         assert sorted(found["finishes"]) == list(range(9))

@@ -55,7 +55,12 @@ def ray_address() -> Iterator[str]:
 
 
 #: Spark takes 8 s of CPU time to start, so tests/executors/test_spark.py tries all it promises at once.
-ENGINES = [name for name in executors.names() if name != "spark" or ROUNDS > 1]
+HERE = ("serial", "processes", "mpi")
+ENGINES = [
+    pytest.param(name, marks=() if name in HERE else pytest.mark.jobs)
+    for name in executors.names()
+    if name != "spark" or ROUNDS > 1
+]
 
 
 class TestEveryEngine(EngineTests):

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio.dataset import json_lines
 from dlio.dataset import manifest as manifests
 from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
@@ -319,7 +320,7 @@ def test_a_line_of_two_objects_is_refused(tmp_path):
 def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
     head = {"dlio": 1, "format": "tfrecord", "schema": {}, "class_names": [], "label_offset": 0, "origin": {}}
     shard = {"shard": "s", "samples": 1, "files": [{"name": "s.tfrecord", "bytes": 1, "digest": "xxh3-128:0"}]}
-    lines = [manifests.dump_line(line) for line in [head, *[shard] * 2999]]
+    lines = [json_lines.dump(line) for line in [head, *[shard] * 2999]]
     assert len(manifests.parse(lines, tmp_path / manifests.NAME).shards) == 2999
     lines[number - 1] = "{\n"
     with pytest.raises(ManifestError, match=f"line {number}:"):

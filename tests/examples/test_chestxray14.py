@@ -20,6 +20,7 @@ BATCH_SIZE, EPOCHS = 4, 3
 SMALL = f"--size 32 --growth 4 --depths 1 2 --batch-size {BATCH_SIZE} --epochs {EPOCHS} --workers 1"
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(600)
 def test_two_ranks_train_and_tell_the_area_of_each_finding(chestxray14: Path) -> None:
     training = shell.prepare(SCRIPT, chestxray14).replace("--nproc-per-node 4", "--nproc-per-node 2")

@@ -27,6 +27,7 @@ def clusters(num_workers: int) -> list[str]:
     return [json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks]
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(600)
 def test_two_workers_share_every_epoch(cifar10: Path) -> None:
     training = shell.prepare(SCRIPT, cifar10)

@@ -85,6 +85,7 @@ def test_the_network_is_resnet50() -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) == 25_557_032
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(600)
 def test_a_stopped_run_goes_on_with_another_number_of_ranks(imagenet: Path) -> None:
     training = shell.prepare(SCRIPT, imagenet)

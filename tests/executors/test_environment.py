@@ -129,6 +129,7 @@ def dask_cluster(tmp_path) -> Iterator[DaskCluster]:
         cluster.stop()
 
 
+@pytest.mark.jobs
 def test_a_running_dask_cluster_is_used_and_left_alone(photos, tmp_path, dask_cluster):
     engine = EngineRunner("dask", dask_cluster.address)
     none = engine.run(engine.pack_command(photos, tmp_path / "out", "--format", "tfrecord"))
@@ -146,6 +147,7 @@ def test_a_running_dask_cluster_is_used_and_left_alone(photos, tmp_path, dask_cl
     assert worker.poll() is None
 
 
+@pytest.mark.jobs
 def test_a_dask_scheduler_that_goes_away_ends_the_run(photos, tmp_path, dask_cluster):
     dask_cluster.start("worker", dask_cluster.address, "--nthreads", "1", "--host", "127.0.0.1", "--no-nanny")
     engine = EngineRunner("dask", dask_cluster.address)

@@ -23,7 +23,7 @@ from tests.helpers.mpi import MPI, MPIEXEC
 from tests.helpers.packing import BYTE_IDENTICAL, content
 
 pytest.importorskip("mpi4py")
-pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="needs mpiexec")
+pytestmark = [pytest.mark.jobs, pytest.mark.skipif(MPIEXEC is None, reason="needs mpiexec")]
 
 
 @pytest.fixture

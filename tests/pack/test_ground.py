@@ -15,7 +15,7 @@ from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
 from dlio.errors import StorageError
 from dlio.formats.layouts.text_index import HIDDEN
 from dlio.io import files
-from dlio.pack import run
+from dlio.pack import request
 from dlio.pack.index import CLAIMS, index
 from dlio.pack.listing.base import Source
 from dlio.pack.write import ASIDE
@@ -49,13 +49,13 @@ def test_a_link_planted_while_listing_is_not_followed(
     tmp_path: Path, photos: Source, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir(mode=0o777)
-    make_plan = run.make_plan
+    make_plan = request.make_plan
 
     def planting(*args: Any, **options: Any) -> Any:
         (tmp_path / "out" / ASIDE).symlink_to(home)
         return make_plan(*args, **options)
 
-    monkeypatch.setattr(run, "make_plan", planting)
+    monkeypatch.setattr(request, "make_plan", planting)
     with pytest.raises(StorageError, match="is not a folder"):
         dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial")
     assert [path.name for path in home.rglob("*")] == ["next", "thesis.tex"]

@@ -108,7 +108,7 @@ class TestLists:
 
     def test_minus_one_is_no_class(self, tmp_path):
         path = table(tmp_path, "path,label\na.png,-1\nb.png,3\n")
-        with pytest.raises(SourceError, match=r"'a\.png': the label -1 is no class index"):
+        with pytest.raises(SourceError, match=r"'a\.png': the label -1 is not a class index"):
             pack(csv_file(path), tmp_path / "out")
         assert str(pack(csv_file(path, labels="numbers"), tmp_path / "out").schema["label"]) == "float32"
         (tmp_path / "t.lst").write_text("0\t-1\ta.png\n")

@@ -13,7 +13,7 @@ from PIL import Image
 from dlio.errors import DlioError, SourceError, UsageError
 from dlio.pack.listing.base import Source
 from dlio.pack.recode import Recode
-from dlio.pack.run import PackPlan, Request, make_plan
+from dlio.pack.request import PackPlan, Request, make_plan
 from dlio.sources import open_source
 from tests.helpers.images import encoded, image
 from tests.helpers.packing import read_all

@@ -20,7 +20,7 @@ from tests.helpers.staging import MiB, assert_staged, damaged_files, write_datas
 from tests.stage.launched import Cluster, is_running, needs_mpiexec
 
 pytest.importorskip("mpi4py")
-pytestmark = needs_mpiexec
+pytestmark = [pytest.mark.jobs, needs_mpiexec]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
 SCRIPT = Path(__file__).with_name("virtual_cluster.sh")
 NEEDED = ("slurmctld", "slurmd", "srun", "munged", "nsenter", "unshare", "ip", "setpriv")
 pytestmark = [
+    pytest.mark.jobs,
     pytest.mark.skipif(
         os.geteuid() != 0 or not all(map(shutil.which, NEEDED)), reason="needs root and the packages of SLURM and munge"
     ),

@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 CHAOS = [sys.executable, "-m", "tools.chaos"]
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(900)  # a network act waits for a lost node, and the machine may be loaded
 def test_each_act_of_chaos_once_breaks_nothing() -> None:
     ran = subprocess.run([*CHAOS, "--seconds", "0", "--seed", "1371"], cwd=REPOSITORY, capture_output=True, text=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dlio.dataset.schema import Field
+from dlio.dataset.schema import Field, Value
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.hdf5_heaps import Heaps
-from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, open_rows, reading, references
+from dlio.formats.layouts.hdf5_rows import LibraryRows, PlainRows, RowWriter, load_h5py, open_rows, reading, references
 from dlio.io.random_access import Numbers, RandomAccessFile
+
+if TYPE_CHECKING:
+    import h5py
 
 # At most one chunk of each dataset is padding; the writer holds one in memory.
 CHUNK_BYTES = 1 << 20  # of what may be large: images and arrays
@@ -29,7 +32,7 @@ def dataset_names(name: str, kind: Field) -> list[str]:
 class ColumnWriter:
     """Appends the values of a field to its datasets."""
 
-    def __init__(self, file: Any, name: str, kind: Field, chunk_bytes: int) -> None:
+    def __init__(self, file: h5py.File, name: str, kind: Field, chunk_bytes: int) -> None:
         self._kind = kind
         self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
         shape = kind.fixed_shape if kind.is_number else ()
@@ -67,7 +70,7 @@ class Column(Protocol):
     def num_values(self) -> int:
         """The number of records."""
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         """Returns the value of record `index` as its field holds it.
 
         Raises:
@@ -79,7 +82,7 @@ class Column(Protocol):
         """Returns the value's offset in the file, in bytes, None if only HDF5 knows it."""
 
 
-def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) -> Column:
+def open_column(library: h5py.File, file: RandomAccessFile, name: str, kind: Field) -> Column:
     """Returns the values of the field `name` in the open h5py.File `library`.
 
     Raises:
@@ -99,9 +102,8 @@ def open_column(library: Any, file: RandomAccessFile, name: str, kind: Field) ->
     return items if kind.is_scalar else _Lists(items, _offsets(library, file, f"{name}_lists", items.num_values), kind)
 
 
-def _dataset(library: Any, path: Path, name: str) -> Any:
-    import h5py
-
+def _dataset(library: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    h5py = load_h5py()
     if not isinstance(library.get(name, getlink=True), h5py.HardLink):
         # the message lists no others: HDF5 may crash when it lists a damaged file
         raise CorruptRecordError(
@@ -113,7 +115,7 @@ def _dataset(library: Any, path: Path, name: str) -> Any:
     return found
 
 
-def _offsets(library: Any, file: RandomAccessFile, name: str, last: int) -> Numbers:
+def _offsets(library: h5py.File, file: RandomAccessFile, name: str, last: int) -> Numbers:
     """Returns offsets that lead from 0 up to `last`, int64."""
     rows = open_rows(file, _dataset(library, file.path, name))
     if rows.dtype.kind not in "iu" or rows.row_shape or not rows.num_rows:
@@ -139,7 +141,7 @@ class Numeric:
         self._kind = kind
         self.num_values = rows.num_rows
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         dtype = self._rows.dtype
         row = np.frombuffer(self._rows.read(index, index + 1, index), dtype=dtype).reshape(self._rows.row_shape)
         return self._kind.convert(row.astype(dtype.newbyteorder("=")))
@@ -188,7 +190,7 @@ class _Lists:
         self._kind = kind
         self.num_values = len(bounds) - 1
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         start, stop = map(int, self._bounds[index : index + 2])
         return self._kind.convert([self._items.read(item, index) for item in range(start, stop)])
 
@@ -199,10 +201,8 @@ class _Lists:
 class _Objects:
     """Strings, or arrays of varying length, which HDF5 keeps in heaps."""
 
-    def __init__(self, file: RandomAccessFile, values: Any, kind: Field) -> None:
-        import h5py
-
-        path = file.path
+    def __init__(self, file: RandomAccessFile, values: h5py.Dataset, kind: Field) -> None:
+        h5py, path = load_h5py(), file.path
         element = h5py.check_vlen_dtype(values.dtype)
         if values.ndim != 1 or not kind.is_scalar or not (element == "uint8" or h5py.check_string_dtype(values.dtype)):
             raise CorruptRecordError(

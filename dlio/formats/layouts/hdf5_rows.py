@@ -14,18 +14,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlio.errors import CorruptRecordError, DlioError, StorageError, missing_package
 from dlio.io.random_access import Numbers, RandomAccessFile
 
+if TYPE_CHECKING:
+    import h5py
+
 _ERRNO = re.compile(r"errno = ([0-9]+)")
+Dtype = np.dtype[np.generic]
 _DEFLATE_RATIO = 1032  # the most that zlib can shrink anything
 
 
-def h5py() -> Any:
+def load_h5py() -> Any:
     """Returns the package h5py, without file locks if this call loads it and the user has not set them.
 
     Parallel file systems may have no locks; HDF5 reads the variable only when it is loaded.
@@ -41,12 +45,12 @@ def h5py() -> Any:
     return h5py
 
 
-def create(path: Path) -> Any:
+def create(path: Path) -> h5py.File:
     """Returns a new h5py.File without times, so that equal content gives equal bytes.
 
     In HDF5 1.10's form, which 1.10 and later read, everything but the data carries a checksum.
     """
-    h5 = h5py()
+    h5 = load_h5py()
     creation = h5.h5p.create(h5.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
     access = h5.h5p.create(h5.h5p.FILE_ACCESS)
@@ -79,7 +83,7 @@ def reading(path: Path, record: int | None = None) -> Iterator[None]:
 class RowWriter:
     """Appends rows to a new dataset; holds back less than a chunk."""
 
-    def __init__(self, file: Any, name: str, dtype: Any, row_shape: tuple[int, ...], chunk_bytes: int) -> None:
+    def __init__(self, file: h5py.File, name: str, dtype: Dtype, row_shape: tuple[int, ...], chunk_bytes: int) -> None:
         self._row_bytes = dtype.itemsize * prod(row_shape)
         self._chunk_rows = max(1, chunk_bytes // self._row_bytes)
         self._dataset = file.create_dataset(
@@ -124,10 +128,10 @@ class RowWriter:
 class PlainRows:
     """Uncompressed rows, in one or more runs of the file; thread-safe."""
 
-    def __init__(self, file: RandomAccessFile, dataset: Any, runs: list[tuple[int, int]]) -> None:
+    def __init__(self, file: RandomAccessFile, dataset: h5py.Dataset, runs: list[tuple[int, int]]) -> None:
         """Takes over the layout of `dataset`; `runs` are the first row and the file offset of each run."""
         self._file = file
-        self.dtype: np.dtype[np.generic] = dataset.dtype
+        self.dtype: Dtype = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
         self._row_bytes: int = _item_bytes(dataset) * prod(self.row_shape)
@@ -175,10 +179,10 @@ class PlainRows:
 class LibraryRows:
     """Rows that only HDF5 can find or unpack; thread-safe by the lock of h5py."""
 
-    def __init__(self, path: Path, dataset: Any) -> None:
+    def __init__(self, path: Path, dataset: h5py.Dataset) -> None:
         self._path = path
         self._dataset = dataset
-        self.dtype: np.dtype[np.generic] = dataset.dtype
+        self.dtype: Dtype = dataset.dtype
         self.num_rows: int = dataset.shape[0]
         self.row_shape: tuple[int, ...] = dataset.shape[1:]
 
@@ -192,7 +196,7 @@ class LibraryRows:
             return bytes(self._dataset[start:stop].tobytes())
 
 
-def open_rows(file: RandomAccessFile, dataset: Any) -> PlainRows | LibraryRows:
+def open_rows(file: RandomAccessFile, dataset: h5py.Dataset) -> PlainRows | LibraryRows:
     """Returns the rows of a dataset of numbers.
 
     Raises:
@@ -212,20 +216,20 @@ def open_rows(file: RandomAccessFile, dataset: Any) -> PlainRows | LibraryRows:
     return LibraryRows(file.path, dataset) if runs is None else PlainRows(file, dataset, runs)
 
 
-def references(file: RandomAccessFile, dataset: Any) -> PlainRows | None:
+def references(file: RandomAccessFile, dataset: h5py.Dataset) -> PlainRows | None:
     """Returns what a dataset keeps of values in heaps, a row for each; None where only HDF5 can find these rows."""
     runs = _runs(dataset) if dataset.size else None
     return None if runs is None else PlainRows(file, dataset, runs)
 
 
-def _item_bytes(dataset: Any) -> int:
+def _item_bytes(dataset: h5py.Dataset) -> int:
     """Returns the bytes of a value in the file, or of its reference if it is in a heap."""
     return int(dataset.id.get_type().get_size() if dataset.dtype.kind == "O" else dataset.dtype.itemsize)
 
 
-def _runs(dataset: Any) -> list[tuple[int, int]] | None:
+def _runs(dataset: h5py.Dataset) -> list[tuple[int, int]] | None:
     """Returns first row and file offset of each run of adjacent rows, None if only HDF5 can read them."""
-    h5d = h5py().h5d
+    h5d = load_h5py().h5d
     layout = dataset.id.get_create_plist()
     if layout.get_nfilters() or dataset.file.userblock_size:
         return None
@@ -237,7 +241,7 @@ def _runs(dataset: Any) -> list[tuple[int, int]] | None:
     return _joined(dataset)
 
 
-def _joined(dataset: Any) -> list[tuple[int, int]] | None:
+def _joined(dataset: h5py.Dataset) -> list[tuple[int, int]] | None:
     step, zeros = dataset.chunks[0], (0,) * (dataset.ndim - 1)
     chunk_bytes = _item_bytes(dataset) * prod(dataset.chunks)
     runs: list[tuple[int, int]] = []

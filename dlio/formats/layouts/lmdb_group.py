@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio.dataset.sample_group import Pieces, place
+from dlio.dataset.schema import Array
 from dlio.formats.layouts import lmdb as layout
 from dlio.formats.layouts.lmdb import MAX_NODE_BYTES, NODE, OFFSET_BYTES, PAGE, PAGE_BYTES, ROOM
 from dlio.io.random_access import Numbers
@@ -61,16 +63,9 @@ def lay_out(held: list[bytes], keys: Sequence[Pieces], values: Sequence[Pieces],
     slots = pages[leaf] + PAGE.size + OFFSET_BYTES * (np.arange(len(sizes)) - firsts[leaf])
     nodes = pages[leaf] + uppers
 
-    heads = np.zeros(len(leaves), _PAGE)
-    heads["number"], heads["flags"] = leaves, layout.LEAF
-    heads["lower"] = PAGE.size + OFFSET_BYTES * np.bincount(leaf)
-    heads["upper"] = uppers[np.append(firsts[1:], len(sizes)) - 1]
-    node_heads = np.zeros(len(is_big), _NODE)
-    node_heads["low"], node_heads["high"] = num_bytes & 0xFFFF, num_bytes >> 16
-    node_heads["flags"], node_heads["key_bytes"] = np.where(is_big, layout.BIG_VALUE, 0), key_bytes
-    overflows = np.zeros(np.count_nonzero(is_big), _OVERFLOW)
-    overflows["number"], overflows["flags"] = value_pages[is_big], layout.OVERFLOW
-    overflows["num_pages"] = num_pages[is_big]
+    heads = _leaf_heads(leaves, np.bincount(leaf), uppers[np.append(firsts[1:], len(sizes)) - 1])
+    node_heads = _node_heads(key_bytes, num_bytes, is_big)
+    overflows = _overflow_heads(value_pages[is_big], num_pages[is_big])
 
     fresh = nodes[len(held) :]
     inside = fresh + NODE.size + key_bytes
@@ -93,6 +88,29 @@ def lay_out(held: list[bytes], keys: Sequence[Pieces], values: Sequence[Pieces],
     left = [bytes(data[at : at + size]) for at, size in zip(nodes[rest].tolist(), sizes[rest].tolist(), strict=True)]
     full = zip((key_of(data, at) for at in nodes[firsts[:-1]].tolist()), leaves[:-1].tolist(), strict=True)
     return Pages(data[:whole], list(full), int(num_pages.sum()), left)
+
+
+def _leaf_heads(numbers: Numbers, counts: Numbers, uppers: Numbers) -> Array:
+    """Returns the heads of leaf pages, given the number of nodes in each, and where the first of them begins."""
+    heads = np.zeros(len(numbers), _PAGE)
+    heads["number"], heads["flags"] = numbers, layout.LEAF
+    heads["lower"], heads["upper"] = PAGE.size + OFFSET_BYTES * counts, uppers
+    return heads
+
+
+def _node_heads(key_bytes: Numbers, num_bytes: Numbers, is_big: npt.NDArray[np.bool_]) -> Array:
+    """Returns the heads of nodes; those that are big have their values in pages of their own."""
+    heads = np.zeros(len(is_big), _NODE)
+    heads["low"], heads["high"] = num_bytes & 0xFFFF, num_bytes >> 16
+    heads["flags"], heads["key_bytes"] = np.where(is_big, layout.BIG_VALUE, 0), key_bytes
+    return heads
+
+
+def _overflow_heads(numbers: Numbers, counts: Numbers) -> Array:
+    """Returns the heads of runs of pages, each of one value, given how many pages each has."""
+    heads = np.zeros(len(numbers), _OVERFLOW)
+    heads["number"], heads["flags"], heads["num_pages"] = numbers, layout.OVERFLOW, counts
+    return heads
 
 
 def _places(sizes: Numbers, num_pages: Sequence[int], page: int) -> tuple[Numbers, Numbers, Numbers]:

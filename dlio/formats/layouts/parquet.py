@@ -6,14 +6,18 @@ What pyarrow unpacks at a time is bounded by the file's size: a page may tell of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.layouts.parquet_footer import read_footer
 from dlio.formats.layouts.parquet_pages import DICTIONARY, Chunk, pages
-from dlio.formats.payloads.arrow import ArrowColumn, pyarrow, reading
+from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.file_object import FileObject
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import RandomAccessFile
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 _LEAST_LIMIT, _MOST_GROWTH = 64 << 20, 16
 _BATCH_BYTES = 4 << 20  # of values, unpacked at a time: stays in a processor's cache
@@ -42,17 +46,14 @@ class ParquetFile:
 
     def __init__(self, file: RandomAccessFile) -> None:
         self.file = file
-        try:
+        with closed_on_error(file):
             self.groups = read_footer(file)
             with reading(file.path):
                 self._library = self._open([])
                 self.schema = self._library.schema_arrow
-        except BaseException:
-            file.close()
-            raise
 
-    def _open(self, read_dictionary: list[str]) -> Any:
-        parquet = pyarrow().parquet
+    def _open(self, read_dictionary: list[str]) -> pyarrow.parquet.ParquetFile:
+        parquet = load_pyarrow().parquet
         path = FileObject(self.file) if self.file.is_arriving else self.file.path
         is_large = any(chunk.num_bytes > _WHOLE_BYTES for group in self.groups for chunk in group.chunks)
         buffer_size = _BUFFER_BYTES if is_large else 0
@@ -95,7 +96,7 @@ class ParquetFile:
                     largest = max(largest, page.unpacked_bytes)
         return largest
 
-    def read_small(self, paths: Sequence[str]) -> Any:
+    def read_small(self, paths: Sequence[str]) -> pyarrow.Table:
         """Returns a table of the columns at `paths`, each value of a dictionary once; for all but large values."""
         taken = [path for path in paths if path]
         names = []
@@ -106,9 +107,9 @@ class ParquetFile:
             library = self._open(names)
             groups = range(len(self.groups))  # pyarrow does not join lists of dictionaries of several
             tables = [library.read_row_group(group, taken, use_threads=False) for group in groups]
-            return pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
+            return load_pyarrow().concat_tables(tables or [self.schema.empty_table().select([])])
 
-    def batches(self, group: int, paths: Sequence[str]) -> Iterator[Any]:
+    def batches(self, group: int, paths: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batches of a row group, with the columns at `paths`, about 4 MiB at a time."""
         largest = max((self.check_growth(path, group) for path in paths), default=0)
         unpacked = sum(chunk.unpacked_bytes for path in paths for chunk in self.chunks(path, group))

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.parquet_pages import Chunk
-from dlio.formats.layouts.thrift import read_struct
+from dlio.formats.layouts.thrift import Struct, read_struct
 from dlio.io.random_access import RandomAccessFile
 
 MAGIC = b"PAR1"
@@ -38,7 +37,7 @@ def read_footer(file: RandomAccessFile) -> list[RowGroup]:
     """Returns the row groups of a file.
 
     Raises:
-        CorruptRecordError: it is no Parquet file, or its footer is damaged.
+        CorruptRecordError: it is not a Parquet file, or its footer is damaged.
         StorageError: it cannot be read.
     """
     end = file.num_bytes - 8
@@ -54,7 +53,7 @@ def read_footer(file: RandomAccessFile) -> list[RowGroup]:
         raise CorruptRecordError(file.path, f"its footer is damaged ({error!r}): restore it", offset=begin) from error
 
 
-def _definitions(elements: Iterator[dict[int, Any]]) -> list[bool]:
+def _definitions(elements: Iterator[Struct]) -> list[bool]:
     """Returns of each leaf whether its values have definition levels: it, or what it is in, may be missing."""
     found: list[bool] = []
     open_folders = [(next(elements)[5], False)]  # how many children are left, and whether they may be missing
@@ -72,7 +71,7 @@ def _definitions(elements: Iterator[dict[int, Any]]) -> list[bool]:
     return found
 
 
-def _row_group(fields: dict[int, Any], definitions: list[bool]) -> RowGroup:
+def _row_group(fields: Struct, definitions: list[bool]) -> RowGroup:
     chunks = tuple(_chunk(chunk, may_miss) for chunk, may_miss in zip(fields[1], definitions, strict=True))
     num_bytes, num_rows = fields.get(2, 0), fields[3]
     if min(num_rows, num_bytes) < 0 or num_rows > max((chunk.num_values for chunk in chunks), default=0):
@@ -80,7 +79,7 @@ def _row_group(fields: dict[int, Any], definitions: list[bool]) -> RowGroup:
     return RowGroup(num_rows, num_bytes, chunks)
 
 
-def _chunk(fields: dict[int, Any], has_definitions: bool) -> Chunk:
+def _chunk(fields: Struct, has_definitions: bool) -> Chunk:
     if fields.get(1):
         raise ValueError(f"a column in another file, {fields[1]!r}")
     meta = fields[3]

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.thrift import CutOffError, read_struct
+from dlio.formats.layouts.thrift import CutOffError, Struct, read_struct
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
@@ -30,7 +29,7 @@ _NEAR_BYTES, _WINDOW_BYTES = 8 << 10, 256 << 10  # sizes this close to each othe
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of a column in one row group: as the file's footer tells.
+    """The part of a column in one row group, as the file's footer describes it.
 
     Attributes:
         column: the column's path, with dots.
@@ -69,7 +68,7 @@ class Page:
     begin: int
     end: int
     unpacked_bytes: int
-    head: dict[int, Any]
+    head: Struct
 
 
 def pages(file: RandomAccessFile, chunk: Chunk) -> Iterator[Page]:
@@ -105,7 +104,7 @@ def _page(file: RandomAccessFile, chunk: Chunk, at: int) -> Page:
         raise _damaged(file, chunk, at, f"no header of a page ({error})") from None
 
 
-def _header(file: RandomAccessFile, at: int, end: int) -> tuple[dict[int, Any], int]:
+def _header(file: RandomAccessFile, at: int, end: int) -> tuple[Struct, int]:
     """Returns the fields of the page header at an offset, and where the page's content begins."""
     size = _USUAL_HEADER_BYTES
     while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+Struct = dict[int, Any]  # fields by their ids
 _MAX_DEPTH = 12  # of structs and lists within each other: a footer has 9
 
 
@@ -17,7 +18,7 @@ class CutOffError(ValueError):
     """The struct goes on beyond the bytes given."""
 
 
-def read_struct(data: bytes) -> tuple[dict[int, Any], int]:
+def read_struct(data: bytes) -> tuple[Struct, int]:
     """Returns the fields of the struct that `data` begins with, by their ids, and the size of the struct in bytes.
 
     Raises:
@@ -33,8 +34,8 @@ class _Reader:
         self._data = data
         self.at = 0
 
-    def struct(self, depth: int) -> dict[int, Any]:
-        fields: dict[int, Any] = {}
+    def struct(self, depth: int) -> Struct:
+        fields: Struct = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._zigzag()

@@ -19,18 +19,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Field, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Array, Field, Schema, Value
 from dlio.errors import CorruptRecordError, DlioError, SchemaError, StorageError, missing_package
 from dlio.formats.layouts.aliases import field_names
+
+if TYPE_CHECKING:
+    import pyarrow
+
 
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
-def pyarrow() -> Any:
+def load_pyarrow() -> Any:
     """Returns the package pyarrow, with its modules compute, ipc and parquet.
 
     Raises:
@@ -82,24 +86,24 @@ class ArrowColumn:
     type: str
     is_media: bool
 
-    def values(self, batch: Any) -> Any:
+    def values(self, batch: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.Array:
         """Returns the array of a record batch's, or a table's, values."""
         name, *rest = self.path
         array = batch.column(name)
         for each in (*rest, "bytes") if self.is_media else rest:
-            array = pyarrow().compute.struct_field(array, each)
+            array = load_pyarrow().compute.struct_field(array, each)
         return array
 
-    def names(self, batch: Any) -> Any:
+    def names(self, batch: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.Array:
         """Returns the array of the paths that the images of a record batch, or of a table, have."""
         name, *rest = self.path
         array = batch.column(name)
         for each in (*rest, "path"):
-            array = pyarrow().compute.struct_field(array, each)
+            array = load_pyarrow().compute.struct_field(array, each)
         return array
 
 
-def columns(schema: Any) -> dict[str, ArrowColumn]:
+def columns(schema: pyarrow.Schema) -> dict[str, ArrowColumn]:
     """Returns the columns of an Arrow schema by the names of their fields, also those that dlio does not read.
 
     Raises:
@@ -114,34 +118,34 @@ def columns(schema: Any) -> dict[str, ArrowColumn]:
     return {held.get(name, name): column for name, column in zip(names, found, strict=True)}
 
 
-def _flat(path: tuple[str, ...], kind: Any) -> Iterator[ArrowColumn]:
+def _flat(path: tuple[str, ...], kind: pyarrow.DataType) -> Iterator[ArrowColumn]:
     kind = getattr(kind, "storage_type", kind)  # of an extension
-    if pyarrow().types.is_struct(kind) and not _is_media(kind) and len(path) < 8:
+    if load_pyarrow().types.is_struct(kind) and not _is_media(kind) and len(path) < 8:
         for each in kind:
             yield from _flat((*path, each.name), each.type)
     else:
         yield ArrowColumn(path, _field(kind), str(kind), _is_media(kind))
 
 
-def _is_media(kind: Any) -> bool:
-    if not pyarrow().types.is_struct(kind) or {each.name for each in kind} != {"bytes", "path"}:
+def _is_media(kind: pyarrow.DataType) -> bool:
+    if not load_pyarrow().types.is_struct(kind) or {each.name for each in kind} != {"bytes", "path"}:
         return False
     found = {each.name: each.type for each in kind}
     return _is_binary(found["bytes"]) and _is_text(found["path"])
 
 
-def _is_binary(kind: Any) -> bool:
-    types = pyarrow().types
+def _is_binary(kind: pyarrow.DataType) -> bool:
+    types = load_pyarrow().types
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
-def _is_text(kind: Any) -> bool:
-    types = pyarrow().types
+def _is_text(kind: pyarrow.DataType) -> bool:
+    types = load_pyarrow().types
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _field(kind: Any) -> Field | None:
-    types = pyarrow().types
+def _field(kind: pyarrow.DataType) -> Field | None:
+    types = load_pyarrow().types
     kind = getattr(kind, "storage_type", kind)
     if types.is_dictionary(kind):
         return _field(kind.value_type)
@@ -164,7 +168,7 @@ def field_of(name: str, column: ArrowColumn) -> Field | None:
     return Field("int64") if is_label else kind
 
 
-def convert(kind: Field, value: Any) -> Any:
+def convert(kind: Field, value: Any) -> Value:
     """Returns a value as Arrow gives it to Python as the field holds it.
 
     Raises:
@@ -181,7 +185,7 @@ def convert(kind: Field, value: Any) -> Any:
     return kind.convert(value)
 
 
-def _array(value: Any, dtype: str) -> Any:
+def _array(value: object, dtype: str) -> Array:
     """Returns a list as an array; numpy would make nan or False of a null. Raises ValueError."""
     if _has_null(value):
         raise ValueError("the list has a null: give a number in its place")
@@ -191,19 +195,19 @@ def _array(value: Any, dtype: str) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _has_null(value: Any) -> bool:
+def _has_null(value: object) -> bool:
     if not isinstance(value, list):
         return False
     return None in value or (isinstance(next(iter(value), None), list) and any(map(_has_null, value)))
 
 
-def class_names(schema: Any, taken: Mapping[str, ArrowColumn]) -> tuple[str, ...]:
+def class_names(schema: pyarrow.Schema, taken: Mapping[str, ArrowColumn]) -> tuple[str, ...]:
     """Returns the names of the classes of `label`, else of the first column that has some, also within lists."""
     order = sorted(taken, key=lambda name: name != "label")
     return next((names for name in order if (names := _class_names(schema, taken[name]))), ())
 
 
-def _class_names(schema: Any, column: ArrowColumn) -> tuple[str, ...]:
+def _class_names(schema: pyarrow.Schema, column: ArrowColumn) -> tuple[str, ...]:
     try:
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         for name in column.path:
@@ -215,7 +219,7 @@ def _class_names(schema: Any, column: ArrowColumn) -> tuple[str, ...]:
         return ()
 
 
-def readable(schema: Any, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]:
+def readable(schema: pyarrow.Schema, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]:
     """Returns the columns that become fields: those called `names`, or all.
 
     Raises:
@@ -232,7 +236,7 @@ def readable(schema: Any, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]
     return {name: found[name] for name in names or found}
 
 
-def schema_of(schema: Any, taken: Mapping[str, ArrowColumn]) -> Schema:
+def schema_of(schema: pyarrow.Schema, taken: Mapping[str, ArrowColumn]) -> Schema:
     """Returns dlio's schema of these columns, `image` and `label` first, with class names."""
     order = sorted(taken, key=lambda name: ({"image": 0, "label": 1}.get(name, 2), name))
     return Schema.of({name: str(field_of(name, taken[name])) for name in order}, class_names(schema, taken))

@@ -21,7 +21,7 @@ from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
-from dlio.formats.payloads.messages import message
+from dlio.formats.payloads.messages import parse
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
 from dlio.io.random_access import Numbers
 
@@ -97,12 +97,9 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
         ValueError: `data` is not a Datum, or not one of this schema.
         MissingPackageError: protobuf is not installed.
     """
-    kind = message("Datum")
-    from google.protobuf.message import DecodeError
-
     try:
-        datum = kind.FromString(bytes(data))
-    except DecodeError as error:
+        datum = parse("Datum", data)
+    except ValueError as error:
         raise ValueError(f"the record is not a Datum: {error}") from error
     for name in ("data", "label"):
         if not datum.HasField(name):

@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
-from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema
+from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema, Value
 from dlio.formats import Spans
-from dlio.formats.payloads import Part
-from dlio.formats.payloads.messages import message
+from dlio.formats.payloads import Part, messages
 from dlio.formats.payloads.wire import delimited, parse_varints, varint, varint_bytes, varints
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 KEY = "__key__"
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
+Features = dict[str, Any]  # protobuf's, by name
 _RAW = frozenset(["float64", "uint64"])
 _RAW_ARRAYS = _RAW | {"int8", "uint8", "bool", "int16", "uint16", "float16"}
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
@@ -170,7 +170,7 @@ def _feature(value: Any, kind: Field) -> list[Part]:
     return delimited(3, delimited(1, [varints(array.reshape(-1).astype(np.int64))]))
 
 
-def _little(array: Array, dtype: np.dtype[Any]) -> memoryview:
+def _little(array: Array, dtype: np.dtype[np.generic]) -> memoryview:
     """Returns the little-endian bytes of an array's values as `dtype`."""
     return array.astype(dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
@@ -207,25 +207,22 @@ def field_name(feature_name: str) -> str:
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", feature_name)
 
 
-def _feature_name(features: dict[str, Any], name: str) -> str:
+def _feature_name(features: Features, name: str) -> str:
     if name in features:
         return name
     return next((feature for feature in features if field_name(feature) == name), name)
 
 
-def parse(data: bytes | memoryview, *, packed: bool = False) -> dict[str, Any]:
+def parse(data: bytes | memoryview, *, packed: bool = False) -> Features:
     """Returns the features of an Example by their names; of a PackedExample if `packed`, and if all lists are packed.
 
     Raises:
         ValueError: `data` is not an Example.
         MissingPackageError: protobuf is not installed.
     """
-    kind = message("PackedExample" if packed else "Example")
-    from google.protobuf.message import DecodeError
-
     try:
-        example = kind.FromString(bytes(data))
-    except (DecodeError, UnicodeDecodeError) as error:
+        example = messages.parse("PackedExample" if packed else "Example", data)
+    except ValueError as error:
         raise ValueError(f"the record is not a tf.train.Example: {error}") from error
     features = {entry.key: entry.value for entry in example.features.feature}
     if not all(isinstance(name, str) for name in features):  # protobuf returns bytes if it is not UTF-8
@@ -241,19 +238,19 @@ def _is_packed(feature: Any) -> bool:
     )
 
 
-def _value(features: dict[str, Any], name: str, kind: Field) -> Any:
+def _value(features: Features, name: str, kind: Field) -> Value:
     if name not in features:
         raise ValueError(f"the Example has no feature {name!r}, only {sorted(features)}")
     feature = features[name]
     if not kind.is_number:
         items = [item.decode() if kind.dtype == "str" else item for item in feature.bytes_list.value]
-        value: Any = items if not kind.is_scalar else _only(items, name)
+        value: Value = items if not kind.is_scalar else _only(items, name)
     else:
         value = _array(features, name, kind)
     return kind.convert(value)
 
 
-def _array(features: dict[str, Any], name: str, kind: Field) -> Any:
+def _array(features: Features, name: str, kind: Field) -> Value:
     flat = _numbers(features[name], name, kind)
     return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
 
@@ -284,7 +281,7 @@ def _list(numbers: Any, kind: str) -> Array:
     return np.frombuffer(packed, "<f4").astype(np.float32) if kind == "FloatList" else parse_varints(packed)
 
 
-def _shape(features: dict[str, Any], name: str, kind: Field) -> Sequence[int]:
+def _shape(features: Features, name: str, kind: Field) -> Sequence[int]:
     if None not in kind.shape:
         return kind.fixed_shape
     stored = features.get(f"{name}/shape")

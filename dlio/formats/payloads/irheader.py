@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Array, Field, Sample, Schema, Value
 from dlio.errors import SchemaError
 from dlio.formats.payloads import Part
 
@@ -72,7 +71,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     return Sample(str(number), {name: fields[name] for name in schema})
 
 
-def _label(labels: Any, kind: Field) -> Any:
+def _label(labels: Array, kind: Field) -> Value:
     if kind.shape:
         return kind.convert(labels.astype("float32"))
     if len(labels) != 1:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import Field, Sample, Schema
+from dlio.dataset.schema import Field, Fields, Sample, Schema, Value
 from dlio.formats.payloads import npy
 
 Contents = dict[bytes, bytes]  # of files, by extension
@@ -88,7 +88,7 @@ def _list_files(name: str, values: Sequence[bytes | str]) -> Contents:
     return {f"{name}.{number:06d}.{_type(item)}".encode(): _bytes(item) for number, item in enumerate(values)}
 
 
-def _array_files(name: str, dtype: str, value: Any) -> Contents:
+def _array_files(name: str, dtype: str, value: object) -> Contents:
     return {f"{name}.npy".encode(): npy.encode(np.asarray(value, dtype=dtype))}
 
 
@@ -113,7 +113,7 @@ def _bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def decode(files: Files, schema: Schema) -> dict[str, Any]:
+def decode(files: Files, schema: Schema) -> Fields:
     """Returns the fields of a sample, given its files' contents by extension in lower case.
 
     Raises:
@@ -122,7 +122,7 @@ def decode(files: Files, schema: Schema) -> dict[str, Any]:
     return {name: _field(files, name, kind, schema) for name, kind in schema.fields}
 
 
-def _field(files: Files, name: str, kind: Field, schema: Schema) -> Any:
+def _field(files: Files, name: str, kind: Field, schema: Schema) -> Value:
     own = sorted(extension for extension in files if extension.startswith(f"{name.lower()}."))
     if not kind.is_number and not kind.is_scalar:
         return _list(files, name, own, kind)
@@ -144,7 +144,7 @@ def _is_bare(extension: str, name: str, schema: Schema) -> bool:
     return extension == "cls" and _is_class(name, schema)
 
 
-def _list(files: Files, name: str, own: list[str], kind: Field) -> Any:
+def _list(files: Files, name: str, own: list[str], kind: Field) -> Value:
     if own == [f"{name.lower()}.empty"]:
         own = []
     elif not own:

@@ -42,6 +42,22 @@ _DATUM = {
 _MESSAGES = dict.fromkeys(_EXAMPLE, _EXAMPLE) | {"PackedExample": _PACKED_EXAMPLE, "Datum": _DATUM}
 
 
+def parse(name: str, data: bytes | memoryview) -> Any:
+    """Returns the message that `data` holds; `name` as of `message`.
+
+    Raises:
+        ValueError: it holds none.
+        MissingPackageError: protobuf is not installed.
+    """
+    kind = message(name)
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(bytes(data))
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from error
+
+
 @cache
 def message(name: str) -> type[Any]:
     """Returns the class of a message of `Example`'s or `Datum`'s definition, or of `PackedExample`.

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Field, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Field, Schema, Value
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.text_index import read_text
 from dlio.formats.readonly import mds
@@ -65,7 +65,7 @@ class Leaf(mds.Column):
         except ValueError:
             return None
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         """Returns the value that is stored as `data`.
 
         Raises:
@@ -80,7 +80,7 @@ class Leaf(mds.Column):
             return data.decode()
         return mds.numbers(data, field.dtype, [-1] if field.shape else [])
 
-    def _array(self, data: bytes) -> Any:
+    def _array(self, data: bytes) -> Value:
         if self.encoding not in _TYPES:
             raise ValueError(f"the leaf {self.name!r} is of the type {self.encoding!r}, which dlio does not read")
         order = "<" if self.encoding == "numpy" else ">"

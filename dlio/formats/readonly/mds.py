@@ -25,13 +25,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
+from dlio.dataset.schema import NUMBER_TYPES, Field, Fields, Sample, Schema, Value
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.aliases import stored_name
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".mds"
@@ -84,7 +84,7 @@ class Column:
             return Field(dtype, tuple(map(int, shape.split(","))))
         return None
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         """Returns the value that is stored as `data`.
 
         Raises:
@@ -103,7 +103,7 @@ class Column:
             return int(data) if kind == "str_int" else float(data)
         return numbers(data, self.field.dtype, [])
 
-    def _array(self, data: bytes) -> Any:
+    def _array(self, data: bytes) -> Value:
         _, _, of = self.encoding.partition(":")
         dtype, _, fixed = of.partition(":")
         try:
@@ -121,7 +121,7 @@ class Column:
         return numbers(data[1 + dims * size :], dtype, shape)
 
 
-def numbers(data: bytes, dtype: str, shape: list[int]) -> Any:
+def numbers(data: bytes, dtype: str, shape: list[int]) -> Value:
     """Returns little-endian numbers as an array; raises ValueError where they are not as many as the shape says."""
     try:
         return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).astype(dtype).reshape(shape)
@@ -179,12 +179,9 @@ class Reader:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._file = RandomAccessFile(path)
-        try:
+        with closed_on_error(self._file):
             self._offsets = read_offsets(self._file)
             self._columns = self._read_columns()
-        except BaseException:
-            self._file.close()
-            raise
         names = [column.name for column in self._columns]
         self._names = {field: stored_name(field, names) for field in schema}
 
@@ -202,8 +199,8 @@ class Reader:
         """Returns record `index`; its key is ''."""
         return Sample("", self.values(index, self._names))
 
-    def values(self, index: int, names: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the values of record `index` that are stored as `names` tells: as the schema has them, if it does.
+    def values(self, index: int, names: Mapping[str, str]) -> Fields:
+        """Returns the values of record `index` by the fields in `names`, of the schema's types where it has them.
 
         Raises:
             CorruptRecordError: the record is damaged, or has no such column.

@@ -13,18 +13,24 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Fields, Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import Spans
 from dlio.formats.layouts.parquet import ParquetFile, leaf, require_plain
 from dlio.formats.layouts.parquet_pages import plain_extents
 from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads.arrow import ArrowColumn, columns, convert
+from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    Others = dict[str, pyarrow.Array]  # the columns of other fields by name, the images' paths, if any, by ""
 
 SUFFIX = ".parquet"
 
@@ -42,17 +48,14 @@ class Reader:
         self._file = RandomAccessFile(path)
         self._images = [name for name, kind in schema.fields if str(kind) == "bytes"]
         self._lock = threading.Lock()
-        self._others: dict[str, Any] | None = None
-        try:
+        self._others: Others | None = None
+        with closed_on_error(self._file):
             if not self._images:
                 raise SchemaError(f"{path} is read in place for its images: the schema has no field of bytes")
             found = read_index(path, 2 * len(self._images))
             extents = self._scan() if found is None else found[1]
             self._extents = extents.reshape(len(extents), -1, 2)
             self._check(path if found is None else found[0])
-        except BaseException:
-            self._file.close()
-            raise
 
     def _scan(self) -> Numbers:
         """Returns offset and size of each image, int64 of shape (n, 2 * images), by the pages' headers."""
@@ -98,7 +101,7 @@ class Reader:
     def read(self, index: int) -> Sample:
         """Returns record `index`; its key is the path of its first image, or ''."""
         others = self._load()
-        fields: dict[str, Any] = {}
+        fields: Fields = {}
         for number, name in enumerate(self._images):
             offset, num_bytes = self._extents[index, number].tolist()
             fields[name] = self._file.read(offset, num_bytes, index)
@@ -108,16 +111,16 @@ class Reader:
                     fields[name] = convert(kind, others[name][index].as_py())
         except ValueError as error:
             raise CorruptRecordError(self._file.path, f"field {name!r}: {error}", record=index) from error
-        return Sample(_key(others[""], index), {name: fields[name] for name in self._schema})
+        return Sample(_key(others.get(""), index), {name: fields[name] for name in self._schema})
 
-    def _load(self) -> dict[str, Any]:
-        """Returns the other columns by field, and the paths of the images by ''; reads them at the first call."""
+    def _load(self) -> Others:
+        """Returns the other columns by field, and the images' paths, if any, by ''; reads them once."""
         with self._lock:
             if self._others is None:
                 self._others = self._read_others()
             return self._others
 
-    def _read_others(self) -> dict[str, Any]:
+    def _read_others(self) -> Others:
         parquet = ParquetFile(self._file)
         found = columns(parquet.schema)
         taken = {name: _column(self._file.path, found, name) for name in self._schema if name not in self._images}
@@ -125,8 +128,9 @@ class Reader:
         names = [".".join((*image.path, "path"))] if image.is_media else []
         table = parquet.read_small([*names, *map(leaf, taken.values())])
         others = {name: column.values(table) for name, column in taken.items()}
-        others[""] = image.names(table) if names else None
-        if any(len(column) != len(self) for column in others.values() if column is not None):
+        if names:
+            others[""] = image.names(table)
+        if any(len(column) != len(self) for column in others.values()):
             raise CorruptRecordError(self._file.path, "its columns have different lengths: restore the file")
         return others
 
@@ -141,7 +145,7 @@ def _column(path: Path, found: dict[str, ArrowColumn], name: str) -> ArrowColumn
     return found[name]
 
 
-def _key(names: Any, index: int) -> str:
+def _key(names: pyarrow.Array | None, index: int) -> str:
     with suppress(UnicodeDecodeError):
         return (names is not None and names[index].as_py()) or ""
     return ""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio.dataset.schema import Array
 from dlio.locking.fork_lock import ForkLock
 
 _LEAST_BYTES = 1 << 20  # smaller arrays come from the allocator's own reserve
@@ -55,7 +56,7 @@ class BatchMemory:
     def __reduce__(self) -> tuple[type[BatchMemory], tuple[int]]:
         return BatchMemory, (self.limit,)
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Returns an array with arbitrary content."""
         num_bytes = prod(shape) * np.dtype(dtype).itemsize
         if num_bytes < _LEAST_BYTES:

@@ -141,7 +141,7 @@ class Reads(Generic[R_co]):
 def _timed(read: Callable[[Rows | None], V], rows: Rows | None) -> tuple[V, float]:
     """Returns what `read` returns, and the seconds in which this thread waited for the storage.
 
-    Where a read does not note them, they are those in which the thread did not work, for whatever reason.
+    If a read does not note them, they are those in which the thread did not work, for whatever reason.
     """
     waits.taken()
     began, worked = time.perf_counter(), time.thread_time()

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from dlio.codecs import decoders
-from dlio.dataset.schema import Sample
+from dlio.dataset.schema import Array, Sample
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
@@ -131,7 +131,7 @@ class PackedDataset(Dataset[Any]):
     _repr_html_ = in_html
 
     @property
-    def targets(self) -> npt.NDArray[Any]:
+    def targets(self) -> Array:
         """The labels of all samples, an array of shape (n, ...); read from the tables of the shards, not from images.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Schema
 from dlio.errors import CorruptRecordError, SchemaError
@@ -45,7 +44,7 @@ def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
     return legal_schema(path, {name: _feature_field(name, found) for name, found in fields.items()})
 
 
-def _parse(path: Path, number: int, data: bytes) -> dict[str, Any]:
+def _parse(path: Path, number: int, data: bytes) -> example.Features:
     try:
         features = example.parse(data)
     except ValueError as error:
@@ -57,18 +56,18 @@ def _parse(path: Path, number: int, data: bytes) -> dict[str, Any]:
     return features
 
 
-def _is_imagenet(features: dict[str, Any]) -> bool:
+def _is_imagenet(features: example.Features) -> bool:
     image, label = features.get(example.IMAGE), features.get(example.LABEL)
     return bool(image and label and len(image.bytes_list.value) == 1 and len(label.int64_list.value) == 1)
 
 
-def _own(features: dict[str, Any]) -> list[str]:
+def _own(features: example.Features) -> list[str]:
     """Returns the names of the features that are fields, without the key and the shapes of other features."""
     shapes = {f"{name}/shape" for name in features}
     return [name for name in features if name != example.KEY and name not in shapes]
 
 
-def _field(path: Path, features: dict[str, Any], name: str) -> Field:
+def _field(path: Path, features: example.Features, name: str) -> Field:
     feature = features[name]
     kinds = [kind for kind in _KINDS if feature.HasField(kind)]
     if len(kinds) != 1:

@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import NUMBER_TYPES, Field, Sample, Schema
 from dlio.errors import SchemaError
 from dlio.formats.hdf5 import KEY
 from dlio.formats.layouts.aliases import field_names
-from dlio.formats.layouts.hdf5_rows import h5py, reading
+from dlio.formats.layouts.hdf5_rows import load_h5py, reading
 from dlio.pack.index._infer import ADVICE, begins_with, legal_schema, no_key
+
+if TYPE_CHECKING:
+    import h5py
 
 log = logging.getLogger(__name__)
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -33,14 +36,14 @@ def files(path: Path) -> tuple[Path, ...]:
 
 def infer(records: Path) -> Schema:
     """Returns the schema of the datasets at the root, or the schema that dlio stored in the file."""
-    with reading(records), closing(h5py().File(records, "r")) as library:
+    with reading(records), closing(load_h5py().File(records, "r")) as library:
         noted = library.attrs.get("dlio_schema")
         if noted is not None:
             return Schema.of(json.loads(noted))
         return legal_schema(records, _fields(records, library))
 
 
-def _fields(path: Path, library: Any) -> dict[str, Field]:
+def _fields(path: Path, library: h5py.File) -> dict[str, Field]:
     datasets = _datasets(path, library)
     names = {name: held for name, held in field_names(list(datasets)).items() if name != KEY}
     anchor = next((name for field in ("image", "label") for name in names if names[name] == field), None)
@@ -58,9 +61,9 @@ def _fields(path: Path, library: Any) -> dict[str, Field]:
     return fields
 
 
-def _datasets(path: Path, library: Any) -> dict[str, Any]:
+def _datasets(path: Path, library: h5py.File) -> dict[str, h5py.Dataset]:
     """Returns the datasets of rows at the root; follows no link, and logs what is left out."""
-    h5 = h5py()
+    h5 = load_h5py()
     datasets = {}
     for name in library:
         if not isinstance(library.get(name, getlink=True), h5.HardLink):
@@ -75,8 +78,8 @@ def _datasets(path: Path, library: Any) -> dict[str, Any]:
     return datasets
 
 
-def _field(path: Path, name: str, dataset: Any, held: str) -> Field:
-    library = h5py()
+def _field(path: Path, name: str, dataset: h5py.Dataset, held: str) -> Field:
+    library = load_h5py()
     element = library.check_vlen_dtype(dataset.dtype)
     if library.check_string_dtype(dataset.dtype) and dataset.ndim == 1:
         return Field("str")
@@ -92,5 +95,5 @@ def _field(path: Path, name: str, dataset: Any, held: str) -> Field:
 
 def keys(records: Path) -> Callable[[Sample], str]:
     """Returns a function to the key that dlio stored in the file; '' for a file of another tool."""
-    with reading(records), closing(h5py().File(records, "r")) as library:
+    with reading(records), closing(load_h5py().File(records, "r")) as library:
         return (lambda sample: sample.key) if KEY in library else no_key

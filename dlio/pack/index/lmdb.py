@@ -12,7 +12,7 @@ from dlio.errors import SchemaError
 from dlio.formats.layouts.lmdb import MAGIC, PAGE
 from dlio.formats.layouts.lmdb_pages import read_entries
 from dlio.formats.lmdb import DATA_FILE
-from dlio.formats.payloads.messages import message
+from dlio.formats.payloads.messages import parse
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._examples import example_schema, is_example
 from dlio.pack.index._infer import begins_with, common_field, first_records, own_keys
@@ -44,12 +44,9 @@ def infer(records: Path) -> Schema:
 
 
 def _datum(path: Path, number: int, data: bytes) -> Any:
-    kind = message("Datum")
-    from google.protobuf.message import DecodeError
-
     try:
-        datum = kind.FromString(data)
-    except DecodeError:
+        datum = parse("Datum", data)
+    except ValueError:
         datum = None
     if datum is None or not datum.HasField("data"):
         raise SchemaError(f"{path}, record {number} is neither a Datum with an image nor an Example")

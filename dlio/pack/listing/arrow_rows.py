@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Fields, Sample, Schema
 from dlio.errors import DataError, SchemaError, SourceError
 from dlio.formats.payloads.arrow import ArrowColumn, convert, readable, reading, schema_of
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Numbers
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys, odd
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Columns = Mapping[str, ArrowColumn]
 
@@ -26,16 +29,16 @@ class Table(Protocol):
     """An open file of rows; used by one thread."""
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> pyarrow.Schema:
         """Arrow's schema."""
 
     def groups(self) -> Iterable[tuple[int, int, int]]:
         """Yields where each group of rows lies, the number of its rows, and the bytes of their values."""
 
-    def names(self, image: ArrowColumn) -> Iterator[Any]:
+    def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields arrays of the paths of all rows' images, in order."""
 
-    def batches(self, place: int, taken: Columns) -> Iterator[Any]:
+    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batches of a group, with these columns at least."""
 
     def close(self) -> None:
@@ -96,7 +99,7 @@ def _places(groups: Numbers) -> dict[str, Numbers]:
     return {name: np.repeat(values, counts) for name, values in each.items()} | {"row": rows}
 
 
-def _image_fields(schema: Any, taken: Columns) -> tuple[str, ...]:
+def _image_fields(schema: pyarrow.Schema, taken: Columns) -> tuple[str, ...]:
     """Returns the fields of images: those that Hugging Face's metadata calls so; else all with paths, and `image`."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
@@ -171,11 +174,11 @@ class _Cursor:
 
     def _drop(self) -> None:
         self._place: int | None = None
-        self._batches: Iterator[Any] = iter(())
+        self._batches: Iterator[pyarrow.RecordBatch] = iter(())
         self._first = self._count = 0
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[str, pyarrow.Array] = {}
 
-    def read(self, number: int, place: int, row: int) -> dict[str, Any]:
+    def read(self, number: int, place: int, row: int) -> Fields:
         """Returns the fields of a row of the group at `place` of file `number`."""
         if number != self._number:
             self.close()

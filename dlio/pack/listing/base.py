@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio.dataset.sample_group import SampleGroup
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import SourceError
 from dlio.pack.listing.keys import Keys
 
 #: A column of a listing: numbers of any type, one row for each sample.
-Column = NDArray[Any]
+Column = Array
 Numbers = NDArray[np.int64]
 Refused = list[tuple[str, str]]  # the names of entries that cannot be packed, each with the reason
 

@@ -105,7 +105,7 @@ def check_indices(listing: Listing) -> Listing:
         return listing
     labels = listing.columns["label"] - listing.schema.label_offset
     rows = np.flatnonzero(listing.columns["label"] < listing.schema.label_offset).tolist()
-    advice = "is no class index: correct it, or take the labels of a CSV or .lst file for measurements by"
+    advice = "is not a class index: correct it, or take the labels of a CSV or .lst file for measurements by"
     return without(listing, {row: f"the label {labels[row]} {advice} --option labels=numbers" for row in rows})
 
 

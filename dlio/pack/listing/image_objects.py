@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SourceError, StorageError
+from dlio.io.answers import Entry
 from dlio.io.remote_files import RemoteFiles
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Refused, rows
@@ -112,12 +112,12 @@ def _images(files: RemoteFiles, folder: str) -> list[_Object]:
     return sorted(images, key=lambda image: image[0].rpartition("/")[::2])
 
 
-def _num_bytes(entry: dict[str, Any]) -> int:
+def _num_bytes(entry: Entry) -> int:
     size = entry.get("size")
     return NOMINAL_BYTES if size is None else int(size)
 
 
-def _version(entry: dict[str, Any]) -> int:
+def _version(entry: Entry) -> int:
     """Returns a number that changes when an object does, as far as its server tells."""
     told = [str(entry[name]) for name in _CHANGES if name in entry]
     return xxhash.xxh3_64_intdigest("\0".join(told).encode()) & _INT64 if told else 0

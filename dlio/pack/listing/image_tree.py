@@ -88,7 +88,7 @@ def walk_each(
 
     The trees are listed level by level, all together, so that many folders are listed at a time on slow storage.
     Folders that lead back to a folder above them, and those that this user may not list, are added to `refused`; files
-    that are no images to `left_out`.
+    that are not images to `left_out`.
 
     Raises:
         StorageError: a folder cannot be listed.

@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Numbers
 from dlio.pack.listing.keys import printable
@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 400  # no float64 has more digits before its point
 AUTO, NAMES, NUMBERS = "auto", "names", "numbers"  # what labels are: see `LabelColumn.labels`
 SEPARATORS = "|;"  # one of these in a label may separate several
 _MOST_TEXT = 256  # characters of a text in a column: numpy gives each row the room of the longest
-Values = NDArray[Any]
+Values = Array
 
 
 def check_kind(labels: str) -> None:
@@ -159,7 +159,7 @@ class LabelColumn:
         Refuses missing labels, names in a column of numbers, and numbers in a column of names.
 
         Args:
-            kind: NAMES takes numbers for names; NUMBERS takes whole numbers for float32, which are no class indices.
+            kind: NAMES takes numbers for names; NUMBERS takes whole numbers for float32, which are not class indices.
 
         Raises:
             UsageError: a label may be several.

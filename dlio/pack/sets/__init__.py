@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Array
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.lists import read_lines
 from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
@@ -177,7 +178,7 @@ def _keys(found: Manifest) -> list[str]:
     return [key for shard, table in tables(found) for key in table.keys(0, shard.num_samples)]
 
 
-def _column(found: Manifest, name: str) -> npt.NDArray[Any]:
+def _column(found: Manifest, name: str) -> Array:
     """Returns a small field of numbers of all samples, (n, *shape); labels without the label offset.
 
     Raises:
@@ -190,7 +191,7 @@ def _column(found: Manifest, name: str) -> npt.NDArray[Any]:
     return values - found.schema.label_offset if name == _LABEL and found.schema.label_offset else values
 
 
-def _numbers(found: Manifest, name: str) -> npt.NDArray[Any]:
+def _numbers(found: Manifest, name: str) -> Array:
     values = _column(found, name)
     if values.ndim != 1:
         raise UsageError(f"the field {name!r} of {found.root} has several numbers a sample: conditions are on one")

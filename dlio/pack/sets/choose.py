@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio.dataset.schema import Array
 from dlio.errors import UsageError
 from dlio.pack.plan import shuffled
 
@@ -84,7 +85,7 @@ def check_fractions(fractions: Sequence[float]) -> None:
         raise UsageError(f"the fractions {list(fractions)}: expected numbers above 0, at most 1 together")
 
 
-def stratified(values: npt.NDArray[Any], fractions: Sequence[float], seed: int) -> Rows:
+def stratified(values: Array, fractions: Sequence[float], seed: int) -> Rows:
     """Returns the part of each sample, -1 for none, so that each part holds its fraction of every value, at random.
 
     Args:
@@ -101,7 +102,7 @@ def stratified(values: npt.NDArray[Any], fractions: Sequence[float], seed: int) 
     return _part((place + 0.5) / counts[group], fractions)
 
 
-def grouped(values: npt.NDArray[Any], fractions: Sequence[float], seed: int) -> Rows:
+def grouped(values: Array, fractions: Sequence[float], seed: int) -> Rows:
     """Returns the part of each sample, -1 for none; samples of equal values go to the same part; as `stratified`."""
     _, group, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
     order = shuffled(len(counts), seed)

@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
-from dlio.formats.payloads.arrow import ArrowColumn, pyarrow, reading
+from dlio.formats.payloads.arrow import ArrowColumn, load_pyarrow, reading
 from dlio.io.files import read_regular
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
 from dlio.pack.listing.base import Listing
+
+if TYPE_CHECKING:
+    import pyarrow
 
 STATE = "state.json"
 _SPLITS = "dataset_dict.json"
@@ -82,13 +85,13 @@ class _Rows:
         self._path = path
         RandomAccessFile(path).close()  # so that an unreadable file is not reported as damaged
         with reading(path):
-            self._file = pyarrow().OSFile(str(path))
-            self.schema = pyarrow().ipc.read_schema(self._file)
+            self._file = load_pyarrow().OSFile(str(path))
+            self.schema = load_pyarrow().ipc.read_schema(self._file)
 
-    def _mapped(self) -> Iterator[tuple[int, Any]]:
+    def _mapped(self) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
         """Yields the place of each batch, and the batch, mapped into memory: only what is looked at is read."""
-        with reading(self._path), pyarrow().memory_map(str(self._path)) as file:
-            messages = pyarrow().ipc.MessageReader.open_stream(file)
+        with reading(self._path), load_pyarrow().memory_map(str(self._path)) as file:
+            messages = load_pyarrow().ipc.MessageReader.open_stream(file)
             messages.read_next_message()  # the schema
             while True:
                 place = file.tell()
@@ -98,29 +101,29 @@ class _Rows:
                     return
                 yield place, self._batch(message)
 
-    def _batch(self, message: Any) -> Any:
+    def _batch(self, message: pyarrow.Message) -> pyarrow.RecordBatch:
         if message.type != "record batch":
             raise SourceError(f"{self._path}: a {message.type}, expected rows: save the data set without dictionaries")
         if _is_compressed(message.metadata.to_pybytes()):
             raise SourceError(f"{self._path}: its rows are compressed: save the data set without compression")
-        return pyarrow().ipc.read_record_batch(message, self.schema)
+        return load_pyarrow().ipc.read_record_batch(message, self.schema)
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields offset, rows and bytes of each record batch."""
         return ((place, batch.num_rows, batch.get_total_buffer_size()) for place, batch in self._mapped())
 
-    def names(self, image: ArrowColumn) -> Iterator[Any]:
+    def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields the paths of the images, a batch at a time."""
         for _, batch in self._mapped():
             found = image.names(batch)
             found.validate(full=True)
             yield found
 
-    def batches(self, place: int, taken: Columns) -> Iterator[Any]:
+    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batch at an offset."""
         with reading(self._path):
             self._file.seek(place)
-            batch = self._batch(pyarrow().ipc.read_message(self._file))
+            batch = self._batch(load_pyarrow().ipc.read_message(self._file))
             batch.validate(full=True)
         yield batch
 
@@ -132,7 +135,7 @@ class _Rows:
 def _is_compressed(metadata: bytes) -> bool:
     """Returns whether a record batch's buffers are compressed: a few bytes may then unpack to any number.
 
-    Arrow's `Message.fbs`: field 2 of a message is the batch, and field 3 of the batch tells of the compression.
+    Arrow's `Message.fbs`: field 2 of a message is the batch, and field 3 of the batch describes the compression.
     """
     message = int.from_bytes(metadata[:4], "little")
     at = message + _entry(metadata, message, 2)

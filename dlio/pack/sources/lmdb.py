@@ -101,7 +101,7 @@ class LmdbImages:
         )
 
     def _check_images(self, file: RandomAccessFile, entries: Entries, rows: list[int]) -> None:
-        """Raises SourceError if the first values are no images."""
+        """Raises SourceError if the first values are not images."""
         for row in rows[:_TRIED]:
             try:
                 inspect_image(bytes(entries.value(file, row)))

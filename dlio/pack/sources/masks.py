@@ -62,7 +62,7 @@ class Masks:
         """Returns the images that have a mask, and refuses the others; a key is the path below `images`."""
         for folder in (self.images, self.masks):
             if not folder.is_dir():
-                raise SourceError(f"{folder} is no folder: give one with {IMAGES} and {MASKS}, or --option masks=")
+                raise SourceError(f"{folder} is not a folder: give one with {IMAGES} and {MASKS}, or --option masks=")
         if self.images == self.masks:
             raise UsageError(f"{self.images} is the folder of the images and of the masks: give two")
         refused = Refused()

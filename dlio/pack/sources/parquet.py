@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
@@ -24,6 +24,9 @@ from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.arrow_rows import Columns, arrow_listing, arrow_reader
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.file_sets import check_one_set, natural_order
+
+if TYPE_CHECKING:
+    import pyarrow
 
 SUFFIX = ".parquet"
 _LOOKS = 1000  # at names of a folder
@@ -96,13 +99,13 @@ class _Rows:
                 self._file.check_growth(max(group.chunks, key=lambda chunk: chunk.num_values).column, number)
             yield number, group.num_rows, group.num_bytes
 
-    def names(self, image: ArrowColumn) -> Iterator[Any]:
+    def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields the paths of the images, a row group at a time."""
         path = ".".join((*image.path, "path"))
         for number in range(len(self._file.groups)):
             yield from (image.names(batch) for batch in self._file.batches(number, [path]))
 
-    def batches(self, place: int, taken: Columns) -> Iterator[Any]:
+    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the batches of a row group."""
         return self._file.batches(place, list(map(leaf, taken.values())))
 

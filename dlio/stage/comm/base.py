@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from dlio.errors import StorageError
+
+T = TypeVar("T")
 
 
 class Ring(Protocol):
@@ -19,7 +21,7 @@ class Ring(Protocol):
     rank: int
     size: int
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """Returns the JSON values of all processes, by rank; every process calls it.
 
         Raises:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
@@ -29,6 +29,7 @@ from dlio.stage.comm.torch_store import LiveStore, answer_of
 _MEETING_SECONDS = 60.0
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 1e-3, 5e-2
 _BLOCK_TAG = 1
+T = TypeVar("T")
 _worlds = count()  # every process makes its worlds in the same order
 
 
@@ -49,7 +50,7 @@ class GlooRing:
         self._gatherings = count()
         self._rings = count()
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """Returns the values of all processes; see `Ring`. It waits no longer for a silent process than for a block.
 
         Raises:

@@ -10,7 +10,10 @@ import json
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _WORD_TAG = 2
 _LOOK_SECONDS = 0.25  # each look has MPI look at all that is under way
@@ -28,7 +31,7 @@ class MpiHeartbeat:
         lost: the ranks of the processes found lost, by this one or another.
     """
 
-    def __init__(self, communicator: Any, answer_seconds: float) -> None:
+    def __init__(self, communicator: MPI.Comm, answer_seconds: float) -> None:
         from mpi4py import MPI
 
         self._answer_seconds = answer_seconds
@@ -36,7 +39,7 @@ class MpiHeartbeat:
         self._mpi, self._communicator = MPI, communicator
         self._others = set(range(communicator.size)) - {communicator.rank}
         self._here: set[int] = set()
-        self._sent: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
+        self._sent: list[tuple[MPI.Request, bytes]] = []  # kept, since MPI reads their memory
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._answer, name="dlio-heartbeat", daemon=True)
         self._thread.start()

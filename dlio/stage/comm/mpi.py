@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
@@ -24,9 +24,14 @@ from dlio.errors import LauncherError, StorageError, missing_package
 from dlio.stage.comm import base
 from dlio.stage.comm.heartbeat import MpiHeartbeat
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 _leaving: list[int] = []  # the exit code, once this process is to end without MPI_Finalize
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 5e-5, 1e-3  # short for a fast network, longer while nothing comes
 _BLOCK_TAG = 1
+
+T = TypeVar("T")
 
 
 class MpiRing:
@@ -40,17 +45,19 @@ class MpiRing:
 
     def __init__(
         self,
-        communicator: Any,
+        communicator: MPI.Comm,
         gather_seconds: float = liveness.GATHER_SECONDS,
         answer_seconds: float = liveness.ROLL_CALL_SECONDS,
     ) -> None:
-        self._communicator, self._gather_seconds = communicator, gather_seconds
+        from mpi4py import MPI
+
+        self._mpi, self._communicator, self._gather_seconds = MPI, communicator, gather_seconds
         self.rank = int(communicator.Get_rank())
         self.size = int(communicator.Get_size())
         self._heartbeat = MpiHeartbeat(communicator, answer_seconds)
         self._rings: list[MpiRing] = []
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """Returns the values of all processes; see `Ring`."""
         told = json.dumps(value).encode()
         mine, lengths = array("i", [len(told)]), array("i", [0] * self.size)
@@ -62,14 +69,12 @@ class MpiRing:
 
     def among(self, ranks: Sequence[int]) -> MpiRing | None:
         """Returns the ring of some ranks; see `Ring`."""
-        from mpi4py import MPI
-
-        made: list[Any] = []
-        color = 0 if self.rank in ranks else MPI.UNDEFINED
+        made: list[MPI.Comm] = []
+        color = 0 if self.rank in ranks else self._mpi.UNDEFINED
         split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
         split.start()  # MPI cannot split without waiting
         self._wait(lambda: not split.is_alive(), self._gather_seconds)
-        self._rings += [MpiRing(communicator) for communicator in made if communicator != MPI.COMM_NULL]
+        self._rings += [MpiRing(communicator) for communicator in made if communicator != self._mpi.COMM_NULL]
         return self._rings[-1] if self.rank in ranks else None
 
     def shift(self, send: bytearray, receive: bytearray) -> None:
@@ -80,15 +85,13 @@ class MpiRing:
             lambda: [ends.Irecv(receive, left, _BLOCK_TAG), ends.Isend(send, right, _BLOCK_TAG)], liveness.LOST_SECONDS
         )
 
-    def _wait_for(self, begin: Callable[[], list[Any]], seconds: float) -> None:
+    def _wait_for(self, begin: Callable[[], list[MPI.Request]], seconds: float) -> None:
         """Starts requests by `begin` and waits until all are done; raises as `_wait`."""
-        from mpi4py import MPI
-
-        requests: list[Any] = []
+        requests: list[MPI.Request] = []
 
         def are_done() -> bool:
             requests.extend([] if requests else begin())
-            return bool(MPI.Request.Testall(requests))
+            return bool(self._mpi.Request.Testall(requests))
 
         self._wait(are_done, seconds)
 
@@ -98,8 +101,6 @@ class MpiRing:
         Raises:
             LostError: a process is gone, or it is not done after `seconds` though all others live.
         """
-        from mpi4py import MPI
-
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         looked = started
         try:
@@ -113,7 +114,7 @@ class MpiRing:
                 pause = min(1.5 * pause, _LAST_POLL_SECONDS)
             if self._heartbeat.lost:
                 raise TimeoutError("as another node found")
-        except (TimeoutError, MPI.Exception) as error:
+        except (TimeoutError, self._mpi.Exception) as error:
             self.leave()
             raise base.LostError(self._heartbeat.lost or self._heartbeat.find_lost(), str(error)) from error
 

@@ -11,13 +11,16 @@ import faulthandler
 import os
 import socket
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import StorageError
 from dlio.stage.comm.base import LostError
 from dlio.stage.comm.mpi import MpiRing
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _PROGRESS_TAG = 3
 
@@ -28,10 +31,10 @@ class MpiChannel:
     def __init__(self) -> None:
         from mpi4py import MPI
 
-        self._mpi: Any = MPI
+        self._mpi = MPI
         self._world = MPI.COMM_WORLD
         self._messages: dict[int, str] = {}
-        self._under_way: list[tuple[Any, bytes]] = []  # kept, since MPI reads their memory
+        self._under_way: list[tuple[MPI.Request, bytes]] = []  # kept, since MPI reads their memory
         self._sent = self._received = 0
         self._everyone = MpiRing(self._world.Dup(), float("inf"), liveness.LOST_SECONDS)
         self._hosts = self._everyone.gather(socket.gethostname())

@@ -48,7 +48,7 @@ class StoreChannel:
 
     def __init__(self, job: Job) -> None:
         self._rank, self._size = str(job.topology.rank), job.topology.world_size
-        self._store: Any = job_store(job.topology, f"progress/{job.manifest.content_id}")
+        self._store = job_store(job.topology, f"progress/{job.manifest.content_id}")
 
     def send(self, message: str) -> None:
         """Sends a message; see `Channel`."""
@@ -60,7 +60,7 @@ class StoreChannel:
         messages = self._call("multi_get", [str(rank) for rank in ranks]) if ranks else []
         return {rank: message.decode() for rank, message in zip(ranks, messages, strict=True)}
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, *arguments: object) -> Any:
         return answer_of(partial(getattr(self._store, method), *arguments), liveness.LOST_SECONDS)
 
 

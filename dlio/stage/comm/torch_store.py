@@ -63,7 +63,7 @@ class LiveStore:
         self._heartbeat = threading.Thread(target=self._beat, name="dlio-heartbeat", daemon=True)
         self._heartbeat.start()
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: object) -> Any:
         """Returns what a method of the store returns.
 
         A store that has been silent for some of `LOST_SECONDS` already is waited for only as long as is left of them.

@@ -1,0 +1,142 @@
+"""What is asked of a pack, and the plan that follows from it and from the names and sizes of the samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from dlio import formats
+from dlio.dataset.manifest import Manifest
+from dlio.errors import SourceError, UsageError
+from dlio.pack import append
+from dlio.pack.listing.base import Listing, Source
+from dlio.pack.listing.classes import check_indices, offset_labels, pinned
+from dlio.pack.pace import limited
+from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
+from dlio.pack.recode import KEEP, Recode
+from dlio.pack.write import Writing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the plan of a pack depends on, besides the source.
+
+    Attributes:
+        format: the container's name.
+        shard_bytes: the target size of a shard, in bytes.
+        num_shards: the number of shards, instead of `shard_bytes`.
+        seed: shuffles the samples.
+        label_offset: what is added to class indices.
+        recode: how each image is changed.
+        classes: the class names, in the order of their indices; by default as the source has them.
+        onto: the data set to which new samples are appended; None to make one.
+    """
+
+    format: str
+    shard_bytes: int | None = None
+    num_shards: int | None = None
+    seed: int | None = None
+    label_offset: int = 0
+    recode: Recode = KEEP
+    classes: tuple[str, ...] = ()
+    onto: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """The plan of a pack.
+
+    Attributes:
+        source: the origin of the samples.
+        listing: all samples.
+        shards: which samples go into which shard.
+        header: the future manifest, without its shards.
+        recode: how each image is changed.
+        inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown.
+        onto: the data set to which the shards are appended; None if they are one.
+    """
+
+    source: Source
+    listing: Listing
+    shards: list[ShardPlan]
+    header: Manifest
+    recode: Recode
+    inputs: Mapping[str, str]
+    onto: Manifest | None = None
+
+
+def make_plan(source: Source, request: Request) -> PackPlan:
+    """Returns the plan of packing `source`; reads only names and sizes, writes nothing.
+
+    Raises:
+        SourceError, StorageError, SchemaError, UsageError: as `dlio.pack`.
+    """
+    listing, recode, onto = source.listing(), request.recode, request.onto
+    if onto is not None:
+        listing, request = _appended(onto, listing, request)
+        if not len(listing):
+            return PackPlan(source, listing, [], onto, recode, {}, onto)
+    listing = pinned(listing, request.classes) if request.classes else listing
+    if listing.left_out:
+        log.warning("%s: not packed: %s", source.path, listing.left_out)
+    _check_some(source, listing)
+    listing = check_indices(offset_labels(listing, request.label_offset))
+    _check_some(source, listing)
+    if recode != KEEP and not listing.image_fields:
+        raise UsageError(f"{source.path} has no encoded images that could be changed: {listing.schema.types()}")
+    if request.seed is not None and listing.in_order:
+        raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
+    recode.check_targets(source.path, listing.schema)
+    formats.require(request.format, listing.schema)
+    sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
+    first = 0 if onto is None else append.first_shard(onto)
+    shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
+    if onto is not None:
+        append.check_fields(onto, listing.schema)
+    header = Manifest(request.format, listing.schema, (), _origin(source, listing, shards, request))
+    return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
+
+
+def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: Request) -> dict[str, object]:
+    """Returns what the manifest says of how the data set was made."""
+    origin: dict[str, object] = {
+        "source": source.name,
+        "path": str(source.path),
+        "shuffle": request.seed,
+        "num_shards": len(shards),
+        "plan": plan_digest(listing, shards),
+    }
+    if request.onto is not None:
+        origin["first_shard"] = append.first_shard(request.onto)
+    if listing.refused:
+        origin["refused"] = [list(entry) for entry in listing.refused]
+    if request.recode != KEEP:
+        origin["recode"] = asdict(request.recode)
+    return origin
+
+
+def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
+    """Returns the samples that a data set does not have, and a request for shards that fit to its own."""
+    append.check_recode(onto, request.recode)
+    classes = append.class_list(onto, listing.schema.class_names, request.classes)
+    offset = append.label_offset(onto, listing.schema, request.label_offset)
+    container = append.container(onto, request.format)
+    return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)
+
+
+def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:
+    """Returns the plan as `make_plan`, within the limits of all workers; bad entries are errors unless skipped."""
+    with limited(writing.limits):
+        plan = make_plan(source, request)
+    if not writing.skip_bad:
+        plan.listing.check_whole()
+    return plan
+
+
+def _check_some(source: Source, listing: Listing) -> None:
+    if not len(listing):
+        reasons = "; ".join(reason for _, reason in listing.refused[:3])
+        raise SourceError(f"{source.path}: all {len(listing.refused)} entries are refused: {reasons}")
