@@ -2,8 +2,8 @@
 
 VARIABLES = {
     "DLIO_STAGED": "folders that hold staged copies, separated by `:`; loaders and `dlio.resolve` look there first.",
-    "DLIO_LAUNCHER": "the launcher whose variables tell rank and world size, if dlio finds several and takes the wrong "
-    "one; `single` for a process on its own.",
+    "DLIO_LAUNCHER": "the launcher that sets rank and world size, if dlio finds several and takes the wrong one; "
+    "`single` for a process on its own.",
     "DLIO_INTERFACE": "the network interface (`eth0`) or address that the agents of live staging listen on.",
     "DLIO_MEET": "a folder on a shared file system where the agents of a job's nodes find each other "
     "(default: `~/.local/state/dlio`).",

@@ -74,7 +74,7 @@ def info(
 
     Args:
         dataset: the folder or URL of the data set, or its manifest.
-        shuffle_window: adds how well a shuffle of so many shards at a time mixes batches, 1 for the exact shuffle.
+        shuffle_window: adds a score of how well a shuffle of this many shards at a time mixes; 1 is the exact one.
         batch_size: of a global batch.
         stats: adds mean and standard deviation of the channels, heights and widths, and class weights; up to 20,000
             samples are read, spread evenly. They are kept in `.dlio-stats.json` beside the manifest, if possible.
@@ -158,7 +158,7 @@ def plan(
         local_free: the room on each, in bytes.
         source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
             from one node to another, and to a node's storage; by default those that `dlio bench` measured, else those
-            of a middling cluster.
+            of a typical cluster.
         osts: storage targets of the source; 0 for enough.
         copies: nodes that hold each shard, in parts.
         epochs: the number planned; 0 if unknown.

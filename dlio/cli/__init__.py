@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import takewhile
@@ -74,8 +75,13 @@ class _Parser(argparse.ArgumentParser):
             re.findall(r"--[\w-]+", message) if "unrecognized" in message else re.findall(r"choice: '(.*?)'", message)
         )
         names = {name.lstrip("-"): name for name in (*known, *verbs)}  # equal dashes are no likeness
-        found = [names[close] for word in wrong for close in get_close_matches(word.lstrip("-"), names, 1)]
+        found = [names[close] for word in wrong for close in _like(word.lstrip("-"), names)]
         return f": did you mean {found[0]}?" if found else ""
+
+
+def _like(word: str, names: Iterable[str]) -> list[str]:
+    """Returns a name that ends with the word, such as num-shards with shards, else the one most like it."""
+    return [name for name in names if name.endswith(f"-{word}")][:1] or get_close_matches(word, names, 1)
 
 
 def _choices(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:

@@ -1,4 +1,4 @@
-"""The verb that measures what this machine makes of a data set: bench."""
+"""The verb that measures how fast this machine reads, decodes and loads a data set: bench."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, bench)
     dataset_argument(verb)
-    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the local folder to measure")
+    verb.add_argument(
+        "dest",
+        metavar="DEST",
+        nargs="?",
+        type=local_path,
+        help="the local folder to measure (default: the one that dlio stage chooses)",
+    )
     known = ", ".join(_TRANSFORMS)
     verb.add_argument(
         "--transform",
         type=_transform,
         metavar="NAME:SIZE",
-        help=f"of the images: {known} (default: RandomResizedCrop:224)",
+        help=f"the transform to measure: {known} (default: RandomResizedCrop:224)",
     )
 
 
 def bench(args: argparse.Namespace) -> int:
-    """Measures here, in a minute, what the data set's storage, a local folder, decoding and loading give.
+    """Measures on this machine, in a minute, how fast storage, a local folder, decoding and loading are.
 
-    Says how many threads to use, what waits for what, and whether staging pays. The rates of storage are kept in the
-    file that is named at the end; `plan` and `stage --strategy auto` take them from there.
+    Prints how many threads to use, what limits the loader, and whether staging pays. The rates of storage are written
+    to the file named at the end. `plan` and `stage --strategy auto` use them.
     """
 
     def show(name: str, rate: float, unit: str) -> None:

@@ -18,17 +18,15 @@ _MARKS = {State.GOOD: "good   ", State.CHANGE: "change ", State.BROKEN: "broken 
 def add_verbs(verbs: Any) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, doctor)
-    verb.add_argument(
-        "dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to look at too"
-    )
-    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="a folder to stage to")
+    verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the folder to stage to")
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Says what this machine is to dlio, line by line: good, or what to change.
+    """Checks this machine for dlio, line by line: each is good, or says what to change.
 
-    Looks at the compiled core, packages, launcher, cores, memory, local storage, MPI, and what jobs have left; nothing
-    is waited for longer than some seconds. The exit code is 0 unless something cannot work.
+    Checks the compiled core, packages, launcher, cores, memory, local storage, MPI, and leftovers of dead jobs, in 15 s
+    at most. The exit code is 0 unless something cannot work.
     """
 
     def show(finding: Finding) -> None:

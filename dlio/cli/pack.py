@@ -124,7 +124,7 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    about = "class folders, also at a URL, a list, an archive: see --source"
+    about = "a folder of class folders, its URL, a list or an archive (see --source)"
     verb.add_argument("src", metavar="SRC", type=path_or_url, help=about)
     _shard_options(verb, "256MiB")
     verb.add_argument(
@@ -149,14 +149,14 @@ def _recode_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
     verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
-    quality = f"of newly encoded images (default: {KEEP.quality})"
+    quality = f"the quality of newly encoded JPEGs (default: {KEEP.quality})"
     verb.add_argument("--quality", type=count, metavar="Q", help=quality)
     verb.add_argument(
         "--crop-ready",
         action="store_true",
         help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
     )
-    check = "what of each image must be good: its head and end, or all of it, which takes as long as to decode it"
+    check = "what to check of each image: its header and end, or all of it, which takes as long as decoding"
     verb.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
 
 

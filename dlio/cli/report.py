@@ -19,16 +19,21 @@ def add_verbs(verbs: Any) -> None:
     verb = add_verb(verbs, report)
     dataset_argument(verb)
     verb.add_argument(
-        "-o", "--out", type=local_path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
+        "-o",
+        "--out",
+        type=local_path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the file to write (report.html)",
     )
-    verb.add_argument("--samples", type=count, default=20_000, metavar="N", help="samples to read at most (20,000)")
+    verb.add_argument("--samples", type=count, default=20_000, metavar="N", help="read at most N samples (20,000)")
 
 
 def report(args: argparse.Namespace) -> int:
     """Writes a page about the packed data set DATASET: one HTML file that opens offline, in less than a megabyte.
 
-    It shows samples of each class, and tells of classes, sizes, encodings, mean and standard deviation, shards, equal
-    images, what was skipped or is damaged, and how well shuffles by windows mix.
+    The page shows samples of each class, counts of classes, sizes, encodings, mean and standard deviation, shards,
+    equal images, skipped and damaged samples, and how well a window shuffle mixes.
     """
     manifest = load(args.dataset)
     with Progress("report", unit="samples", quiet=args.quiet) as progress:

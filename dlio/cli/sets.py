@@ -68,7 +68,7 @@ def _split_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--by", metavar="class|group|FIELD", help=by)
     group = "with --by group: what this regular expression matches at a key's beginning (default: its folder)"
     verb.add_argument("--group", default=GROUP, metavar="REGEX", help=group)
-    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice (0)")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random choice (0)")
 
 
 def _select_options(verb: argparse.ArgumentParser) -> None:
@@ -87,4 +87,4 @@ def _fractions(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no fractions such as 0.9,0.1") from None
+        raise argparse.ArgumentTypeError(f"{text!r} are not fractions such as 0.9,0.1") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -23,18 +24,18 @@ def add_verbs(verbs: Any) -> None:
     verb = add_verb(verbs, show)
     dataset_argument(verb)
     verb.add_argument(
-        "index", metavar="INDEX", type=int, nargs="*", default=(), help="numbers of samples (default: some of all)"
+        "index", metavar="INDEX", type=int, nargs="*", default=(), help="sample numbers (default: some, spread evenly)"
     )
     verb.add_argument("--class", dest="class_", metavar="C", help="samples of this class, by its name or number")
-    verb.add_argument("--count", type=count, default=8, metavar="N", help="how many samples at most (8)")
+    verb.add_argument("--count", type=count, default=8, metavar="N", help="show at most N samples (8)")
     verb.add_argument("--out", type=local_path, metavar="FOLDER", help="write the images here, as they are stored")
 
 
 def show(args: argparse.Namespace) -> int:
     """Shows images of the packed data set DATASET in the terminal, or writes them to files.
 
-    Terminals that know kitty's or sixel's graphics get pixels, others half blocks. Without a terminal only the lines
-    are printed: number, key, class, encoding, size.
+    Terminals with kitty or sixel graphics show pixels, others show half blocks. Without a terminal only a line for each
+    image is printed: number, key, class, encoding, size.
     """
     draw = _drawing() if _has_terminal() and not (args.out or args.json or args.quiet) else None
     lines, damaged = [], False
@@ -66,6 +67,7 @@ def _drawing() -> Callable[[Any], None]:
         from textual_image.renderable import Image
     except ImportError as error:
         raise missing_package("textual-image", "terminal", "dlio show in a terminal (or give --out)") from error
+    logging.getLogger("textual_image").setLevel(logging.ERROR)  # it logs a traceback if a terminal does not answer
     console = Console()
 
     def draw(image: Any) -> None:

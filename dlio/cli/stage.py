@@ -36,28 +36,32 @@ def add_verbs(verbs: Verbs) -> None:
     bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
     _choice_options(bring, "which node copies what")
     bring.add_argument(
-        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: storage targets for each file"
+        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: the number of storage targets of each file"
     )
-    bring.add_argument(
-        "--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: bytes on one target in turn"
-    )
+    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: the stripe size")
     bring.add_argument("--pool", default="", help="Lustre: the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on target k")
+    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on storage target k")
     bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
     bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
     how = bring.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
-    how.add_argument("--background", action="store_true", help="return as soon as this node's agent stages")
-    how.add_argument("--wait", action="store_true", help="wait for what --background has begun, and begin nothing")
-    how.add_argument("--status", action="store_true", help="tell how far the nodes are in the background")
+    how.add_argument(
+        "--background", action="store_true", help="start this node's agent, which stages in the background"
+    )
+    how.add_argument("--wait", action="store_true", help="wait until the staging in the background is complete")
+    how.add_argument("--status", action="store_true", help="print the progress of the staging in the background")
     bring.add_argument(
         "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
     )
     _plan_options(add_verb(verbs, plan))
     sweep = add_verb(verbs, clean)
     sweep.add_argument(
-        "dest", metavar="DEST", nargs="?", type=local_path, help="as given to stage (default: where it looks)"
+        "dest",
+        metavar="DEST",
+        nargs="?",
+        type=local_path,
+        help="the DEST of dlio stage (default: the folders that it chooses from)",
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
@@ -73,7 +77,7 @@ def _choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
     verb.add_argument(
         "--copies", type=count, default=1, metavar="R", help="partition: how many nodes hold each shard (1)"
     )
-    epochs = "how many are planned: auto stages in parts if only that saves time, and says after how many staging pays"
+    epochs = "the planned number of epochs: auto stages in parts if a whole copy takes longer than it saves"
     verb.add_argument("--epochs", type=count, default=0, metavar="E", help=epochs)
 
 
@@ -82,11 +86,17 @@ def _plan_options(verb: argparse.ArgumentParser) -> None:
     _choice_options(verb, "also show this strategy")
     verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
     verb.add_argument("--local-free", type=size, default=1 << 40, metavar="SIZE", help="room on each node (1TiB)")
-    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
-    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument("--osts", type=count, default=0, metavar="N", help="storage targets (default: enough)")
+    verb.add_argument(
+        "--source-rate", type=size, metavar="SIZE", help="bytes per second from the source to all nodes together"
+    )
+    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="bytes per second from the source to one node")
+    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="bytes per second from one node to another")
+    verb.add_argument(
+        "--local-rate", type=size, metavar="SIZE", help="bytes per second from a node to its local storage"
+    )
+    verb.add_argument(
+        "--osts", type=count, default=0, metavar="N", help="number of Lustre storage targets (default: enough)"
+    )
 
 
 def stage(args: argparse.Namespace) -> int:
@@ -208,8 +218,9 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: Summary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
+    shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
     return (
-        f"{summary.node}: {staged.num_samples} samples in {len(staged.shards)} shards, {format_size(copied)} copied "
+        f"{summary.node}: {staged.num_samples} samples in {shards}, {format_size(copied)} copied "
         f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 
@@ -264,9 +275,9 @@ class _Shown:
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Predicts what each strategy costs to stage DATASET on a described cluster; rates in bytes per second.
+    """Predicts what each strategy costs to stage DATASET on a described cluster, with rates in bytes per second.
 
-    Rates that are not given are those that `dlio bench` has measured, else those of a middling cluster. The first line,
+    Rates that are not given are those that `dlio bench` has measured, else those of a typical cluster. The first line,
     or the key `chosen`, is what `auto` would choose there.
     """
     rates = ("source_rate", "client_rate", "network_rate", "local_rate")

@@ -36,7 +36,7 @@ def composed(transform: Any) -> Any:
     """Returns a list of a transform and effects as one transform, anything else as it is.
 
     Raises:
-        UsageError: the list is empty, begins with no transform, or goes on with something that is no effect.
+        UsageError: the list is empty, does not begin with a transform, or goes on with what is not an effect.
     """
     if not isinstance(transform, (list, tuple)):
         return transform

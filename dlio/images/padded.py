@@ -113,7 +113,7 @@ def _check_padding(padding: object) -> None:
 
 
 def check_fill(name: str, fill: object) -> None:
-    """Raises UsageError where this is no value of pixels."""
+    """Raises UsageError if this is not a pixel value."""
     values = fill if isinstance(fill, tuple) and len(fill) == 3 else (fill,)
     if not all(_is_whole(value, 255) for value in values):
         raise UsageError(f"{name}={fill!r}: expected a whole number from 0 to 255, or a tuple of three")

@@ -244,7 +244,7 @@ def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_white(white: int | None) -> None:
-    """Raises UsageError where this is no value of white."""
+    """Raises UsageError if this is not a value of white."""
     if white is not None and not is_pixels(white):
         raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
 

@@ -48,7 +48,7 @@ class TraceFile:
         self._descriptor = _own(self.path)
 
     def add(self, name: str, began: float, ended: float, kind: str, about: str) -> None:
-        """Appends a span of this thread; times as `time.perf_counter` tells them."""
+        """Appends a span of this thread; times as by `time.perf_counter`."""
         pid, tid = os.getpid(), threading.get_native_id()
         events = [] if (pid, tid) in self._named else self._names(pid, tid)
         start = round(began * 1e6 + _BEFORE_CLOCK_NS / 1e3, 1)
@@ -103,7 +103,7 @@ _file = _opened(os.environ.get(VARIABLE, ""))
 
 
 def add(name: str, began: float, ended: float, kind: str = "load", about: str = "") -> None:
-    """Notes a span of this thread, if there is a trace; times as `time.perf_counter` tells them."""
+    """Notes a span of this thread, if there is a trace; times as by `time.perf_counter`."""
     global _file
     if _file is None:
         return

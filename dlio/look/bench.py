@@ -1,4 +1,4 @@
-"""What this machine makes of a data set: storage, decoding and loading, measured in seconds, and what follows."""
+"""How fast this machine is with a data set: storage, decoding and loading, measured in seconds, and what follows."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def bench(
     transform: Transform | None = None,
     report: Callable[[str, float, str], None] = lambda name, rate, unit: None,
 ) -> Measured:
-    """Measures what this machine makes of a data set; takes some seconds for each measurement, and a local file.
+    """Measures how fast this machine reads, decodes and loads a data set; takes some seconds a rate, and a local file.
 
     The rates of storage are kept in a file (dlio/stage/measured.py), from which `plan` and `stage` take them.
 
@@ -175,7 +175,7 @@ def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate
 
 
 def _first_shards(manifest: Manifest, most: int) -> Manifest:
-    """Returns the first shards with at most so many bytes, but one with samples at least."""
+    """Returns the first shards, up to a number of bytes, but at least one with samples."""
     ends = accumulate(shard.num_bytes for shard in manifest.shards)
     count = max(1, sum(end <= most for end in ends))
     while not sum(shard.num_samples for shard in manifest.shards[:count]):

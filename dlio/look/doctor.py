@@ -76,7 +76,7 @@ def _of(name: str, check: Future[list[Finding]], seconds: float) -> list[Finding
     try:
         return check.result(seconds)
     except TimeoutError:
-        advice = "a disk or server does not answer: see df and mount, and leave what hangs out of the variables"
+        advice = "a disk or server hangs, or the machine is overloaded: see df, mount and uptime"
         return [Finding(name, State.BROKEN, f"no answer within {_SECONDS:g} s", advice)]
     except (DlioError, OSError, ValueError) as error:
         text = error.text if isinstance(error, DlioError) else str(error)

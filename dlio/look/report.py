@@ -221,7 +221,7 @@ def _shards(facts: _Facts) -> str:
     windows = [2**power for power in range(12) if 2**power <= len(sizes)]
     scores = {f"window of {w}": f"{mixing_score(Window(w), _BATCH_SIZE, sizes, counts):.3f}" for w in windows}
     mixing = (
-        f"<p>How well a shuffle of so many shards at a time mixes batches of {_BATCH_SIZE}: 1 is as good as the exact "
+        f"<p>How well a shuffle of some shards at a time mixes batches of {_BATCH_SIZE}: 1 is as good as the exact "
         f"shuffle; at 0.5 a batch is worth an exact one of half its size</p>{html.table(scores)}"
     )
     drawn = html.figure(charts.columns(sizes), "samples of each shard")

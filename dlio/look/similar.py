@@ -44,14 +44,14 @@ def equal(digests: Iterable[Hashable]) -> list[list[int]]:
 
 
 def near(found: Hashes) -> list[tuple[int, int]]:
-    """Returns the pairs of rows whose hashes differ by at most NEAR_BITS bits, the smaller row first.
+    """Returns the pairs of rows whose hashes differ by at most NEAR_BITS bits, the most alike and smaller rows first.
 
     Two such hashes agree in one of five parts; only hashes that do are compared.
     """
     pairs: set[tuple[int, int]] = set()
     for bucket in _buckets(found):
         pairs |= _pairs(found, bucket[:_MOST_ALIKE].tolist())
-    return sorted(pairs)
+    return sorted(pairs, key=lambda pair: (int(found[pair[0]] ^ found[pair[1]]).bit_count(), pair))
 
 
 def are_all_compared(found: Hashes) -> bool:

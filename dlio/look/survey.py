@@ -1,4 +1,4 @@
-"""What a report tells of a data set: its samples are read once, up to a number, spread evenly over it."""
+"""What a report shows of a data set: its samples are read once, up to a number, spread evenly over it."""
 
 from __future__ import annotations
 

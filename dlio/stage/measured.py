@@ -35,7 +35,7 @@ class Rates:
         """Raises ValueError if a rate is no number above 0."""
         for rate in (*self.read.values(), *self.write.values()):
             if not (isinstance(rate, float | int) and 0 < rate < float("inf")):
-                raise ValueError(f"{rate!r} is no rate")
+                raise ValueError(f"{rate!r} is not a rate")
 
 
 def path() -> Path:
@@ -65,7 +65,7 @@ def load() -> Rates:
         return Rates()
     except (DlioError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         if getattr(error, "errno", None) is None:
-            _log.warning("%s is no file of rates, and is left out: run dlio bench again: %s", file, error)
+            _log.warning("%s is not a file of rates, and is ignored: run dlio bench again: %s", file, error)
         return Rates()
 
 

@@ -34,7 +34,7 @@ class Preview:
         file_system: the file system of the destination.
         pays_after_epochs: after how many epochs staging has paid for itself; None for never.
         layout: how files are to be striped; "" if stripes are not chosen.
-        rates: the file of the rates, as `dlio bench` measured them; "" for those of a middling cluster.
+        rates: the file of the rates, as `dlio bench` measured them; "" for those of a typical cluster.
     """
 
     decision: Cost

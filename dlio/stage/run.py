@@ -44,7 +44,7 @@ class Summary:
         source_bytes: read from the source by this process.
         copied_bytes: written here by this process.
         seconds: from the call to its end.
-        rates: the file of the measured rates by which `auto` decided; "" for those of a middling cluster.
+        rates: the file of the measured rates by which `auto` decided; "" for those of a typical cluster.
     """
 
     path: str

@@ -25,6 +25,7 @@ def test_the_options_of_all_verbs_may_stand_before_the_verb(run, packed):
         ("pck a b", "pack"),
         ("pack a b --shard-sise 1M", "--shard-size"),
         ("stage a --strateggy auto", "--strategy"),
+        ("pack a b --shards 4", "--num-shards"),
         ("pack a b --on-error skp", ""),
         ("pack a", ""),
     ],

@@ -56,6 +56,8 @@ def test_what_a_dead_job_left_is_found(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     dlio.pack(photos, tmp_path / "packed", engine="serial")
     staged = dlio.stage(tmp_path / "packed", tmp_path / "node")
+    monkeypatch.setattr("dlio.look.checks.storage.folders_with_copies", lambda: [tmp_path / "node"])
+    assert [each.found for each in CHECKS["leftovers"]("leftovers")] == ["none: 1 staged and in use"]
     (staged.root / "manifest.jsonl").unlink()
     lines = [each for each in CHECKS["leftovers"]("leftovers") if str(staged.root) in each.found]
     assert [each.state for each in lines] == [State.CHANGE] and "dlio clean" in lines[0].advice

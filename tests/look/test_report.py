@@ -145,7 +145,7 @@ def test_near_images_are_found_by_bits_and_plain_ones_are_not_alike():
     assert similar.near(found) == [(0, 1)] and found[2] == found[3] == 0
     base, bits = 0x0123456789ABCDEF, [0, 13, 26, 39, 52, 63]
     rows = [base, base ^ sum(1 << bit for bit in bits[:4]), base ^ sum(1 << bit for bit in bits[:5])]
-    assert similar.near(np.array(rows, np.uint64)) == [(0, 1), (1, 2)]
+    assert similar.near(np.array(rows, np.uint64)) == [(1, 2), (0, 1)]  # the most alike first
 
 
 def test_a_report_says_where_not_all_pairs_are_compared(tmp_path, monkeypatch):

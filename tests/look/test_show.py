@@ -74,7 +74,9 @@ def test_a_terminal_gets_half_blocks(packed, monkeypatch):
     import termios
 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
-    process = subprocess.Popen([sys.executable, "-c", command, packed], stdin=theirs, stdout=theirs, env=environ)
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, packed], stdin=theirs, stdout=theirs, stderr=-1, env=environ
+    )
     os.close(theirs)
     seen = b""
     while True:
@@ -86,7 +88,7 @@ def test_a_terminal_gets_half_blocks(packed, monkeypatch):
             break
         seen += part
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.communicate(timeout=60)[1] == b"" and process.returncode == 0
     assert "▀" in seen.decode(errors="replace") or "▄" in seen.decode(errors="replace")
 
 

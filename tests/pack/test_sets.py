@@ -151,7 +151,7 @@ def test_merged_sets_are_one(tmp_path, packed):
         (lambda root, out: dlio.select(root, out, where=["label>7"]), "no samples are left"),
         (lambda root, out: dlio.select(root, root, classes=["cat"]), "holds another data set"),
         (lambda root, out: dlio.split(root, out, fractions=[0.9, 0.2]), "at most 1 together"),
-        (lambda root, out: dlio.split(root, out, fractions=[1.0], names=["../x"]), "no plain file name"),
+        (lambda root, out: dlio.split(root, out, fractions=[1.0], names=["../x"]), "not a plain file name"),
         (lambda root, out: dlio.split(root, out, fractions=[0.5, 0.5], by="group", group="("), "no regular expression"),
         (lambda root, out: dlio.merge([root], out), "at least two"),
         (lambda root, out: dlio.merge([root, root], out), "are in two of the data sets"),

@@ -172,6 +172,12 @@ class TestCsv:
         with pytest.raises(UsageError, match="no column 'z'"):
             csv_file(path, label_columns=("z",)).listing()
 
+    def test_columns_of_text_are_no_vector_of_labels(self, tmp_path):
+        path = write_csv(tmp_path, "file,species,age\na.png,cat,3\n")
+        with pytest.raises(UsageError, match=r"which of species, age is the label.*--option label_columns=species"):
+            csv_file(path).listing()
+        assert csv_file(path, label_columns=("species",)).listing().schema.class_names == ("cat",)
+
     def test_a_byte_order_mark_is_no_part_of_a_name(self, tmp_path):
         path = write_csv(tmp_path, "path,label\na.png,1\n", "utf-8-sig")
         assert csv_file(path).listing().keys[:] == ["a.png"]

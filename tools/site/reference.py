@@ -26,8 +26,10 @@ MODULES = {
     "torch": ["dlio.loaders.torch"],
     "tensorflow": ["dlio.loaders.tensorflow", "dlio.loaders.keras"],
     "jax": ["dlio.loaders.jax", "dlio.loaders.loader", "dlio.loaders.dataset"],
-    "images": ["dlio.images", "dlio.pack.recode"],
-    "protocols": ["dlio.formats", "dlio.pack.listing.base", "dlio.executors", "dlio.stage.strategies"],
+    "images": ["dlio.images", "dlio.targets", "dlio.random_keys", "dlio.pack.recode"],
+    "protocols": [
+        "dlio.formats", "dlio.pack.listing.base", "dlio.pack.index._layout", "dlio.executors", "dlio.stage.strategies",
+    ],
     "testing": [
         "dlio.testing.formats", "dlio.testing.sources", "dlio.testing.engines", "dlio.testing.engine_runner",
         "dlio.testing.strategies",

@@ -1,6 +1,6 @@
-"""A Parquet file as its footer tells: its columns' chunks, and bounded reads by pyarrow.
+"""A Parquet file as its footer describes it: its columns' chunks, and bounded reads by pyarrow.
 
-What pyarrow unpacks at a time is bounded by the file's size: a page may tell of no more than 16 times that, or 64 MiB.
+What pyarrow unpacks at a time is bounded by the file's size: a page may claim no more than 16 times that, or 64 MiB.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class _Reader:
             return [self._value(head & 15, depth - 1) for _ in range(self._count(size))]
         if kind == _MAP:
             return self._map(depth)
-        raise ValueError(f"{kind} is no type of a field")
+        raise ValueError(f"{kind} is not a field type")
 
     def _map(self, depth: int) -> list[Any]:
         size = self._count(self._varint())

@@ -96,12 +96,12 @@ def _number_type(library: str, number: str) -> str:
     types = _TYPES.get(library, ())
     name = types[int(number)] if number.isdecimal() and len(number) < 4 and int(number) < len(types) else ""
     if name not in NUMBER_TYPES:
-        raise ValueError(f"{number!r} is no number of a type that dlio reads")
+        raise ValueError(f"{number!r} is not the number of a type that dlio reads")
     return name
 
 
 def parse_leaves(path: Path, text: bytes) -> list[Leaf]:
-    """Returns the leaves that an index tells of.
+    """Returns the leaves that an index describes.
 
     Raises:
         CorruptRecordError: it is not an index of LitData, or its chunks are compressed or encrypted.

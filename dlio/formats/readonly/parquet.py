@@ -1,7 +1,7 @@
 """Parquet as Hugging Face's datasets 4.6 and later write it, read in place: images plain in the file, without a copy.
 
 Encoded images are columns of bytes, uncompressed and plain, so that each lies as it is in the file. A line of the index
-has offset and size of each image of a sample, in bytes. Other columns (`payloads.arrow` tells which fields they make)
+has offset and size of each image of a sample, in bytes. Other columns (`payloads.arrow` says which fields they make)
 are read by pyarrow, whole, when the first sample asks for one: image and label load without it, since the table of
 samples has the labels. The path of a sample's first image is its key.
 

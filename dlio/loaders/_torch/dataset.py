@@ -112,7 +112,7 @@ class PackedDataset(Dataset[Any]):
             raise UsageError(f"transform={transform.__name__} is a class: give one of it, such as CenterCrop(224)")
         for name, given in {"transform": transform, "target_transform": target_transform}.items():
             if given is not None and not (callable(given) or isinstance(given, Transform)):
-                raise UsageError(f"{name}={given!r} cannot be called, and is no transform of dlio.images")
+                raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
         self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest

@@ -47,7 +47,7 @@ def _room(system: FileSystem) -> str:
 
 def leftovers(check: str) -> Iterator[Finding]:
     """Staged copies on this node that no job uses, and those that nobody completes."""
-    found = 0
+    used, found = 0, 0
     for folder in folders_with_copies():
         try:
             staged = copies(folder)
@@ -59,11 +59,13 @@ def leftovers(check: str) -> Iterator[Finding]:
             if not copy.has_manifest() and not is_being_filled(copy):
                 advice = f"left by a job that ended: stage again, or dlio clean {folder}"
                 yield Finding(check, State.CHANGE, f"{copy.path} is incomplete", advice)
-            elif not is_in_use(copy):
+            elif is_in_use(copy):
+                used += 1
+            else:
                 advice = f"its room is given back when another data set needs it, or now by dlio clean {folder}"
                 yield Finding(check, State.GOOD, f"{copy.path} is used by no job: {advice}")
-    if not found:
-        yield Finding(check, State.GOOD, "nothing is staged here")
+    if used == found:
+        yield Finding(check, State.GOOD, f"none: {found} staged and in use" if found else "nothing is staged here")
 
 
 def rates(check: str) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ def rates(check: str) -> Iterator[Finding]:
     known = measured.load()
     verbs = {"read": known.read, "write": known.write}
     words = [f"{verb} {name} {format_size(rate)}/s" for verb, of in verbs.items() for name, rate in of.items()]
-    advice = "plan and stage take those of a middling cluster: measure them by dlio bench DATASET"
+    advice = "plan and stage assume those of a typical cluster: measure yours by dlio bench DATASET"
     yield judged(check, f"{', '.join(words)} ({measured.path()})" if words else "not measured", not words, advice)
 
 

@@ -37,7 +37,7 @@ def decode_rate(samples: PackedSamples, transform: Transform) -> float:
 
 
 def loader_rate(samples: PackedSamples, num_threads: int) -> float:
-    """Returns how many samples a second a loader with so many threads makes, as fast as they are taken.
+    """Returns the samples a second of a loader with this many threads, taken as fast as it makes them.
 
     Raises:
         CorruptRecordError, StorageError: they cannot be read.

@@ -54,7 +54,7 @@ def _columns(values: npt.NDArray[np.generic], low: str, high: str) -> str:
 
 
 def shapes(sizes: npt.NDArray[np.int64]) -> str:
-    """Returns how many images have which width and height, as squares that are darker where there are more.
+    """Returns a chart of widths and heights: squares, darker for more images.
 
     Args:
         sizes: height and width; int64 of shape (n, 2).

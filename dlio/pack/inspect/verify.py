@@ -155,7 +155,8 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
         if error is not None and _is_forbidden(error):
             raise error
         if error is not None:
-            damaged.append(Damage(shard.name, str(check.header.root / file.name), error.text))
+            path = str(check.header.root / file.name)
+            damaged.append(Damage(shard.name, path, error.text.removeprefix(f"{path} is damaged: ")))
             readable &= isinstance(error, DigestError)
     return damaged, readable
 

@@ -118,7 +118,7 @@ def _num_bytes(entry: Entry) -> int:
 
 
 def _version(entry: Entry) -> int:
-    """Returns a number that changes when an object does, as far as its server tells."""
+    """Returns a number that changes when an object does, as far as its server reports it."""
     told = [str(entry[name]) for name in _CHANGES if name in entry]
     return xxhash.xxh3_64_intdigest("\0".join(told).encode()) & _INT64 if told else 0
 

@@ -150,7 +150,7 @@ def _check_names(names: Sequence[str], count: int) -> None:
         raise UsageError(f"{count} fractions and the names {', '.join(names)}: give each part a name of its own")
     for name in names:
         if not re.fullmatch(r"[\w-][\w.-]*", name):
-            raise UsageError(f"the part's name {name!r} is no plain file name")
+            raise UsageError(f"the part's name {name!r} is not a plain file name")
 
 
 def _parts(found: Manifest, fractions: Sequence[float], by: str | None, group: str, seed: int) -> Rows:
@@ -168,7 +168,7 @@ def _groups(found: Manifest, pattern: str) -> npt.NDArray[np.int64]:
     try:
         match = re.compile(pattern).match
     except re.error as error:
-        raise UsageError(f"the group {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"the group {pattern!r} is not a regular expression: {error}") from None
     numbers: dict[str, int] = {}
     groups = (at[0] if (at := match(key)) else "" for key in _keys(found))
     return np.fromiter((numbers.setdefault(name, len(numbers)) for name in groups), np.int64, found.num_samples)

@@ -98,7 +98,7 @@ def joined(held: Iterable[Held]) -> list[Held]:
 
     Raises:
         UsageError: a record is in two of them.
-        ManifestError: two manifests tell different files of the same shard.
+        ManifestError: two manifests name different files for the same shard.
     """
     found: dict[tuple[str, str], Held] = {}
     for each in held:

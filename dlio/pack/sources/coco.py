@@ -57,7 +57,7 @@ open_source = coco
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is a JSON file that soon tells of images or annotations."""
+    """Returns whether `path` is a JSON file whose beginning has images or annotations."""
     if path.suffix != ".json" or not path.is_file():
         return False
     with path.open("rb") as file:
@@ -117,7 +117,7 @@ class Coco:
 
 def _id(value: object) -> int:
     if type(value) is not int or not -_MAX_ID <= value <= _MAX_ID:
-        raise ValueError(f"{value!r} is no id: expected a whole number")
+        raise ValueError(f"{value!r} is not an id: expected a whole number")
     return value
 
 

@@ -28,7 +28,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
 from dlio.pack.listing.keys import printable
-from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, stack
+from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, is_number, stack
 from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, raw_lines, root_of
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
@@ -133,9 +133,17 @@ class CsvFile:
         if not columns:
             return {}, ()
         if len(columns) > 1:
+            self._check_numbers(columns)
             return {"label": stack(columns)}, tuple(column.name for column in columns)
         labels, class_names = columns[0].several(self.separator) if self.separator else columns[0].labels(self.labels)
         return {"label": labels}, class_names
+
+    def _check_numbers(self, columns: list[LabelColumn]) -> None:
+        text = [column.name for column in columns if column.texts and not any(map(is_number, column.texts))]
+        if text and not self.label_columns:
+            found = ", ".join(column.name for column in columns)
+            which = f"--option label_columns={text[0]}"
+            raise UsageError(f"{self.path}: which of {found} is the label? Name it: {which}, for example")
 
     def _number(self, header: list[str], name: str) -> int:
         if name not in header:

@@ -1,7 +1,7 @@
 """Parquet files of any kind, as Hugging Face's hub has them: compressed or not, in row groups of any size.
 
 A file is read in batches of about 4 MiB, so that a worker holds these and a page of each column, whatever the size of a
-row group. Columns become fields as `dlio.formats.payloads.arrow` tells: encoded images, labels with class names,
+row group. Columns become fields as `dlio.formats.payloads.arrow` says: encoded images, labels with class names,
 numbers, text, lists.
 """
 

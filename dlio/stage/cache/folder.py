@@ -98,7 +98,7 @@ class StagedFolder:
     def missing(self, wanted: Sequence[File]) -> list[File]:
         """Returns the files that the folder does not have, in order.
 
-        Folders are listed first, and only files that are there looked at, many at a time where there are many.
+        Folders are listed first, and only files that exist are looked at, many at a time if there are many.
 
         Raises:
             StorageError: the folder cannot be read.

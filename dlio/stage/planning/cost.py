@@ -16,7 +16,7 @@ from dlio.io.sizes import format_size
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    Where `dlio bench` has measured none, the rates are those of a middling cluster: a shared file system of 5 GB/s, of
+    Where `dlio bench` has measured none, the rates are those of a typical cluster: a shared file system of 5 GB/s, of
     which one node gets 2, an InfiniBand network of 10, and an NVMe disk of 2.
 
     Attributes:
@@ -28,7 +28,7 @@ class Machine:
         network: rate at which a node sends while it receives as much.
         local: rate at which a node's local storage writes.
         num_targets: storage targets of the shared file system; 0 for more than are used.
-        rates: the file in which the rates were measured; "" for those of a middling cluster.
+        rates: the file in which the rates were measured; "" for those of a typical cluster.
     """
 
     num_nodes: int
