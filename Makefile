@@ -5,9 +5,9 @@
 
 # `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.
 # `make soak` runs the suite for hours, with 20 times as many kills and random inputs. `make bare` runs `make demo quick`
-# on a minimal Debian of its own, as root.
+# on a minimal Debian of its own, as root. `make wheels` builds what a release consists of, into dist/.
 
-.PHONY: venv demo test jobs quick docs soak bare lint clean
+.PHONY: venv demo test jobs quick docs soak bare wheels lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -43,6 +43,9 @@ soak: .venv/.complete
 bare:
 	tools/bare_root.sh
 
+wheels:
+	python3.11 packaging/wheels.py
+
 QUICK = tests/cluster tests/io tests/dataset tests/cli tests/pack/test_plan.py tests/pack/test_sources.py \
   tests/conformance/test_sources.py tests/test_errors.py tests/test_images.py tests/test_import.py tests/test_urls.py \
   --ignore tests/dataset/test_flipped_bits.py
@@ -59,4 +62,4 @@ lint: .venv/.complete
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet
 
 clean:
-	rm -rf .venv build demo-data site
+	rm -rf .venv build demo-data dist packaging/sources site

@@ -27,6 +27,8 @@ from pathlib import Path
 
 from dlio.urls import without_credentials
 
+DISTRIBUTION = "dlio-toolkit"  # what pip calls dlio
+
 EXIT_DONE = 0
 EXIT_SKIPPED = 1
 EXIT_INTERRUPTED = 130  # as shells count an end by SIGINT
@@ -164,11 +166,15 @@ def missing_package(package: str, extra: str, purpose: str) -> MissingPackageErr
 
 def requirements(extra: str) -> str:
     """Returns what the extra asks for, as words for pip: these can be installed whether or not an index has dlio."""
+    own = [line.partition(";") for line in all_requirements()]
+    return " ".join(f"'{name.strip()}'" for name, _, marker in own if re.fullmatch(f" extra == .{extra}.", marker))
+
+
+def all_requirements() -> list[str]:
+    """Returns what this installation asks for, with the extras, such as `h5py>=3.10; extra == 'hdf5'`."""
     from importlib import metadata
 
     try:
-        lines = metadata.requires("dlio") or []
-    except metadata.PackageNotFoundError:
-        return ""
-    own = [line.partition(";") for line in lines]
-    return " ".join(f"'{name.strip()}'" for name, _, marker in own if re.fullmatch(f" extra == .{extra}.", marker))
+        return metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # run from its source
+        return []

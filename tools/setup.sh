@@ -33,6 +33,7 @@ echo '#include <libdeflate.h>' | g++ -E -x c++ - >/dev/null 2>&1 || ${as_root:+s
 
 echo "making .venv with torch, TensorFlow and what else the extras and tests need: about 3 GB, some minutes"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip uninstall --quiet --yes dlio 2>/dev/null || true # as dlio-toolkit was called: it would take the new one's files along
 pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
 "${pip[@]}" torch==2.13.0 # first and pinned: a CPU build is taken where one is at hand
 "${pip[@]}" --editable '.[all,test]'

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dlio.errors import MissingPackageError
+from dlio.errors import DISTRIBUTION, MissingPackageError
 
 if TYPE_CHECKING:
     from dlio.native._jpeg import (
@@ -82,7 +82,10 @@ __all__ = [
     "status_message",
 ]
 
-_INSTALL = "apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
+_INSTALL = (
+    f"install {DISTRIBUTION}'s wheel for x86-64 or ARM, or "
+    "apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
+)
 
 _core: Any = None
 try:

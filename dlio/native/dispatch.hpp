@@ -19,3 +19,10 @@
 #define DLIO_HAS_AVX2
 #endif
 #define DLIO_AVX2 __attribute__((target("avx2")))
+
+// Functions that run only where the processor has SSE4.2; newer clangs count its checksum instruction apart.
+#if defined(__clang__)
+#define DLIO_SSE42 __attribute__((target("sse4.2,crc32")))
+#else
+#define DLIO_SSE42 __attribute__((target("sse4.2")))
+#endif

@@ -7,6 +7,8 @@
 #include <nmmintrin.h>
 #endif
 
+#include "dispatch.hpp"
+
 namespace dlio {
 namespace {
 
@@ -56,8 +58,7 @@ std::uint64_t word_at(const char* data) noexcept {
   return word;
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t extend_by_instruction(std::uint32_t state, const char* data,
-                                                                      std::size_t size) noexcept {
+DLIO_SSE42 std::uint32_t extend_by_instruction(std::uint32_t state, const char* data, std::size_t size) noexcept {
   static const Shift shift = make_shift();
   std::uint64_t first = state;
   for (; size >= 3 * kBlock; data += 3 * kBlock, size -= 3 * kBlock) {

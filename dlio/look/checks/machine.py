@@ -15,6 +15,7 @@ from pathlib import Path
 from dlio import native
 from dlio.cluster.launchers import LAUNCHERS
 from dlio.cluster.topology import Topology
+from dlio.errors import DISTRIBUTION, all_requirements
 from dlio.io.filesystems import memory_left
 from dlio.io.sizes import format_size
 from dlio.loaders.sampling.rank import num_cores_of_rank
@@ -40,19 +41,12 @@ def core(check: str) -> Iterator[Finding]:
 
 def packages(check: str) -> Iterator[Finding]:
     """The packages of the extras."""
-    lines = [re.match(r"([\w.-]+)[^;]*; extra == ['\"](\w+)['\"]", line) for line in _requirements()]
+    lines = [re.match(r"([\w.-]+)[^;]*; extra == ['\"](\w+)['\"]", line) for line in all_requirements()]
     extras = {line[1]: line[2] for line in reversed(lines) if line and line[2] not in ("all", "test")}
-    versions = {name: _version(name) for name in sorted(extras) if name != "dlio"}
+    versions = {name: _version(name) for name in sorted(extras) if name != DISTRIBUTION}
     there = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     absent = ", ".join(f"{name} ({extras[name]})" for name, version in versions.items() if not version)
     yield Finding(check, State.GOOD, f"{there or 'none'}{f'; not installed: {absent}' if absent else ''}")
-
-
-def _requirements() -> list[str]:
-    try:
-        return metadata.requires("dlio") or []
-    except metadata.PackageNotFoundError:  # run from its source
-        return []
 
 
 def _version(name: str) -> str:

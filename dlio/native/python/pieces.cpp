@@ -47,7 +47,7 @@ std::string system_path(nb::handle path) {
   if (!PyUnicode_Check(path.ptr())) throw nb::type_error("folder: expected a text");
   const nb::object bytes = nb::steal(PyUnicode_EncodeFSDefault(path.ptr()));
   if (!bytes) throw nb::python_error();
-  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
 char* kept_buffer(std::size_t capacity) {
@@ -175,7 +175,7 @@ nb::bytes place_all(std::size_t size, const nb::list& columns) {
   }
   nb::object joined = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!joined) throw nb::python_error();
-  char* const out = PyBytes_AS_STRING(joined.ptr());
+  char* const out = PyBytes_AsString(joined.ptr());
   {
     nb::gil_scoped_release unlocked;
     std::memset(out, 0, size);

@@ -26,7 +26,7 @@ def image_folder(path: str | Path, split: str = "") -> ImageFolder | ImageObject
     """Returns the images below `path`, whose sub-folders name the classes; a key is the path below `path`.
 
     Args:
-        path: the folder of the class folders, or a URL such as `s3://bucket/photos`, for which dlio[remote] is needed.
+        path: the folder of the class folders, or a URL such as `s3://bucket/photos`, which needs the extra `remote`.
         split: the folder of `path` that holds the class folders, if `path` holds one for each split, such as `train`
             and `val`; the classes are then those of all splits together: of the folders that share a class with this
             one. `no` says that these folders are classes.

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs tests/native and the main job with the ARM wheel of dist/, on a processor that qemu-user emulates, with Debian's
+# Python for ARM. In the FOLDER of an earlier main job on x86-64, the pixels have to be the same to the bit.
+#
+#   packaging/try_arm.sh [FOLDER]       needs debootstrap, qemu-user-static and root
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$(realpath "${1:-$(mktemp -d)}")
+root=$(mktemp -d)
+trap 'rm -rf --one-file-system "$root"' EXIT
+
+codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $codename" | head -1)
+debootstrap --foreign --arch arm64 --variant minbase --include python3,libstdc++6 "$codename" "$root" "$mirror" >/dev/null
+for package in "$root"/var/cache/apt/archives/{lib,python3,zlib}*.deb; do
+  dpkg -x "$package" "$root"
+done
+
+python=$(basename "$root"/usr/bin/python3.[0-9]*)
+python3 -m pip install --quiet --target "$root/job" --only-binary :all: --python-version "${python#python}" \
+  --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 \
+  dist/*-"cp${python/python3./3}"-*_aarch64.whl hypothesis pytest pytest-timeout
+cp -r tests pyproject.toml packaging/main_job.py "$root/job"
+cd "$root/job"
+run=(qemu-aarch64-static -L "$root" -E PYTHONHOME="$root/usr" -E PYTHONPATH="$root/job" "$root/usr/bin/$python")
+"${run[@]}" main_job.py "$folder" core
+"${run[@]}" -m pytest -q -p no:cacheprovider tests/native
