@@ -97,13 +97,13 @@ def pack(
     if append and overwrite:
         raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
     onto = appendable(out) if append else None
+    format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         source if hasattr(source, "listing") else open_source(source),
         request=Request(
-            container(onto, format), shard_size, num_shards, shuffle, label_offset, recode or KEEP,
-            read_classes(classes), onto,
-        ),  # fmt: skip
+            format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
+        ),
         writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),
         engine=open_engine(engine, workers) if isinstance(engine, str) else nullcontext(engine),
         overwrite=overwrite,

@@ -110,7 +110,9 @@ def simulate(
     from dlio.stage.transfer.source import source_of
 
     if machine.num_nodes > MOST_NODES or seed < 0:
-        raise UsageError(f"{machine.num_nodes:,} nodes, seed {seed}: expected up to {MOST_NODES:,} nodes, a seed from 0")
+        raise UsageError(
+            f"{machine.num_nodes:,} nodes, seed {seed}: expected up to {MOST_NODES:,} nodes, a seed from 0"
+        )
     chosen = load(strategy)
     if not isinstance(chosen, Simulated):
         raise UsageError(f"the strategy {strategy} cannot be simulated: its module has no function flows")
