@@ -27,7 +27,7 @@ from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
 from dlio.pack import sources
-from dlio.pack.append import appendable
+from dlio.pack.append import appendable, container
 from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
@@ -88,7 +88,7 @@ def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
         sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
         onto = appendable(args.out) if args.append else None
-        request = Request(args.format, *sizes, _recode(args), read_classes(args.classes), onto)
+        request = Request(container(onto, args.format), *sizes, _recode(args), read_classes(args.classes), onto)
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()
@@ -140,7 +140,7 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
     )
     about = "the folder or URL that a list's paths start from (default: the list's folder)"
     verb.add_argument("--root", type=path_or_url, help=about)
-    about = "add the samples whose keys OUT does not have, in new shards; those there stay as they are"
+    about = "add the samples whose keys OUT does not have, in new shards of its format; those there stay as they are"
     verb.add_argument("--append", action="store_true", help=about)
 
 
@@ -170,7 +170,7 @@ def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
     verb.set_defaults(resumes=True)
     verb.add_argument("out", metavar="OUT", type=path_or_url, help="the folder to write, or an object store's URL")
     kinds = f"{', '.join(formats.names())}, or a module's dotted path (default: tfrecord)"
-    verb.add_argument("--format", default="tfrecord", help=kinds)
+    verb.add_argument("--format", help=kinds)
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument(
         "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"

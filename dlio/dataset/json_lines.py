@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,17 +28,18 @@ def dense(values: object) -> bytes:
         text = msgspec.json.format(msgspec.json.encode(values), indent=0)
     except UnicodeEncodeError:  # a file name that is not UTF-8
         text = b"\xff"
-    same = text.isascii() and b"\\u007f" not in text  # which json.dumps does not escape
+    same = text.isascii() and b"\x7f" not in text  # which json.dumps escapes
     return text if same else json.dumps(values).encode()
 
 
 def parse(
-    lines: memoryview, first: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
+    data: bytes, begin: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
 ) -> Iterator[Sequence[T]]:
     """Yields the values of lines of JSON, some thousand at once.
 
     Args:
-        lines: what the file holds from the line with the number `first`.
+        data: what the file holds.
+        begin: where the first of the lines begins.
         kind: the type of the values.
         check: returns values as they are to be; raises ValueError for others.
         path: the file, for errors.
@@ -47,40 +47,34 @@ def parse(
     Raises:
         ManifestError: a line is not JSON, is not of the type, or is refused by `check`.
     """
-    decoder, begin = msgspec.json.Decoder(kind), 0
-    for end in _ends(lines):
+    decoder = msgspec.json.Decoder(kind)
+    while begin < len(data):
+        end = data.find(b"\n", begin + _BYTES_AT_ONCE) + 1 or len(data)
         try:
-            yield check(decoder.decode_lines(lines[begin:end]))
+            yield check(decoder.decode_lines(memoryview(data)[begin:end]))
         except (ValueError, RecursionError):
-            number = first + bytes(lines[:begin]).count(b"\n")
-            yield [*_singly(bytes(lines[begin:end]), number, kind, check, path)]
+            first = 1 + data.count(b"\n", 0, begin)
+            yield [*_singly(data[begin:end], first, kind, check, path)]
         begin = end
-
-
-def _ends(lines: memoryview) -> Iterator[int]:
-    """Yields where pieces of about a megabyte end, each at the end of a line."""
-    end = 0
-    while end < len(lines):
-        end = min(end + _BYTES_AT_ONCE, len(lines))
-        while end < len(lines) and lines[end - 1] != ord("\n"):
-            end += 1
-        yield end
 
 
 def _singly(
     lines: bytes, first: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
 ) -> Iterator[T]:
     """Yields values of lines that the decoder refuses; a file name may hold half a UTF-16 pair, which json reads."""
-    for number, line in enumerate(split(lines, path), start=first):
-        try:
-            yield from check([msgspec.convert(json.loads(line), kind)])
-        except (ValueError, RecursionError) as error:
-            raise damaged(path, number, error) from error
+    for number, line in enumerate(lines.split(b"\n"), start=first):
+        if line.strip():
+            try:
+                yield from check([msgspec.convert(json.loads(line.decode()), kind)])
+            except (ValueError, RecursionError) as error:
+                raise damaged(path, number, error) from error
 
 
 def damaged(path: Path, number: int, error: Exception) -> ManifestError:
     """Returns the error for a line that is not what it should be."""
     reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, UnicodeDecodeError):
+        reason = f"it is not text: {error}"
     return ManifestError(f"{path}, line {number}: {reason}: restore the file or pack it anew")
 
 
@@ -105,11 +99,3 @@ def bounded(data: bytes, path: Path) -> bytes:
         most = f"more than {limits.manifest_bytes():,} bytes"
         raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
     return data
-
-
-def split(data: bytes, path: Path) -> list[str]:
-    """Returns lines of a manifest; raises ManifestError if they are not text."""
-    try:
-        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").readlines()  # str.splitlines also splits elsewhere
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{path} is not text: {error}: restore the file or pack it anew") from error

@@ -187,19 +187,19 @@ def parse(data: bytes, path: Path) -> Manifest:
     Raises:
         ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
     """
+    if not data:
+        raise ManifestError(f"{path} is empty: expected a header line")
     end = data.find(b"\n") + 1 or len(data)
     try:
-        head = json.loads(json_lines.split(data[:end], path)[0])
+        head = json.loads(data[:end].decode())
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
         schema = Schema.of(head["schema"], _texts(head["class_names"]), whole_number(head["label_offset"]))
         node = None if head.get("node") is None else msgspec.convert(head["node"], Count)
         _refused(head["origin"])
-        shards = tuple(chain.from_iterable(json_lines.parse(memoryview(data)[end:], 2, Shard, checked, path)))
+        shards = tuple(chain.from_iterable(json_lines.parse(data, end, Shard, checked, path)))
         msgspec.convert(sum([shard.num_samples for shard in shards]), Count)
         return Manifest(str(head["format"]), schema, shards, dict(head["origin"]), path.parent, node)
-    except IndexError:
-        raise ManifestError(f"{path} is empty: expected a header line") from None
     except ManifestError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -45,9 +45,6 @@ from dlio.formats.layouts.hdf5_rows import create, load_h5py, reading, writing
 from dlio.io.file_object import FileObject
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
-
-if TYPE_CHECKING:
-    pass
 
 SUFFIX = ".h5"
 KEY = "__key__"

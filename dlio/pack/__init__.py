@@ -19,7 +19,7 @@ def pack(
     source: Source | str | Path,
     out: str | Path,
     *,
-    format: str = "tfrecord",  # noqa: A002  the field's word
+    format: str | None = None,  # noqa: A002  the field's word
     shard_size: int | None = None,
     num_shards: int | None = None,
     shuffle: int | None = None,
@@ -47,7 +47,8 @@ def pack(
             archive, whose kind is recognised; also the URL of class folders or of a list.
         out: the folder to write: new, empty, or with a part of the same data set; or a URL of an object store, such
             as `s3://bucket/packed`. Then each worker has one shard at a time in its folder of temporary files (TMPDIR).
-        format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path.
+        format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, or a module's dotted path; by default
+            tfrecord, with `append` the data set's.
         shard_size: the target size of a shard, in bytes; by default 256 MiB, or the shards of a packed `source`.
         num_shards: the number of shards, instead of `shard_size`.
         shuffle: a seed to shuffle the samples; by default they keep the source's order.
@@ -81,7 +82,7 @@ def pack(
     from dlio.errors import UsageError
     from dlio.executors import open_engine
     from dlio.io.named import names_url
-    from dlio.pack.append import appendable
+    from dlio.pack.append import appendable, container
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
@@ -96,6 +97,7 @@ def pack(
     if append and overwrite:
         raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
     onto = appendable(out) if append else None
+    format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         source if hasattr(source, "listing") else open_source(source),

@@ -26,7 +26,7 @@ from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE
 from dlio.urls import is_url
 
-_DEFAULT_FORMAT = "tfrecord"  # of `dlio.pack`: whoever asks for it may not have asked for any
+_DEFAULT_FORMAT = "tfrecord"
 log = logging.getLogger(__name__)
 
 
@@ -101,9 +101,11 @@ def label_offset(onto: Manifest, own: Schema, asked: int) -> int:
     return needed
 
 
-def container(onto: Manifest, asked: str) -> str:
-    """Returns the format of a data set; raises UsageError if another was asked for."""
-    if asked not in (_DEFAULT_FORMAT, onto.format):
+def container(onto: Manifest | None, asked: str | None) -> str:
+    """Returns the format asked for, by default that of a data set; raises UsageError if they differ."""
+    if onto is None:
+        return _DEFAULT_FORMAT if asked is None else asked
+    if asked not in (None, onto.format):
         raise UsageError(
             f"--format {asked}: the data set in {onto.root} is {onto.format}, and a data set has one format"
         )

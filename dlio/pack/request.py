@@ -123,8 +123,7 @@ def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listi
     append.check_recode(onto, request.recode)
     classes = append.class_list(onto, listing.schema.class_names, request.classes)
     offset = append.label_offset(onto, listing.schema, request.label_offset)
-    container = append.container(onto, request.format)
-    return append.new_samples(onto, listing), replace(request, format=container, classes=classes, label_offset=offset)
+    return append.new_samples(onto, listing), replace(request, classes=classes, label_offset=offset)
 
 
 def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:

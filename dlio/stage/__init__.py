@@ -100,15 +100,19 @@ def simulate(
         seed: chooses the stragglers and the failures; all else is the same for any.
 
     Raises:
-        UsageError: no such strategy, one that cannot be simulated, or nodes that fail too often for an end.
+        UsageError: no such strategy, one that cannot be simulated, too many nodes, a negative seed, or nodes that fail
+            too often for an end.
         DlioError: the data set cannot be read.
     """
-    from dlio.errors import UsageError
     from dlio.stage.planning.flows import Sizes
-    from dlio.stage.planning.simulation import simulated
+    from dlio.stage.planning.simulation import MOST_NODES, simulated
     from dlio.stage.strategies import Simulated, load
     from dlio.stage.transfer.source import source_of
 
+    if machine.num_nodes > MOST_NODES or seed < 0:
+        raise UsageError(
+            f"{machine.num_nodes:,} nodes, seed {seed}: expected up to {MOST_NODES:,} nodes, a seed from 0"
+        )
     chosen = load(strategy)
     if not isinstance(chosen, Simulated):
         raise UsageError(f"the strategy {strategy} cannot be simulated: its module has no function flows")

@@ -316,8 +316,17 @@ def test_a_line_of_two_objects_is_refused(tmp_path):
     path.write_text(header + "{}\n")
     with pytest.raises(ManifestError, match=f"line 1: Extra data: .* column {len(header) + 1} "):
         Manifest.load(tmp_path)
-    path.write_text(f"  {header}  \n")
+    path.write_text(f"  {header}\r\n\r\n")
     assert Manifest.load(tmp_path).num_samples == 0
+    path.write_bytes(header.encode() + b'\r{"shard":"s"}\n')
+    with pytest.raises(ManifestError, match="line 1: Extra data"):
+        Manifest.load(tmp_path)
+
+
+def test_what_content_ids_are_made_of_is_as_json_writes_it():
+    for name in [*map(chr, [*range(0x180), 0x2028, 0xD800, 0xDCFF, 0xFEFF, 0x1F600]), "\\u007f", '", "']:
+        values = [(2**63 - 1, [name])]
+        assert json_lines.dense(values) == json.dumps(values).encode()
 
 
 @pytest.mark.parametrize("number", [2, 12000, 30000])

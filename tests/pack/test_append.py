@@ -83,7 +83,6 @@ def test_a_selection_grows_without_its_shards(tmp_path, packed):
     ("options", "message"),
     [
         ({"overwrite": True}, "give one of the two"),
-        ({"format": "hdf5"}, "a data set has one format"),
         ({"classes": ["owl", "cat"]}, "does not begin with the 2 classes"),
         ({"label_offset": 2}, "has 1"),
     ],
@@ -91,6 +90,12 @@ def test_a_selection_grows_without_its_shards(tmp_path, packed):
 def test_what_does_not_fit_is_refused(tmp_path, packed, options, message):
     with pytest.raises(UsageError, match=message):
         add(tmp_path, **options)
+
+
+def test_another_format_is_refused(tmp_path, packed):
+    other = "lmdb" if packed.format == "tfrecord" else "tfrecord"
+    with pytest.raises(UsageError, match="a data set has one format"):
+        add(tmp_path, format=other)
 
 
 def test_there_must_be_a_set_with_these_fields(tmp_path, packed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -196,3 +197,17 @@ def test_rows_that_the_pages_do_not_have_are_not_listed(tmp_path):
     (tmp_path / NAME).write_bytes(data[:footer] + data[footer:].replace(told, lied))
     with pytest.raises(DlioError, match="its pages have 200003 values, the footer says 1000003"):
         open_source(tmp_path / NAME).listing()
+
+
+def test_a_saved_data_set_of_hostile_lengths_or_names_is_an_error(tmp_path):
+    path = write_saved(tmp_path / "in", table(0, 6)) / "data-00000-of-00001.arrow"
+    data, length = path.read_bytes(), (6).to_bytes(8, "little")
+    places = [at for at in range(0, len(data), 8) if data[at : at + 8] == length]
+    assert len(places) > 3  # of the batch and of its columns
+    for at in places:
+        path.write_bytes(data[:at] + (-(2**56)).to_bytes(8, "little", signed=True) + data[at + 8 :])
+        with suppress(DlioError):  # pyarrow must not end the process
+            open_source(tmp_path / "in").listing()
+    path.write_bytes(data.replace(b"label", b"\xfflabe"))
+    with pytest.raises(DlioError, match="invalid start byte"):
+        open_source(tmp_path / "in").listing()

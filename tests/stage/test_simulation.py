@@ -110,6 +110,14 @@ def test_a_plan_simulates_and_draws_on_a_machine_that_comes_along(dataset: Manif
     assert "partition on 4 nodes" in "".join(drawn.itertext())
 
 
+def test_figures_beyond_all_machines_end_soon() -> None:
+    assert shared(np.ones(2), 1.0, 10**18, 1.0).tolist() == [0.5, 0.5]
+    with pytest.raises(UsageError, match="expected up to 1,000,000 nodes"):
+        simulate(EVEN, replace(MACHINE, num_nodes=10**12), "replicate")
+    with pytest.raises(UsageError, match="a seed from 0"):
+        simulate(EVEN, MACHINE, "replicate", seed=-1)
+
+
 def test_all_machines_that_come_along_are_described() -> None:
     assert len(machine_file.names()) >= 12
     for name in machine_file.names():
@@ -122,6 +130,8 @@ def test_all_machines_that_come_along_are_described() -> None:
     [
         ("source = 0", "whose source is 0"),
         ("source = inf", "whose source is inf"),
+        ("local = 5e-324", "whose local is 5e-324: expected a number from 1e-09 to 1e.18"),
+        (f"cache_bytes = {10**400}", "expected 0, or a number"),
         ("source = '1'", "source as '1': expected a number"),
         ("speed = 1", "'speed', which is not known: expected free_bytes"),
         ("num_nodes = 1", "'num_nodes', which is not known"),

@@ -85,7 +85,8 @@ def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tu
 
 def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
     try:
-        return readable(table.schema, names)
+        with reading(file):  # names may be any bytes
+            return readable(table.schema, names)
     except SchemaError as error:
         raise SchemaError(f"{file}: {error} (--option columns= takes some)") from None
 

@@ -110,7 +110,7 @@ def split(
         raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or leave --by out")
     origin = _origin("split", found) | {"by": by, "seed": seed} | ({"group": group} if by == "group" else {})
     sets = [
-        planned(folder / name, found, held[name], origin | {"fraction": fraction})
+        planned(folder / name, found, held[name], origin | {"fraction": float(fraction)})
         for name, fraction in zip(parts_names, fractions, strict=True)
     ]
     publish(sets)
@@ -151,8 +151,8 @@ def _loaded(dataset: str | Path | Manifest, out: str | Path) -> Manifest:
     if is_url(url):
         raise UsageError(f"{shown(str(url))} is a URL, and a set links to the folders of others: stage it first")
     found = dataset if isinstance(dataset, Manifest) else Manifest.load(dataset)
-    if found.root.resolve() in Path(out).resolve().parents:
-        raise UsageError(f"{out} lies in the data set {found.root}: give a folder outside of it")
+    if found.root.resolve() in ((folder := Path(out).resolve()), *folder.parents):
+        raise UsageError(f"{out} is or lies in the data set {found.root}: give a folder outside of it")
     for _ in side_by_side(partial(_check_files, found.root), found.shards):
         pass
     return found

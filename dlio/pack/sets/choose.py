@@ -79,10 +79,14 @@ def check_fractions(fractions: Sequence[float]) -> None:
     """Checks the sizes of parts.
 
     Raises:
-        UsageError: one is not above 0, or they exceed 1 together.
+        UsageError: one is not a number above 0, or they exceed 1 together.
     """
-    if not fractions or not all(0 < fraction <= 1 for fraction in fractions) or sum(fractions) > 1 + 1e-9:
-        raise UsageError(f"the fractions {list(fractions)}: expected numbers above 0, at most 1 together")
+    try:
+        fits = len(fractions) > 0 and min(fractions) > 0 and sum(fractions) <= 1 + 1e-9
+    except TypeError:  # no numbers
+        fits = False
+    if not fits:
+        raise UsageError(f"the fractions {fractions!r}: expected a list of numbers above 0, at most 1 together")
 
 
 def stratified(values: Array, fractions: Sequence[float], seed: int) -> Rows:

@@ -134,7 +134,9 @@ class _Rows:
             if _is_compressed(message.metadata.to_pybytes()):
                 advice = "save the data set without compression"
                 raise SourceError(f"{self._file.path}: its rows are compressed: {advice}")
-            return load_pyarrow().ipc.read_record_batch(message, self.schema)
+            batch = load_pyarrow().ipc.read_record_batch(message, self.schema)
+            batch.validate()  # of wrong lengths pyarrow would end the process
+            return batch
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yields offset, rows and bytes of each record batch."""

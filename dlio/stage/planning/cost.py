@@ -6,12 +6,13 @@ users. The medians of staging logs from real machines are one to two times these
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field, replace
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.sizes import format_size
+
+_LEAST, _MOST = 1e-9, 1e18  # of a machine's figures: far beyond real ones, and their products are still floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ class Machine:
             *["uplink"] * (self.switch_nodes > 0),
         )
         for name, value in asdict(self).items():
-            if isinstance(value, float | int) and not (0 <= value < math.inf and (value or name not in positive)):
-                raise UsageError(
-                    f"a machine whose {name} is {value}: expected a number {'above' if name in positive else 'from'} 0"
-                )
+            none = value == 0 and name not in positive
+            if isinstance(value, float | int) and not (_LEAST <= value <= _MOST or none):
+                expected = f"{'' if name in positive else '0, or '}a number from {_LEAST:g} to {_MOST:g}"
+                raise UsageError(f"a machine whose {name} is {value}: expected {expected}")
         if self.slow_share > 1 or self.slow_factor > 1:
             raise UsageError(
                 f"stragglers: {self.slow_share} of the nodes at {self.slow_factor} of the rates: expected 1 or less"

@@ -17,6 +17,7 @@ def shared(wanted: Array, source: float, switch_nodes: int = 0, uplink: float = 
         switch_nodes: successive nodes below one switch; 0 for no such limit.
         uplink: what the nodes below one switch get together.
     """
+    switch_nodes = min(switch_nodes, len(wanted))
     if switch_nodes:
         padded = np.zeros(-(-len(wanted) // switch_nodes) * switch_nodes)
         padded[: len(wanted)] = wanted

@@ -26,6 +26,7 @@ from dlio.stage.planning.flows import Array, Flows
 from dlio.stage.planning.placement import BLOCK_BYTES
 
 PERCENTILES = (50, 90, 99, 100)
+MOST_NODES = 1_000_000
 _TOGETHER = 1e-3  # of the elapsed time: events that near are one
 _MOST_FAILURES = 1000
 _MOMENTS = 200  # of the timeline
