@@ -115,7 +115,7 @@ def _other(root: Path, out: Path) -> Path:
     """Returns a set of as many shards, which are not the same."""
     found, other = Manifest.load(root), out.with_name(f"{out.name}-other")
     other.mkdir()
-    shards = [shard._replace(files=tuple(file._replace(digest="0") for file in shard.files)) for shard in found.shards]
+    shards = [shard.replace(files=tuple(file.replace(digest="0") for file in shard.files)) for shard in found.shards]
     for file in (file for shard in shards for file in shard.files):
         (other / file.name).hardlink_to(root / file.name)
     replace(found, shards=tuple(shards)).save(other)

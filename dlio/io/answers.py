@@ -59,13 +59,13 @@ def _sync(
     file_system: AbstractFileSystem,
     call: Callable[..., Awaitable[T]],
     *args: object,
-    seconds: float = TOTAL_SECONDS,
+    seconds: float | None = None,
     **kwargs: object,
 ) -> T:
-    """Returns the result of a coroutine in the file system's own loop; raises TimeoutError after `seconds`."""
+    """Returns a coroutine's result, of the file system's own loop; TimeoutError after `seconds` or TOTAL_SECONDS."""
     from fsspec.asyn import sync
 
-    result: T = sync(file_system.loop, call, *args, timeout=seconds, **kwargs)
+    result: T = sync(file_system.loop, call, *args, timeout=seconds or TOTAL_SECONDS, **kwargs)
     return result
 
 

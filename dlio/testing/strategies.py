@@ -33,7 +33,7 @@ def write_dataset(root: Path, sizes: list[int]) -> Manifest:
     for number, size in enumerate(sizes):
         path = root / f"shard-{number:05d}.bin"
         path.write_bytes(contents.randbytes(size))
-        shards.append(Shard(path.stem, 1, (File(path.name, size, digest_file(path)),)))
+        shards.append(Shard(path.stem, min(1, size), (File(path.name, size, digest_file(path)),)))
     manifest = Manifest("tfrecord", Schema.of({"image": "bytes"}), tuple(shards), {}, root)
     manifest.save(root)
     return manifest

@@ -38,9 +38,7 @@ def adopt(folder: Path, name: str, **options) -> tuple[Manifest, list[tuple[str,
 def batch(root: Path, indices: list[int]) -> dict:
     """Returns a decoded batch as the loaders have it."""
     with closing(PackedSamples(root, CenterCrop(8))) as packed_samples:
-        made = batches.empty(packed_samples, len(indices))
-        batches.fill(packed_samples, made, 0, indices, 0)
-        return made
+        return batches.make(packed_samples, indices, 0)
 
 
 def write_records(path: Path, name: str, records: list[tuple[str, dict]], types: dict[str, str]) -> Path:

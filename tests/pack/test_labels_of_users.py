@@ -112,7 +112,7 @@ class TestLists:
             pack(csv_file(path), tmp_path / "out")
         assert str(pack(csv_file(path, labels="numbers"), tmp_path / "out").schema["label"]) == "float32"
         (tmp_path / "t.lst").write_text("0\t-1\ta.png\n")
-        with pytest.raises(SourceError, match="no class index"):
+        with pytest.raises(SourceError, match="not a class index"):
             pack(open_source(tmp_path / "t.lst"), tmp_path / "lst")
         assert labels(pack(open_source(tmp_path / "t.lst", labels="numbers"), tmp_path / "lst").root) == [-1.0]
 

@@ -90,8 +90,7 @@ def test_masks_of_coco_move_with_the_boxes(tmp_path):
     dlio.pack(open_source(path, masks="classes"), tmp_path / "out", engine="serial")
     assert dlio.verify(tmp_path / "out", workers=1, decode=True) == []
     with closing(PackedSamples(tmp_path / "out", WithTargets(Resize(12), masks=("mask",)))) as packed_samples:
-        made = batches.empty(packed_samples, 1)
-        batches.fill(packed_samples, made, 0, [0], 0)
+        made = batches.make(packed_samples, [0], 0)
     left, top, right, bottom = (made["boxes"][0][0] / [1.5, 2, 1.5, 2]).tolist()
     assert (left, top, right, bottom) == (1, 2, 4, 6)
     assert made["mask"][0][2:8, 3:7].all() and made["mask"][0].sum() in range(24, 36)

@@ -19,6 +19,7 @@ from dlio.loaders._prefetch.reads import ReadAhead, Reads
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.5  # an interrupt that comes just before a wait begins is handled after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +125,15 @@ class _Begun(Generic[T]):
                 f"{os.getpid()}: start a new iteration over the loader here"
             )
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        for part in self.parts:  # an interrupt of futures' `wait` may leave them locked, and their threads hanging
-            try:
-                part.exception(None if timeout is None else max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                if time.monotonic() < deadline:  # a signal handler's own
-                    raise
-                break
+        for part in self.parts:  # an interrupt of `wait` or `done` may leave them locked, and threads hanging
+            while (now := time.monotonic()) < deadline:
+                until = min(now + _LOOK_SECONDS, deadline)
+                try:
+                    part.exception(until - now)
+                    break
+                except TimeoutError:
+                    if time.monotonic() < until:  # a signal handler's own
+                        raise
         late = [number for number, part in enumerate(self.parts) if not part.done()]
         for number, part in enumerate(self.parts):
             if number not in late:

@@ -51,7 +51,7 @@ def test_samples_are_those_of_image_folder(photos: Path, packed_anyhow: Manifest
 def test_there_is_no_sample_beyond_the_end(packed: Manifest, index: int) -> None:
     dataset = PackedDataset(packed)
     for read in (dataset.__getitem__, dataset.samples.__getitem__):
-        with pytest.raises(IndexError, match="of 41"):
+        with pytest.raises(IndexError, match="has 41"):
             read(index)
 
 

@@ -96,6 +96,6 @@ def test_a_missing_index_and_a_missing_chunk_are_named(tmp_path):
 
 def test_an_array_of_no_number_type_is_refused(tmp_path):
     write_chunk(tmp_path, [[bytes([99, 0, 0, 0, 0, 0, 0, 0])]], {"x": "numpy"})
-    with pytest.raises(CorruptRecordError, match="no number of a type"):
+    with pytest.raises(CorruptRecordError, match="not the number of a type"):
         index(tmp_path, format="litdata")
     assert json.loads((tmp_path / "index.json").read_text())["config"]["data_format"] == ["numpy"]

@@ -98,7 +98,7 @@ def _packed(name: str, samples: int, broken: bool = False, part: bool = False) -
                 read = [reader.read(index) for index in range(len(reader))]
                 known += [[sample.key, digests(sample, manifest.schema)] for sample in read]
         if part:
-            chosen = [shard._replace(num_samples=1, part=Part(shard.num_samples, (1, 1))) for shard in manifest.shards]
+            chosen = [shard.replace(num_samples=1, part=Part(shard.num_samples, (1, 1))) for shard in manifest.shards]
             replace(manifest, shards=tuple(chosen)).save(out)
         files = read_folder(out)
     others = [path for path in files if path != NAME]
