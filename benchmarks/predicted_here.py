@@ -32,7 +32,7 @@ from dlio.stage.run import run
 
 MB = 10**6
 FREE = 10**12
-PAYLOAD = 1448 / 1514  # of an Ethernet frame, which tc counts whole
+PAYLOAD = 1448 / (1514 + 66 / 2)  # of what tc counts: an Ethernet frame, and half a frame that acknowledges what came
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
 #: Strategy, nodes, MB of the data set, and MB/s of the source and of a link; 0 for a link as it is.
 CASES = [
@@ -60,7 +60,7 @@ def main() -> None:
             )
             predicted = simulate(sources[size], machine, strategy).seconds
             for node in range(nodes if link_rate else 0):
-                shape(node, machine.network)
+                shape(node, link_rate * MB)
             measured = seconds_of(sources[size], Path(folder), strategy, machine)
             rows.append((strategy, nodes, size, source_rate, link_rate, predicted, measured, predicted / measured - 1))
             if not options.json:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from dlio.dataset import json_lines
 from dlio.dataset.location import NAME, folder_of
@@ -207,7 +208,7 @@ def parse(data: bytes, path: Path) -> Manifest:
 
 
 def _content(shard: Shard) -> tuple[object, ...]:
-    entries = [(file.name, file.num_bytes, file.digest) for file in shard.files]
+    entries = [*map(astuple, shard.files)]
     part = () if shard.part is None else ((shard.part.num_records, shard.part.runs),)
     return (shard.num_samples, entries, *part)
 

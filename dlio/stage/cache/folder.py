@@ -117,7 +117,8 @@ class StagedFolder:
     def _not_listed(self, names: set[str]) -> set[str]:
         """Returns those of `names` that are not in this folder, by listing its folders."""
         absent = set(names)
-        for folder in {name.rpartition("/")[0] for name in names}:
+        folders = {name.rpartition("/")[0] for name in names} if "/" in "".join(names) else {""}
+        for folder in folders:
             with suppress(FileNotFoundError):
                 found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
                 absent.difference_update([f"{folder}/{name}" for name in found] if folder else found)
@@ -294,7 +295,8 @@ def check_names(manifest: Manifest) -> None:
         ManifestError: a file is named like the manifest, lies in dlio's own folder, or is listed twice.
     """
     names = [file.name for shard in manifest.shards for file in shard.files]
-    reserved = [name for name in names if name == NAME or name.partition("/")[0] == CONTROL]
+    suspects = [name for name in names if name == NAME or CONTROL in name]  # in a quarter of the time of a partition
+    reserved = [name for name in suspects if name == NAME or name.partition("/")[0] == CONTROL]
     if reserved or len(set(names)) < len(names):
         name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
         raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")
