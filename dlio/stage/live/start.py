@@ -89,7 +89,7 @@ class Task:
         if self.job != lease.job_name():
             return False
         here, there = Topology.from_env(), self.topology
-        return self.strategy != "partition" or _place(here) == _place(there)
+        return not load(self.strategy).NEEDS.parts or _place(here) == _place(there)
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
@@ -126,7 +126,7 @@ def plan_of(job: Job, strategy: str) -> Plan:
     """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
     node, nodes = _place(job.topology)
     manifest: Manifest = job.manifest
-    if strategy == "partition":
+    if load(strategy).NEEDS.parts:
         manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
     return Plan(manifest, node, nodes)
 
