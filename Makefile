@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` shows dlio at work on real data, `make test` runs the tests of all parts.
 # `make quick` runs a minute's part of the tests: plans, sources, data sets, the command line; no frameworks, no MPI.
-# `make jobs` runs the rest, whole jobs: a real SLURM, MPI, Dask and Ray, the training examples, random kills.
+# `make jobs` runs the rest, whole jobs: a real SLURM, MPI, Dask, Ray and Spark, trainers, random kills.
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
 # `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.

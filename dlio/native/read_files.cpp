@@ -70,7 +70,7 @@ std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t co
   const auto size = static_cast<std::int64_t>(rows.size);
   for (std::size_t first = 0, next = 0; first < count; first = next) {
     for (++next; next < count && (next + 1 - first) * rows.size <= kRunBytes; ++next) {
-      if (starts[next] != starts[next - 1] + size || rows.numbers[next] != rows.numbers[next - 1] + 1) break;
+      if (starts[next] - starts[next - 1] != size || rows.numbers[next] != rows.numbers[next - 1] + 1) break;
     }
     char* row = rows.data + rows.numbers[first] * size;
     std::int64_t left = ::pread(descriptor, row, (next - first) * rows.size, starts[first]);

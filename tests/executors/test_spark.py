@@ -51,6 +51,7 @@ with executors.open_engine("spark", 2) as pool:
 """
 
 
+@pytest.mark.jobs
 def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> None:
     make_image_folder(tmp_path / "many", {"a": 120, "b": 120})
     engine = EngineRunner("spark").alone()
@@ -71,6 +72,7 @@ def test_spark_keeps_the_promises_of_an_engine(photos: Path, tmp_path: Path) -> 
     assert content(tmp_path / "long") == content(tmp_path / "again")
 
 
+@pytest.mark.jobs
 @pytest.mark.skipif(ROUNDS == 1, reason="three of Java take 30 s of CPU time: make soak runs it")
 def test_a_killed_executor_is_an_error_that_names_its_task(photos: Path, tmp_path: Path) -> None:
     source = DeadlyFolder(photos, deadly="dog/0005.png", above=2)  # Spark's Python processes have a parent of their own

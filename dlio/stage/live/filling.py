@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import LauncherError, StorageError
+from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io.arrivals import Arrival
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.cache.folder import StagedFolder
@@ -21,7 +22,9 @@ from dlio.stage.live.client import Client
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.start import Task, ensure_agent
 from dlio.stage.live.wire import Origin
+from dlio.stage.strategies import load
 
+_log = logging.getLogger(__name__)
 _ATTEMPTS = 3  # to open a file that is given its name meanwhile
 
 
@@ -37,7 +40,7 @@ def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFill
     while the ranks of other nodes read everything.
 
     Raises:
-        DlioError: the manifest of the copy cannot be read, or the agent cannot be started again.
+        DlioError: the manifest of the copy cannot be read, or the agent of a part cannot be started again.
     """
     live = LiveFolder(folder)
     manifest = live.manifest() if live.agent() is not None or _revived(live) else None
@@ -49,9 +52,15 @@ def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFill
 def _revived(live: LiveFolder) -> bool:
     """Returns whether the agent that this job has had here could be started again."""
     task = _task(live)
-    with suppress(LauncherError):
+    try:
         return task is not None and task.is_ours and task.start_again() == live.staged and live.agent() is not None
-    return False
+    except LauncherError:
+        return False
+    except DlioError as error:
+        if task is None or load(task.strategy).NEEDS.parts:  # no other place holds this node's part of the order
+            raise
+        _log.warning("the data set is read in place: its agent cannot be started again: %s", error)
+        return False
 
 
 def _task(live: LiveFolder) -> Task | None:

@@ -12,6 +12,9 @@ from tests.loaders.ranks import photos_of, run_job, torch_ranks
 ALL = list(range(41))
 
 
+pytestmark = pytest.mark.jobs
+
+
 @pytest.fixture(scope="module")
 def ranks(packed: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks reports."""

@@ -13,6 +13,9 @@ ALL = list(range(41))
 EPOCHS = ("0", "1")
 
 
+pytestmark = pytest.mark.jobs
+
+
 @pytest.fixture(scope="module")
 def ranks(packed: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks reports."""

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 import dlio
-from dlio.dataset.manifest import File, Manifest
+from dlio.dataset.manifest import NAME, File, Manifest
+from dlio.errors import StorageError
 from dlio.locking.claim import alone, claimed
 from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import open_up
@@ -184,6 +185,25 @@ def test_a_killed_agent_is_followed_by_one_that_goes_on(
     eventually(folder.has_manifest)
     LiveFolder(folder).end_agent()
     assert_staged(dlio.stage(source.root, dest), source)
+
+
+@pytest.mark.parametrize("strategy", ["replicate", "partition"])
+def test_only_a_part_needs_its_killed_agent(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    folder = ensure_agent(source.root, tmp_path / "dest", strategy=strategy)
+    ended.append(folder)
+    agent = LiveFolder(folder).agent()
+    assert agent
+    os.kill(agent.owner.pid, signal.SIGKILL)
+    eventually(lambda: agent.owner.is_alive() is False)
+    (folder.path / NAME).unlink(missing_ok=True)  # whether it was quick or not
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    if strategy == "replicate":
+        assert find_filling(folder, source.root) is None
+    else:
+        with pytest.raises(StorageError, match="it ended before it was ready"):
+            find_filling(folder, source.root)
 
 
 def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended: list[StagedFolder]) -> None:

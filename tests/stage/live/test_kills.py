@@ -110,6 +110,7 @@ def kill(around: Path, rank: int, packed: Manifest, number: int) -> set[Block]:
     return whole
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(60 * RUNS + 300)
 def test_kills_at_random_moments_deliver_nothing_wrong_and_read_nothing_twice(
     packed: Manifest, web: WebServer, tmp_path: Path
