@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -243,8 +244,9 @@ def _start(task: Task, folder: StagedFolder) -> None:
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(task.to_json().encode())
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended
+            process.stdin.write(task.to_json().encode())
+            process.stdin.close()
         answer = process.stdout.readline().decode()
     if answer.strip() != "ready":
         raise StorageError(f"the agent on {os.uname().nodename}: {answer.strip() or 'it ended before it was ready'}")
