@@ -2,8 +2,9 @@
 
 STRATEGY in the environment names another strategy.
 
-FAULT is `hang`, `full` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls silent in its
-first or last fsync, when all have said that they are ready, when it has done its part, or when all have done theirs.
+FAULT is `hang`, `full`, `full end` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls
+silent in its first or last fsync, when all have said that they are ready, when it has done its part, or when all have
+done theirs. With `full end` the disk is full once every byte is received, before the last file is closed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress
 from dlio.stage.run import run
 from dlio.stage.strategies import broadcast
+from dlio.stage.transfer.new_file import PAGE_BYTES
 
 dataset, dest, log, *fault = sys.argv[1:]
 host, rank = socket.gethostname(), Topology.from_env().rank
@@ -76,10 +79,13 @@ def report(num_bytes: int) -> None:
     if host == "node1" and fault == ["hang"]:
         (Path(log) / "hanging").touch()
         time.sleep(1000)
-    if host == "node1" and fault == ["full"]:
-        hog = Path(dest) / host / "hog"
-        if not hog.exists():
-            hog.write_bytes(bytes(10 << 20))
+    hog = Path(dest) / host / "hog"
+    if host == "node1" and fault == ["full"] and not hog.exists():
+        hog.write_bytes(bytes(10 << 20))
+    if host == "node1" and fault == ["full", "end"] and written == Manifest.load(dataset).num_bytes:
+        with suppress(OSError), hog.open("wb", buffering=0) as file:
+            while file.write(bytes(PAGE_BYTES)):
+                pass
 
 
 watched: list[list[tuple[str, int, int]]] = []

@@ -146,6 +146,17 @@ def test_a_disk_that_fills_up_meanwhile_stops_all(
     assert not list(disk.glob("dlio/[!.]*"))
 
 
+def test_a_disk_that_is_full_after_the_last_block_stops_all(
+    tmp_path: Path, any_cluster: Cluster, small_disk: Callable[[str], Path]
+) -> None:
+    """The last bytes of a file, less than a page, are written when it is closed."""
+    source = write_dataset(tmp_path / "source", [3 * MiB + 1] * 3)
+    any_cluster.dest.mkdir()
+    (any_cluster.dest / "node1").symlink_to(small_disk("size=24m"))
+    reports = any_cluster.run(source.root, 3, fault="full end")
+    assert all("No space left" in report["error"] and report["exit_code"] == 4 for report in reports.values())
+
+
 def test_others_name_a_lost_node_and_a_rerun_goes_on(
     tmp_path: Path, any_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

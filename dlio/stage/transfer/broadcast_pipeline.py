@@ -160,11 +160,13 @@ class BroadcastPipeline:
                 block.release()
 
     def _finish_sinks(self) -> None:
+        if self.problem:
+            return  # the sink that failed may not be written again
         try:
             for sink in self._sinks:
                 sink.write(memoryview(b""))
         except DlioError as error:
-            self.problem = self.problem or error
+            self.problem = error
 
 
 def _thread(work: Callable[..., None], argument: object) -> threading.Thread:
