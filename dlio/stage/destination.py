@@ -21,6 +21,8 @@ from dlio.stage.job import Job
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.strategies import AUTO, cost_of, needs_of
 
+_WORTH_BYTES = 1 << 18  # of a manifest: the id of a smaller one is computed sooner than a copy is found
+
 
 def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
     """Returns the job with the first of this node's local folders that has the data set, or else has room.
@@ -53,6 +55,8 @@ def learn_id(manifest: Manifest, dest: Path) -> None:
     Only copies that nobody but this user and root can change are looked at.
     """
     size, digest = manifest.text
+    if size < _WORTH_BYTES:
+        return
     with suppress(OSError):  # then it is computed
         for copy in _copies(dest):
             path = copy.path / NAME

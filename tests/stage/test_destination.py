@@ -14,6 +14,7 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
+from dlio.stage import destination
 from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import Job
 from dlio.stage.transfer.source import source_of
@@ -98,6 +99,12 @@ def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_p
         with_dest(job, "stripe")
 
 
+@pytest.fixture
+def small_manifests_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A content id is looked for, however small the manifest is."""
+    monkeypatch.setattr(destination, "_WORTH_BYTES", 1)
+
+
 def _learned(source: Path, dest: Path) -> str | None:
     manifest = Manifest.load(source)
     learn_id(manifest, dest)
@@ -105,6 +112,7 @@ def _learned(source: Path, dest: Path) -> str | None:
     return found
 
 
+@pytest.mark.usefixtures("small_manifests_too")
 def test_a_copy_with_the_same_manifest_tells_the_content_id(dataset: Manifest, tmp_path: Path) -> None:
     copy = dlio.stage(dataset, tmp_path / "local").root
     assert _learned(dataset.root, tmp_path / "local") == dataset.content_id
@@ -115,6 +123,7 @@ def test_a_copy_with_the_same_manifest_tells_the_content_id(dataset: Manifest, t
     assert _learned(dataset.root, tmp_path / "local") is None
 
 
+@pytest.mark.usefixtures("small_manifests_too")
 def test_a_part_or_another_manifest_does_not_tell_the_content_id(dataset: Manifest, tmp_path: Path) -> None:
     dlio.stage(dataset, tmp_path / "part", strategy="partition", topology=node(0, 1))
     assert _learned(dataset.root, tmp_path / "part") is None
