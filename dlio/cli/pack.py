@@ -33,7 +33,7 @@ from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
-from dlio.pack.request import Request, make_plan
+from dlio.pack.request import PackRequest, make_plan
 from dlio.pack.resume import clear_aside
 from dlio.urls import is_url, shown
 from dlio.verbs import describe
@@ -88,7 +88,7 @@ def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
         sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
         onto = appendable(args.out) if args.append else None
-        request = Request(container(onto, args.format), *sizes, _recode(args), read_classes(args.classes), onto)
+        request = PackRequest(container(onto, args.format), *sizes, _recode(args), read_classes(args.classes), onto)
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlio.cluster.topology import Topology
     from dlio.io.filesystems import FileSystem
     from dlio.stage.job import NodeProgress, Options
-    from dlio.stage.run import Summary
+    from dlio.stage.run import StageSummary
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -194,7 +194,7 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
     say(args, f"staging to {dest}, on {system}")
 
 
-def _in_one_line(summary: Summary, staged: Manifest) -> str:
+def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"

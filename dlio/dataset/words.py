@@ -17,8 +17,8 @@ def in_a_line(manifest: Manifest) -> str:
     fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
     classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
     size = f"{manifest.num_samples:,} samples ({fields}{classes}) in {len(manifest.shards):,} shards"
-    place = without_credentials(str(manifest.root))
-    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {place}"
+    location = without_credentials(str(manifest.root))
+    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {location}"
 
 
 def in_html(shown: object) -> str:

@@ -31,7 +31,7 @@ RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are com
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutRows:
     """Rows of an array to read n values of one shape into.
 
     Attributes:

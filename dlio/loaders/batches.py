@@ -64,7 +64,7 @@ def make(
             that cannot be decoded.
     """
     batch = empty(samples, len(indices), channels_last=channels_last)
-    reads = reads or samples.column_reads(indices, places(samples, batch, slice(None)))
+    reads = reads or samples.column_reads(indices, out_rows(samples, batch, slice(None)))
     fill(samples, batch, 0, indices, key, reads)
     return batch
 
@@ -94,7 +94,7 @@ def fill(
     """Writes samples into the rows from `start`; returns the rows whose samples were damaged and replaced.
 
     Several threads may fill different rows of one batch. `reads` are those of the samples' columns, which may have gone
-    to `places`.
+    to `out_rows`.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `make`.
@@ -116,7 +116,7 @@ def fill(
     return [start + row for row in _replace(batch, rows, damaged)]
 
 
-def places(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
+def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
     """Returns the arrays of a batch's rows that samples can be read into, as they are stored."""
     if sys.byteorder != "little":
         return {}

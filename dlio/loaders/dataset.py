@@ -20,10 +20,10 @@ from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import Place
+from dlio.io.random_access import OutRows
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
-from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
+from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
 from dlio.loaders.open_data import open_data
 from dlio.loaders.sampling.first_uses import first_uses
 from dlio.loaders.sampling.mixed_order import MixedOrder
@@ -86,7 +86,7 @@ class PackedSamples:
             raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
-        self.pace = Pace()
+        self.pace = WaitTimes()
         self.skips = Skips(max_skipped)
         self.memory = BatchMemory()
         self.read_memory = BatchMemory(_READ_PIECES)
@@ -204,7 +204,7 @@ class PackedSamples:
         take, out = Strip(self.read_memory).take, out or {}
 
         def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
-            return shard.read_columns(records, take, {name: Place(array, rows) for name, array in out.items()})
+            return shard.read_columns(records, take, {name: OutRows(array, rows) for name, array in out.items()})
 
         return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
 

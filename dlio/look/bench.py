@@ -171,7 +171,7 @@ def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate
     known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if mounted else {})
     if local is not None and write_rate:
         known.write[str(filesystem_of(local))] = write_rate
-    return str(measured.note(known)) if known != measured.Rates() else ""
+    return str(measured.add_rates(known)) if known != measured.Rates() else ""
 
 
 def _first_shards(manifest: Manifest, most: int) -> Manifest:

@@ -86,7 +86,7 @@ def pack(
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
-    from dlio.pack.request import Request
+    from dlio.pack.request import PackRequest
     from dlio.pack.run import pack_source
     from dlio.pack.sources import open_source
     from dlio.pack.upload import pack_to_url
@@ -101,7 +101,7 @@ def pack(
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         source if hasattr(source, "listing") else open_source(source),
-        request=Request(
+        request=PackRequest(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),
         writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),

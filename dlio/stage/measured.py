@@ -69,7 +69,7 @@ def load() -> Rates:
         return Rates()
 
 
-def note(measured: Rates) -> Path:
+def add_rates(measured: Rates) -> Path:
     """Adds rates to the file, and returns its path.
 
     Raises:

@@ -30,7 +30,7 @@ from dlio.io.files import read_regular
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.lists import Listed
-from dlio.pack.listing.objects import Found, object_listing, object_reader, within
+from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader, within
 from dlio.pack.listing.segments import MAX_CLASSES, class_mask
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Coco:
             raise SourceError(
                 f"{self.path} has {len(index)} categories, a mask at most {MAX_CLASSES}: pack without masks"
             )
-        listed = Listed[tuple[Found, ...]](self.path)
+        listed = Listed[tuple[ObjectBox, ...]](self.path)
         kept: list[tuple[int, bytes]] = []
         seen: set[int] = set()
         for line, (name, number, image) in enumerate(zip(names, ids, images, strict=True), start=1):
@@ -183,9 +183,9 @@ def _by_image(annotations: list[Any], ids: set[int]) -> dict[int, list[Any]]:
     return found
 
 
-def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[Found, ...]:
+def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[ObjectBox, ...]:
     """Returns the objects of an image; raises ValueError for one that is wrong."""
-    found: dict[Any, Found] = {}
+    found: dict[Any, ObjectBox] = {}
     for each in annotations:
         number = each.get("id", len(found))
         if number in found:
@@ -194,7 +194,7 @@ def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[Found
             raise ValueError(f"annotation {number!r} is of category {each['category_id']!r}, which is not listed")
         left, top, width, height = map(float, each["bbox"])
         area, is_crowd = float(each.get("area", width * height)), bool(each.get("iscrowd", 0))
-        box = Found(left, top, left + width, top + height, index[each["category_id"]], area, is_crowd)
+        box = ObjectBox(left, top, left + width, top + height, index[each["category_id"]], area, is_crowd)
         found[number] = within(box, float(image["width"]), float(image["height"]))
     for number, each in found.items():
         if not each.has_area:

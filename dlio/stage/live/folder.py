@@ -135,12 +135,12 @@ class LiveFolder:
         with suppress(OSError):
             os.utime(self.path / AGENT, follow_symlinks=False)
 
-    def announce(self, record: AgentRecord) -> None:
-        """Tells the loaders of the node of the agent; raises StorageError if the file cannot be written."""
+    def write_record(self, record: AgentRecord) -> None:
+        """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""
         files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
 
-    def withdraw(self) -> None:
-        """Takes the announcement back."""
+    def remove_record(self) -> None:
+        """Removes the record of the agent."""
         with suppress(OSError), self._open() as opened:
             opened.unlink(AGENT)
 

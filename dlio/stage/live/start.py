@@ -90,7 +90,7 @@ class Task:
         if self.job != lease.job_name():
             return False
         here, there = Topology.from_env(), self.topology
-        return not load(self.strategy).NEEDS.parts or _place(here) == _place(there)
+        return not load(self.strategy).NEEDS.parts or _rank_and_count(here) == _rank_and_count(there)
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
@@ -125,14 +125,14 @@ def copy_name(job: Job, strategy: str) -> str:
 
 def plan_of(job: Job, strategy: str) -> Plan:
     """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
-    node, nodes = _place(job.topology)
+    node, nodes = _rank_and_count(job.topology)
     manifest: Manifest = job.manifest
     if load(strategy).NEEDS.parts:
         manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
     return Plan(manifest, node, nodes)
 
 
-def _place(topology: Topology) -> tuple[int, int]:
+def _rank_and_count(topology: Topology) -> tuple[int, int]:
     """Returns a node's rank, and the number of nodes."""
     node, nodes = topology.node_rank, topology.num_nodes
     return (0, 1) if node is None or nodes is None else (node, nodes)

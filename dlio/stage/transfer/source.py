@@ -16,7 +16,7 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.named import names_url
-from dlio.stage.cache.access import Access, Surroundings
+from dlio.stage.cache.access import Access, FolderAccess
 
 _HELD = 128  # open files from which ranges are read
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
@@ -86,7 +86,7 @@ class MountedFolder:
         self.manifest = manifest
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
-        self._surroundings = Surroundings()
+        self._surroundings = FolderAccess()
         self._held = lru_cache(_HELD)(_Held)
 
     def __str__(self) -> str:

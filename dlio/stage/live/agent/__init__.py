@@ -6,5 +6,5 @@ fill       which span comes next: what somebody waits for, then the rest in the 
 store      the files that the node keeps
 peers      where a span comes from: its owner, another node, or the source
 meeting    how the agents of a job find each other
-server     what loaders and other nodes ask; passing: ranges of files that the node does not keep
+server     what loaders and other nodes ask; relay: ranges of files that the node does not keep
 """

@@ -24,8 +24,8 @@ from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
 from dlio.stage.live.agent.near_and_far import NearAndFar
-from dlio.stage.live.agent.passing import Passing
 from dlio.stage.live.agent.peers import Fetching
+from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import TOKEN_BYTES
@@ -78,11 +78,11 @@ class Node:
             is_alone=self._meeting is None,
         )
         self.owns = self._fetching.owns
-        self._passing = Passing(self._fetching.fetch, self._fetching.asked)
+        self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
         host = host_address() if self._meeting else "127.0.0.1"
-        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._passing, self)
+        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
 
     @staticmethod
@@ -117,7 +117,7 @@ class Node:
         self.fill.follow(self.plan.order())
         self.fill.start()
         self._tell()
-        self._live.announce(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
+        self._live.write_record(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
         _log.warning("node %d of %d listens at %s:%d", self.plan.node, self.plan.num_nodes, *self.server.address)
 
     def _tell(self) -> None:
@@ -220,10 +220,10 @@ class Node:
 
     def close(self) -> bool:
         """Stops fetching and serving, and withdraws what was told; returns whether nothing can be written any more."""
-        self._live.withdraw()
+        self._live.remove_record()
         self.server.close()
         has_stopped = self.fill.stop()
-        self._passing.close()
+        self._relay.close()
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()

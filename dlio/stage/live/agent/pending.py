@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dlio.errors import StorageError
 from dlio.stage.live.agent.failures import Failures
-from dlio.stage.live.agent.pieces import Pace, Piece, without
+from dlio.stage.live.agent.pieces import Piece, PieceSize, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Room
 from dlio.stage.live.wire import Span
@@ -33,7 +33,7 @@ class Pending:
 
     def __init__(self, store: Store, failures: Failures) -> None:
         self._store, self._failures = store, failures
-        self.pace, self._room = Pace(), Room()
+        self.pace, self._room = PieceSize(), Room()
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()

@@ -15,8 +15,8 @@ from dlio.stage.live.wire import Origin, Request
 _AT_A_TIME = 8  # requests, of up to `wire.MAX_READ` each
 
 
-class Passing:
-    """Reads what is passed through; for any number of threads.
+class Relay:
+    """Reads the ranges; for any number of threads.
 
     Args:
         fetch: fills memory with a span of a file, and returns whence: as `Fetching.fetch`.
