@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import dlio
+from dlio import images
 from dlio.cli.options import add_verb, chosen, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, UsageError
@@ -59,8 +60,6 @@ def bench(args: argparse.Namespace) -> int:
 
 def _transform(text: str) -> Any:
     """Returns a transform such as `CenterCrop:224`; RandomResizedCrop also flips."""
-    from dlio import images
-
     match = re.fullmatch(rf"({'|'.join(_TRANSFORMS)}):([0-9]{{1,5}})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(_TRANSFORMS)} with a size, as in Resize:224")

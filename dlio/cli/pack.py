@@ -23,6 +23,7 @@ from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.words import describe
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
@@ -36,7 +37,6 @@ from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.request import PackRequest, make_plan
 from dlio.pack.resume import clear_aside
 from dlio.urls import is_url, shown
-from dlio.verbs import describe
 
 
 def add_verbs(verbs: Verbs) -> None:

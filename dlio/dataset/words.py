@@ -1,9 +1,9 @@
-"""A data set in words, for people: the `repr` of manifests and loaders."""
+"""A data set in words: the `repr` of manifests and loaders, and the first entries of reports."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
@@ -24,3 +24,17 @@ def in_a_line(manifest: Manifest) -> str:
 def in_html(shown: object) -> str:
     """Returns the `repr` of an object, for notebooks."""
     return f"<code>{html.escape(repr(shown))}</code>"
+
+
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """Returns the entries at the beginning of every report on a packed data set."""
+    return {
+        "format": manifest.format,
+        "schema": manifest.schema.types(),
+        "samples": manifest.num_samples,
+        "bytes": manifest.num_bytes,
+        "shards": len(manifest.shards),
+        "classes": len(manifest.class_names),
+        "skipped": len(manifest.skipped),
+        "content_id": manifest.content_id,
+    }

@@ -27,7 +27,7 @@ from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
 from dlio.loaders._prefetch.reads import Reads
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
 from dlio.targets import WithTargets, move_targets
@@ -40,6 +40,11 @@ _TRANSFORM = 1  # separates these keys from those of other random choices, such 
 def transform_key(seed: int, epoch: int) -> int:
     """Returns the seed of a transform's random choices in an epoch."""
     return derive(seed, epoch, _TRANSFORM)
+
+
+def is_pair(schema: Schema) -> bool:
+    """Returns whether samples are pairs (image, label), as in image classification."""
+    return set(schema) == {IMAGE, LABEL}
 
 
 def make(

@@ -15,6 +15,7 @@ from PIL import Image
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.words import describe
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.sizes import format_size
@@ -27,7 +28,6 @@ from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
 from dlio.pack.inspect.summary import DatasetSummary, class_counts, summarise
 from dlio.urls import shown
-from dlio.verbs import describe
 
 _IMAGE_BYTES = 640 << 10  # of all images together; text and charts take up to 200 kB
 _MOST_IMAGES = 240

@@ -20,8 +20,8 @@ from dlio.io.filesystems import FileSystem, check_room, filesystem_of
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import forget, is_in_progress
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import ABSENT, CACHE, CLAIMS, copy_named, may_change, open_cache
-from dlio.stage.cache.folder import StagedFolder, marker_of
+from dlio.stage.cache.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
+from dlio.stage.cache.folder import StagedFolder
 
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"

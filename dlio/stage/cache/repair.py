@@ -21,8 +21,8 @@ from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.at_rest import CopyAtRest
-from dlio.stage.cache.base_folder import CACHE, copy_named
-from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.cache.base_folder import CACHE, CONTROL, MARKER, copy_named
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.transfer.copy import Copying, Tally, copy_files

@@ -23,7 +23,8 @@ from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
-from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
+from dlio.stage.cache.base_folder import CONTROL
+from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.connection import TOKEN_BYTES, Address
 

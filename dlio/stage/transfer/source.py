@@ -17,6 +17,7 @@ from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.named import names_url
 from dlio.stage.cache.access import Access, FolderAccess
+from dlio.stage.transfer.remote import Remote
 
 _HELD = 128  # open files from which ranges are read
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
@@ -73,8 +74,6 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, StagingSource):
         return dataset
     if names_url(dataset):
-        from dlio.stage.transfer.remote import Remote
-
         return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))
     return MountedFolder(Manifest.load(Path(dataset)))
 
