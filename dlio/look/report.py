@@ -74,17 +74,7 @@ def report(
     if target.is_dir():
         raise UsageError(f"{target} is a folder: give the file to write, such as {target / 'report.html'}")
     with closing(PackedSamples(manifest)) as packed:
-        looked = survey(packed, samples, progress)
-        facts = _Facts(
-            manifest,
-            summarise(manifest),
-            looked,
-            groups(packed, _MOST_CLASSES),
-            [looked.numbered(group) for group in similar.equal(looked.digests)],
-            _near(looked),
-            partial(_key, packed),
-            partial(name_of, packed),
-        )
+        facts = _facts(packed, survey(packed, samples, progress))
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
         location = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
@@ -92,6 +82,19 @@ def report(
         text = html.page(title, location, _sections(facts, images))
     files.publish_bytes(target.absolute(), text.encode())
     return target
+
+
+def _facts(packed: PackedSamples, looked: Survey) -> _Facts:
+    return _Facts(
+        packed.manifest,
+        summarise(packed.manifest),
+        looked,
+        groups(packed, _MOST_CLASSES),
+        [looked.numbered(group) for group in similar.equal(looked.digests)],
+        _near(looked),
+        partial(_key, packed),
+        partial(name_of, packed),
+    )
 
 
 def _near(looked: Survey) -> list[tuple[int, int]]:

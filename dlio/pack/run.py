@@ -96,9 +96,8 @@ def pack_source(
             check_ground(out, ASIDE)  # from now on no other user can replace it
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 try:
-                    return _run_plan(
-                        plan, FolderContents.look(out), Running(pool, writing, started, report), overwrite=overwrite
-                    )
+                    running = Running(pool, writing, started, report)
+                    return _run_plan(plan, FolderContents.look(out), running, overwrite=overwrite)
                 finally:
                     clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
     finally:

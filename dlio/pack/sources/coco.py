@@ -87,17 +87,7 @@ class Coco:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the file; a key is the image's path below the root."""
-        try:
-            found = json.loads(read_regular(self.path, _MAX_BYTES))
-            images, annotations = list(found["images"]), list(found["annotations"])
-            classes = {_id(each["id"]): str(each["name"]) for each in found["categories"]}
-            if len(classes) != len(found["categories"]):
-                raise ValueError("two categories of one id")
-            names = [str(each["file_name"]) for each in images]
-            ids = [_id(each["id"]) for each in images]
-            of_image = _by_image(annotations, set(ids))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceError(f"{self.path} is not an annotation file of COCO: {error!r}") from error
+        images, names, ids, of_image, classes = self._annotations()
         index = {number: label for label, number in enumerate(sorted(classes))}
         if self.has_masks and len(index) > MAX_CLASSES:
             raise SourceError(
@@ -126,6 +116,20 @@ class Coco:
         names = [classes[n] for n in sorted(classes)]
         made = object_listing(self.root, listed, names, "crowd", {"image_id": image_ids})
         return _with_masks(made, [lines[line][1] for line in listed.lines]) if self.has_masks else made
+
+    def _annotations(self) -> tuple[list[Any], list[str], list[int], dict[int, list[Any]], dict[int, str]]:
+        """Returns the images, their names and ids, the annotations of each id, and the names of the categories."""
+        try:
+            found = json.loads(read_regular(self.path, _MAX_BYTES))
+            images, annotations = list(found["images"]), list(found["annotations"])
+            classes = {_id(each["id"]): str(each["name"]) for each in found["categories"]}
+            if len(classes) != len(found["categories"]):
+                raise ValueError("two categories of one id")
+            names = [str(each["file_name"]) for each in images]
+            ids = [_id(each["id"]) for each in images]
+            return images, names, ids, _by_image(annotations, set(ids)), classes
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SourceError(f"{self.path} is not an annotation file of COCO: {error!r}") from error
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:

@@ -107,9 +107,14 @@ class Task:
         """
         options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
         job = Job(source_of(self.dataset), self.dest, self.topology, options)
-        check_names(job.manifest)
-        plan = plan_of(job, self.strategy)
-        return job, plan, folder_for_us(self.dest, copy_name(job, self.strategy), plan.wanted)
+        return job, *prepared(job, self.strategy)
+
+
+def prepared(job: Job, strategy: str) -> tuple[Plan, StagedFolder]:
+    """Returns this node's part if it has room for all, and the folder of the copy; raises DlioError."""
+    check_names(job.manifest)
+    plan = plan_of(job, strategy)
+    return plan, folder_for_us(job.dest, copy_name(job, strategy), plan.wanted)
 
 
 def copy_name(job: Job, strategy: str) -> str:
@@ -162,22 +167,20 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    topology = topology or Topology.from_env()
     strategy = "replicate" if strategy == AUTO else strategy
-    job = Job(source_of(name), Path(dest or "").absolute(), topology, options, listeners)
+    job = Job(source_of(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     copy_name(job, strategy)
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)
-    task = Task(name, job.dest, strategy, topology, options.copies, options.mode, cache_bytes)
-    _, plan, folder = task.prepared()
+    plan, folder = prepared(job, strategy)
     open_up(folder.dest)
     remember(job.dest)
     lease.take(folder)
-    if topology.local_rank:
+    if job.topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        _start(task, folder)
+        _start(Task(name, job.dest, strategy, job.topology, options.copies, options.mode, cache_bytes), folder)
     return folder
 
 
