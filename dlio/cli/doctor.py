@@ -1,4 +1,4 @@
-"""The verb that says what this machine is to dlio: doctor."""
+"""The verb that checks this machine: doctor."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def checked(shards: Sequence[Shard]) -> Sequence[Shard]:
 
 
 def _are_plain(names: Sequence[str]) -> bool:
-    """Returns whether all are ASCII letters, digits, _, - and, but for the first, dots: nearly always; told at once."""
+    """Returns whether all are ASCII letters, digits, _, - and, but for the first, dots: nearly always. Fast."""
     text = "".join(["/" + "/".join(names), "/"])
     odd = not text.isascii() or text.encode().translate(None, _PLAIN) or "//" in text or "/." in text
     return not odd and text.count("/") == len(names) + 1

@@ -91,7 +91,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 
 def _start(master: str) -> SparkContext:
-    """Returns a new context. What Java prints is kept off the console, and its reason told if it does not start."""
+    """Returns a new context. Java prints nothing to the console; if it does not start, the error shows the reason."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 

@@ -47,7 +47,7 @@ class Running:
     report: Callable[[Shard], None]
 
     def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
-        """Tells what is done and how much there is, and returns the shards that are left to write."""
+        """Reports the progress so far, and returns the shards that are left to write."""
         for shard in done.values():
             self.report(shard)
         self.started(len(plan.listing), len(plan.shards))

@@ -75,7 +75,7 @@ def write_samples(
 
 @dataclass(slots=True)
 class WrittenSamples:
-    """What is known of the written samples.
+    """The facts about the written samples.
 
     Attributes:
         table: their rows.

@@ -48,9 +48,9 @@ def described(name: str, machine: Machine) -> Machine:
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        raise UsageError(f"{name!r} is no machine: expected the path of a file, or {', '.join(names())}") from error
+        raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {', '.join(names())}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no machine file: {error}") from error
+        raise UsageError(f"{path} is not a machine file: {error}") from error
     try:
         return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=name)
     except UsageError as error:

@@ -32,7 +32,7 @@ class Rates:
     write: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError if a rate is no number above 0."""
+        """Raises ValueError if a rate is not a number above 0."""
         for rate in (*self.read.values(), *self.write.values()):
             if not (isinstance(rate, float | int) and 0 < rate < float("inf")):
                 raise ValueError(f"{rate!r} is not a rate")

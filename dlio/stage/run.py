@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """What one process did; its fields are the JSON that `dlio stage --json` prints.
+    """The work of one process; its fields are the JSON that `dlio stage --json` prints.
 
     Attributes:
         path: the staged data set.

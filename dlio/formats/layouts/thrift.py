@@ -23,7 +23,7 @@ def read_struct(data: bytes) -> tuple[Struct, int]:
 
     Raises:
         CutOffError: it does not end in `data`.
-        ValueError: it is no such struct.
+        ValueError: it is not such a struct.
     """
     reader = _Reader(data)
     return reader.struct(_MAX_DEPTH), reader.at

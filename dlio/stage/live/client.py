@@ -87,13 +87,13 @@ class Client:
         return farthest
 
     def order(self, shards: Sequence[int]) -> None:
-        """Tells the order in which this rank will first use the shards; replaces what was told before."""
+        """Sends the order in which this rank will first use the shards; replaces the order sent before."""
         for first in range(0, len(shards), wire.MAX_RANGES):
             part = shards[first : first + wire.MAX_RANGES]
             self._ask(Request(Op.ORDER, first, tuple((shard, shard) for shard in part)))
 
     def bad(self, file: int, spans: Sequence[Span]) -> None:
-        """Tells that spans failed their checksums, and waits until they have been fetched from the source again."""
+        """Reports spans that failed their checksums, and waits until they have been fetched from the source again."""
         for request in wire.in_requests(Op.BAD, file, spans):
             self._ask(request)
 

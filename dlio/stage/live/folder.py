@@ -1,4 +1,4 @@
-"""The folder of a copy that is being filled: what the agent and the loaders of a node tell each other by files.
+"""The folder of a copy that is being filled: the files that the agent and the loaders of a node exchange.
 
 It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is
 ignored.
@@ -141,7 +141,7 @@ class LiveFolder:
         files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
 
     def remove_record(self) -> None:
-        """Removes the record of the agent."""
+        """Removes the agent's record."""
         with suppress(OSError), self._open() as opened:
             opened.unlink(AGENT)
 

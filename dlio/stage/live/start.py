@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an agent is to do; all of it crosses to its process as JSON.
+    """The task of an agent, sent to its process as JSON.
 
     Attributes:
         dataset: a folder or a URL.

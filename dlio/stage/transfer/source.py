@@ -147,7 +147,7 @@ class MountedFolder:
 
 
 class _Held:
-    """A file that stays open for reading while somebody refers to it: each opening is work for a metadata server."""
+    """A file that stays open while it is referred to, since each opening is work for a metadata server."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)

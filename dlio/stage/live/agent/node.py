@@ -1,4 +1,4 @@
-"""One node at work: what it keeps and fetches, what it tells, and when it ends."""
+"""The agent of one node: what it keeps and fetches, what it reports, and when it ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class LetGo(BaseException):
-    """The work is left to whoever claims it next."""
+    """The work is left to the next process that claims it."""
 
 
 class Node:
@@ -109,7 +109,7 @@ class Node:
         return self._job.source.name_of(self.plan.listed[number])
 
     def begin(self) -> None:
-        """Starts to fetch, and tells the loaders and the other nodes where it listens."""
+        """Starts to fetch, and publishes its address for the loaders and the other nodes."""
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
             for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
@@ -214,12 +214,12 @@ class Node:
         return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
 
     def publish(self) -> None:
-        """Tells that the copy is complete."""
+        """Publishes that the copy is complete."""
         self._tell()
         shutil.rmtree(self._live.path / FILES, ignore_errors=True)
 
     def close(self) -> bool:
-        """Stops fetching and serving, and withdraws what was told; returns whether nothing can be written any more."""
+        """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
         self._live.remove_record()
         self.server.close()
         has_stopped = self.fill.stop()
@@ -233,7 +233,7 @@ class Node:
 
 
 def _shown(peer: Peer) -> dict[str, Any]:
-    """Returns what is told of a node, for `Client.stat`."""
+    """Returns the figures of a node, for `Client.stat`."""
     return {
         "node": peer.node,
         "host": peer.owner.node.partition("/")[0],

@@ -63,7 +63,7 @@ class Fetching:
         Args:
             number, begin, target: the file, the span's begin, and the memory of its length.
             only_source: do not ask other nodes.
-            is_urgent: somebody waits for it.
+            is_urgent: a reader waits for it.
 
         Raises:
             LaterError: the file's owner has not come yet, and may come soon.

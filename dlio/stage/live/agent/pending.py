@@ -1,4 +1,4 @@
-"""Which piece of which file is fetched next: what somebody waits for, then the rest in the background.
+"""Which piece of which file is fetched next: a piece that a reader waits for, then the rest in the background.
 
 Each block is fetched once: a span that another thread fetches is left to it.
 """
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 
 
 class Pending:
-    """The pieces that are wanted, and those that are under way; whoever uses it holds a lock.
+    """The pieces that are wanted, and those that are under way; its callers hold a lock.
 
     Args:
         store: the files.
@@ -66,7 +66,7 @@ class Pending:
         return len(pieces)
 
     def take(self) -> tuple[Piece, bool] | None:
-        """Returns the next piece, which is under way until it is released, and whether somebody waits for it."""
+        """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
         if (piece := self._next_asked(self._asked)) is not None:
             return piece, True
         if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentState(Protocol):
-    """What the server asks its agent."""
+    """The agent's state as its server asks for it."""
 
     def owns(self, number: int) -> bool:
         """Returns whether this node is to read a file from the source."""
