@@ -78,7 +78,7 @@ def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
     asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready, args.check)
     if args.quality is not None and not asked.changes_pixels:
-        raise UsageError("--quality is of newly encoded images, and none are: give --encoding jpeg, or leave it out")
+        raise UsageError("--quality needs newly encoded images: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
         raise UsageError("--quality is of JPEGs, and --encoding png makes PNGs: leave out one of the two")
     return asked

@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Survey:
-    """What the samples looked at are; rows are those of `numbers`.
+    """The findings about the chosen samples; rows are those of `numbers`.
 
     Attributes:
         numbers: the samples looked at, ascending; int64 of shape (n,).

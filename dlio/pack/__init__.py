@@ -95,7 +95,7 @@ def pack(
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
-        raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
+        raise UsageError("append keeps the existing data set, and overwrite replaces it: give one of the two")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))

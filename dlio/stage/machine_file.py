@@ -5,7 +5,7 @@
     client = 2.0e9      # ... to one node
 
 The keys are the attributes of `dlio.stage.planning.cost.Machine`, but for the number of nodes, which is the job's, and
-`rates`, which names the file. What a file leaves out is as on a typical cluster.
+`rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def add_rates(measured: Rates) -> Path:
 def applied(machine: Machine, manifest: Manifest, dest: Path | None) -> Machine:
     """Returns the machine with the rates measured of the data set's file system and of DEST's.
 
-    What all nodes together read is not measured: it is taken to be no less than what one node reads.
+    The rate of all nodes together is not measured: it is taken to be at least that of one node.
 
     Args:
         machine: with the cost model's rates.

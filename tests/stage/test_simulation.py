@@ -152,6 +152,6 @@ def test_a_machine_file_decides_for_auto_and_is_named(dataset: Manifest, tmp_pat
     path.write_text("source = 1e3\nclient = 1e3\n")
     found = dlio.plan(dataset, nodes=4, machine=path)
     assert found.chosen.strategy == "broadcast" and str(path) in found.chosen.why
-    with pytest.raises(UsageError, match="'mars' is no machine: expected the path of a file, or abci, "):
+    with pytest.raises(UsageError, match="'mars' is not a machine: expected the path of a file, or abci, "):
         dlio.stage(dataset, tmp_path / "local", machine="mars")
     dlio.stage(dataset, tmp_path / "local", machine=path)

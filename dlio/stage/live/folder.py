@@ -1,6 +1,6 @@
 """The folder of a copy that is being filled: the files that the agent and the loaders of a node exchange.
 
-It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is
+It is this user's alone. Files read from it are small, regular, not behind a link, and the user's own; others are
 ignored.
 """
 

@@ -1,6 +1,6 @@
 """Starting the agent of a node: one runs, however many processes ask for it at once.
 
-The agent is a process of a session of its own, which outlives the one that started it. What it is to do it reads from
+The agent is a process of a session of its own, which outlives the one that started it. It reads its task from
 its standard input, since arguments are seen by all users, and a URL may hold a password.
 """
 
