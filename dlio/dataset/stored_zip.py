@@ -99,11 +99,7 @@ def _entries(directory: bytes) -> Iterator[tuple[str, ZipMember]]:
 
 
 def _large_numbers(extra: bytes) -> Iterator[int]:
-    """Yields the numbers of 64 bits that an entry's extra fields hold.
-
-    Raises:
-        ValueError: a number is missing, or the fields are damaged.
-    """
+    """Yields the numbers of 64 bits that an entry's extra fields hold; raises ValueError."""
     at = 0
     while at < len(extra):
         kind, num_bytes = struct.unpack_from("<2H", extra, at)

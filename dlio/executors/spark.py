@@ -137,11 +137,7 @@ def _answers(address: str) -> bool:
 
 
 def _num_cores(executor: _SparkExecutor) -> int:
-    """Returns the number of cores of a cluster once it has some and no more are coming.
-
-    Raises:
-        LauncherError: it has none.
-    """
+    """Returns the number of cores of a cluster once it has some and no more are coming; raises LauncherError."""
     executor.threads.grow(1)
     try:
         executor.submit(os.getpid).result(CONNECT_SECONDS)

@@ -76,11 +76,7 @@ def pack_to_url(
 
 
 def _look(store: RemoteFiles, url: str) -> FolderContents:
-    """Returns what is at a URL.
-
-    Raises:
-        ManifestError, StorageError: it is damaged, or cannot be read.
-    """
+    """Returns what is at a URL; raises ManifestError, StorageError."""
     names = store.names()
     published = replace(fetch_manifest(store), url=url) if manifest.NAME in names else None
     begun = _begun(store) if ASIDE in names else None

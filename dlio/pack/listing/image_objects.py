@@ -123,12 +123,7 @@ def _version(entry: Entry) -> int:
 
 
 def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
-    """Returns an object; asks for the head of a large one first.
-
-    Raises:
-        SourceError: it is gone, denied, has grown, or is large and not an image.
-        StorageError: the server failed.
-    """
+    """Returns an object; asks for the head of a large one first; raises SourceError, StorageError."""
     pace.take(1, num_bytes)
     try:
         if num_bytes > LARGE_BYTES:

@@ -149,11 +149,7 @@ def _with_masks(listing: Listing, segments: list[bytes]) -> Listing:
 
 
 def _with_mask(sample: Sample, segments: bytes) -> Sample:
-    """Returns a sample with the mask of its objects.
-
-    Raises:
-        SourceError: a segmentation is wrong, or the image has another size.
-    """
+    """Returns a sample with the mask of its objects; raises SourceError."""
     told = json.loads(segments)
     image = inspect_image(bytes(sample.fields["image"]))
     try:

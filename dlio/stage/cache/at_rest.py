@@ -127,12 +127,7 @@ class CopyAtRest:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
-        """Yields the descriptor of a regular file of the owner.
-
-        Raises:
-            OSError: it cannot be opened, or its path leads over a link.
-            StorageError: it is another kind of file, or another user's.
-        """
+        """Yields the descriptor of a regular file of the owner; raises OSError, StorageError."""
         around, last = self._entered(name)
         with around:
             descriptor = os.open(last, FILE, dir_fd=around.descriptor)

@@ -110,11 +110,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
 
 
 def _named_origin(folder: StagedFolder) -> str:
-    """Returns the source that the copy's marker names.
-
-    Raises:
-        UsageError: it names none, or a relative path.
-    """
+    """Returns the source that the copy's marker names; raises UsageError."""
     advice = "name the source with --from"
     try:
         with CopyAtRest(folder.path) as copy:
