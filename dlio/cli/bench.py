@@ -9,7 +9,7 @@ from typing import Any
 
 import dlio
 from dlio import images
-from dlio.cli.options import add_verb, chosen, dataset_argument, local_path
+from dlio.cli.options import Verbs, add_verb, chosen, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, UsageError
 from dlio.io.sizes import format_size
@@ -17,7 +17,7 @@ from dlio.io.sizes import format_size
 _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, bench)
     dataset_argument(verb)

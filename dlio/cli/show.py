@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, count, dataset_argument, local_path
+from dlio.cli.options import Verbs, add_verb, count, dataset_argument, local_path
 from dlio.cli.output import complain, print_report, say, unmistakable
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, missing_package
 from dlio.io.sizes import format_size
@@ -19,7 +19,7 @@ from dlio.look.show import Shown, write
 _COLUMNS = 48
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, show)
     dataset_argument(verb)
