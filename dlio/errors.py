@@ -171,7 +171,7 @@ def requirements(extra: str) -> str:
 
 
 def all_requirements() -> list[str]:
-    """Returns what this installation asks for, with the extras, such as `h5py>=3.10; extra == 'hdf5'`."""
+    """Returns the requirements of this installation, with the extras, such as `h5py>=3.10; extra == 'hdf5'`."""
     from importlib import metadata
 
     try:

@@ -50,7 +50,7 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in two lines what is wrong with the arguments, without passwords, and what may be meant."""
+    """Prints an error of the arguments in two lines, without passwords, and the likely option or verb."""
 
     _mixing = False
 

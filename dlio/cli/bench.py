@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import asdict
-from typing import Any
 
 import dlio
 from dlio import images
@@ -58,7 +57,7 @@ def bench(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _transform(text: str) -> Any:
+def _transform(text: str) -> object:
     """Returns a transform such as `CenterCrop:224`; RandomResizedCrop also flips."""
     match = re.fullmatch(rf"({'|'.join(_TRANSFORMS)}):([0-9]{{1,5}})", text)
     if match is None:

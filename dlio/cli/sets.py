@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import dlio
 from dlio.cli.options import Verbs, add_verb, chosen, local_path
@@ -53,7 +52,7 @@ def merge(args: argparse.Namespace) -> int:
     return print_report(args, _about(dlio.merge(args.datasets, args.out)))
 
 
-def _about(made: Manifest) -> dict[str, Any]:
+def _about(made: Manifest) -> dict[str, object]:
     return describe(made) | {"path": str(made.root)}
 
 

@@ -60,7 +60,7 @@ def _has_terminal() -> bool:
         return False
 
 
-def _drawing() -> Callable[[Any], None]:
+def _drawing() -> Callable[[object], None]:
     """Returns a function that draws an image as well as this terminal can."""
     try:
         from rich.console import Console
@@ -76,7 +76,7 @@ def _drawing() -> Callable[[Any], None]:
     return draw
 
 
-def _drawn(shown: Shown, draw: Callable[[Any], None]) -> bool:
+def _drawn(shown: Shown, draw: Callable[[object], None]) -> bool:
     """Draws a sample's image; returns False if it cannot be decoded."""
     try:
         if (image := shown.image) is not None:

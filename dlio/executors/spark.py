@@ -212,7 +212,7 @@ class _SparkExecutor(Executor):
 
 
 def _call(call: bytes) -> bytes:
-    """Makes a call in a process of Spark's, and returns what it raised and what it gave, pickled."""
+    """Makes a call in a process of Spark's, and returns its error and its result, pickled."""
     from pyspark import TaskContext, cloudpickle
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the caller

@@ -47,7 +47,7 @@ class OutRows:
         """The bytes of the array, of shape (m, size)."""
         return self.array.reshape(len(self.array), -1).view(np.uint8)
 
-    def __setitem__(self, which: int | slice, values: Any) -> None:
+    def __setitem__(self, which: int | slice, values: object) -> None:
         """Writes one value, or several, to their rows."""
         self.array[self.rows[which]] = values
 

@@ -60,7 +60,7 @@ class Measured:
         return min(count for count, rate in self.loader_rates.items() if rate >= _GOOD_SHARE * best)
 
     def verdict(self) -> list[str]:
-        """Returns what follows, in sentences: the threads, what waits for what, and whether staging pays."""
+        """Returns the conclusions in sentences: the threads, the bottleneck, and whether staging pays."""
         return [self._threads(), self._bound(), self._staging()]
 
     def _threads(self) -> str:

@@ -124,7 +124,7 @@ class Prefetcher(Generic[T]):
         self._threads: list[Threads] = []
 
     def __call__(self, number: int) -> T:
-        """Returns what `read` returns for `number`, or raises what it raises."""
+        """Returns the result of `read(number)`, or raises its error."""
         if self._group:
             if number == self._group_next:
                 self._group_next += 1

@@ -126,7 +126,7 @@ def _check_room(folder: Path, plan: PackPlan, todo: Sequence[ShardPlan], workers
 
 
 def _clear(store: RemoteFiles) -> None:
-    """Removes what only a run that goes on needs, the header last."""
+    """Removes the files that only a resumed run needs, the header last."""
     header, *lines = sorted(name for name, _ in store.files_below(ASIDE)) or [f"{ASIDE}/{_HEADER}"]
     for _ in side_by_side(store.remove, lines):
         pass

@@ -54,7 +54,7 @@ def path() -> Path:
 
 
 def load() -> Rates:
-    """Returns the rates measured; none if there is no such file, or none that can be read."""
+    """Returns the measured rates; none without a readable file."""
     try:
         file = path()
     except UsageError:  # so there are none

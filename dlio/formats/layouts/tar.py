@@ -155,7 +155,7 @@ def _data_bytes(head: Header, extended: dict[bytes, bytes], left: int) -> int:
 
 
 def _extension(kind: bytes, data: bytes) -> dict[bytes, bytes]:
-    """Returns what an extra header says about the next member, such as its path."""
+    """Returns the facts of an extra header about the next member, such as its path."""
     if kind == _GNU_LONG_NAME:
         return {b"path": data.rstrip(b"\0")}
     records: dict[bytes, bytes] = {}

@@ -74,7 +74,7 @@ class CopyAtRest:
             return False
 
     def damage(self, file: File, pace: RateLimit = NO_LIMIT) -> str | None:
-        """Returns what is wrong with a file, or None if it is what the manifest says."""
+        """Returns the damage of a file; None if it is as in the manifest."""
         algorithm = file.digest.partition(":")[0]
         try:
             digest = files.new_hash(algorithm)

@@ -193,7 +193,7 @@ class LiveFilling:
         return origin is not None
 
     def _count(self, origin: int, num_bytes: int, began: float) -> None:
-        """Adds to what was waited for; what was found on the disk after all counts as read from there."""
+        """Adds to the counts of waiting; bytes found on the disk after all count as read from there."""
         if origin == Origin.DISK:
             return
         name, seconds = Origin(origin).name.lower(), time.perf_counter() - began

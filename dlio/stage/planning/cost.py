@@ -78,7 +78,7 @@ class Machine:
             none = value == 0 and name not in positive
             if isinstance(value, float | int) and not (_LEAST <= value <= _MOST or none):
                 expected = f"{'' if name in positive else '0, or '}a number from {_LEAST:g} to {_MOST:g}"
-                raise UsageError(f"the machine's {name} is {value}: expected {expected}")
+                raise UsageError(f"a machine whose {name} is {value}: expected {expected}")
         if self.slow_share > 1 or self.slow_factor > 1:
             raise UsageError(
                 f"stragglers: {self.slow_share} of the nodes at {self.slow_factor} of the rates: expected 1 or less"

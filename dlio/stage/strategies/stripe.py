@@ -133,7 +133,7 @@ def _count(file: File, num_files: int, num_targets: int) -> int:
 
 
 def _check_layouts(root: Path, laid_out: dict[str, Layout]) -> None:
-    """Raises StorageError if a file that was to lie on a certain target lies elsewhere."""
+    """Raises StorageError if a file is not on the target that it was assigned to."""
     for name, wanted in laid_out.items():
         if wanted.first is None:
             continue

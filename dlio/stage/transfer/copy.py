@@ -148,7 +148,7 @@ def give_name(aside: Path, final: Path, access: Access) -> None:
 
 
 def _copy_one(source: StagingSource, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Copies one file; goes on from what a dead process left, and starts again if the digest is wrong then.
+    """Copies one file; continues a dead process's file, and starts again if the digest is wrong then.
 
     Raises:
         DigestError, StorageError: as `copy_files`.

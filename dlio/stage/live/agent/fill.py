@@ -127,7 +127,7 @@ class Fill:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
 
     def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
-        """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
+        """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
             if pieces := self._pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):

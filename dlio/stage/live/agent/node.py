@@ -126,7 +126,7 @@ class Node:
                 self._meeting.tell(self._peer())
 
     def _peer(self) -> Peer:
-        """Returns what the other nodes, and `dlio stage --status`, learn of this one."""
+        """Returns this node's record for the other nodes and for `dlio stage --status`."""
         done, seconds = self.store.present_bytes, time.monotonic() - self._began
         rate = round((done - self._begun_bytes) / max(seconds, 1e-9))
         return Peer(

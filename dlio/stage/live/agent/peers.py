@@ -107,7 +107,7 @@ class Fetching:
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
-        """Asks the node that reads a file if this one is lost: it has it if this one has just come again."""
+        """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
         if number in self._not_held:
             return False
         substitute = self._plan.owner(number, _And(meeting, self._plan.node)) if meeting.num_nodes > 1 else None

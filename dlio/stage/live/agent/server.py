@@ -185,7 +185,7 @@ class Server:
         answer()
 
     def _prepared(self, peer: socket.socket, request: Request, client: bytes) -> Callable[[], None]:
-        """Does what is asked, and returns what sends the reply; raises DlioError, OSError."""
+        """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
         if request.op == Op.STAT:
             body = json.dumps(self._agent.stat()).encode()[: wire.MAX_STAT]
