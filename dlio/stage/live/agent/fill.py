@@ -31,6 +31,7 @@ class Fill:
             whether a reader waits).
         source_name: returns the name of a file at the source.
         judge: called with each whole file, and whether its digest is right.
+        is_for_later: returns whether the background leaves a file for a later round.
     """
 
     def __init__(
@@ -39,11 +40,12 @@ class Fill:
         fetch: Callable[[int, int, memoryview, bool, bool], Origin],
         source_name: Callable[[int], str],
         judge: Callable[[int, bool], None] = lambda number, is_right: None,
+        is_for_later: Callable[[int], bool] = lambda number: False,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
-        self._pending = Pending(store, self._failures)
+        self._pending = Pending(store, self._failures, is_for_later)
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}

@@ -72,8 +72,9 @@ class Node:
         self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
         self._begun_bytes = self.store.present_bytes
         self._fetching = Fetching(job.source, self.plan, self._meeting)
+        fetching = self._fetching
         self.fill = NearAndFar(
-            lambda: Fill(self.store, self._fetching.fetch, self._source_name, self._fetching.judge),
+            lambda: Fill(self.store, fetching.fetch, self._source_name, fetching.judge, fetching.is_expected),
             lambda number: self.plan.owner(number) != self.plan.node,
             is_alone=self._meeting is None,
         )

@@ -55,6 +55,11 @@ class Fetching:
         """Returns whether this node is to read a file from the source now."""
         return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
 
+    def is_expected(self, number: int) -> bool:
+        """Returns whether a file is left to the node that reads it, which has not come yet."""
+        home = self._plan.owner(number)
+        return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
+
     def fetch(
         self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
     ) -> Origin:
@@ -89,9 +94,6 @@ class Fetching:
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source is to be read."""
-        home = self._plan.owner(number)
-        if not is_urgent and home != self._plan.node and meeting.expects(home):
-            raise LaterError(f"node {home}, which reads {self._plan.listed[number].name}, has not come yet")
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
             if owner == self._plan.node:
@@ -110,8 +112,8 @@ class Fetching:
         """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
         if number in self._not_held:
             return False
-        substitute = self._plan.owner(number, _And(meeting, self._plan.node)) if meeting.num_nodes > 1 else None
-        peer = meeting.peer(substitute) if substitute is not None else None
+        substitute = self._plan.owner(number, _And(meeting, self._plan.node))
+        peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True
         with self._lock:

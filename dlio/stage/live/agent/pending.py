@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dlio.errors import StorageError
@@ -26,13 +26,14 @@ class Pending:
     Args:
         store: the files.
         failures: what failed of them, and is to rest for a while.
+        is_for_later: returns whether the background leaves a file for a later round.
 
     Attributes:
         pace: the size of a piece.
     """
 
-    def __init__(self, store: Store, failures: Failures) -> None:
-        self._store, self._failures = store, failures
+    def __init__(self, store: Store, failures: Failures, is_for_later: Callable[[int], bool]) -> None:
+        self._store, self._failures, self._is_for_later = store, failures, is_for_later
         self.pace, self._room = PieceSize(), Room()
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
@@ -117,7 +118,7 @@ class Pending:
                 self._begin_anew()
                 return None
             failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and not failure.is_due):
+            if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])
