@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 class _Record(msgspec.Struct, frozen=True, gc=False):
     """Immutable; without cycles, so that the garbage collector need not know millions of them."""
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Returns a copy with other values of some attributes."""
         return msgspec.structs.replace(self, **changes)
 

@@ -23,7 +23,7 @@ from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept, node_client
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.pool import Pool
+from dlio.stage.live.pool import ConnectionPool
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, task, working
 from tests.helpers.staging import MiB, damaged_files, write_dataset
@@ -334,7 +334,7 @@ def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch:
     def connect(rank: int) -> Connection:
         return Connection(node.server.address, token, content_id, node_client(rank))
 
-    pools = {rank: Pool(1) for rank in (1, 2)}
+    pools = {rank: ConnectionPool(1) for rank in (1, 2)}
     read = partial(Connection.read, request=Request(Op.HELD, 0, ((0, 1),)), target=memoryview(bytearray(1)))
 
     def is_served(rank: int) -> bool:
@@ -361,7 +361,7 @@ def test_what_is_not_answered_in_time_is_not_asked_again(node: Node) -> None:
             raise TimeoutError
 
     connect = partial(connected, node)
-    with closing(Pool(1)) as pool:
+    with closing(ConnectionPool(1)) as pool:
         pool.use(ask, connect)
         with pytest.raises(TimeoutError):
             pool.use(ask, connect)

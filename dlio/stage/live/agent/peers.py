@@ -14,7 +14,7 @@ from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
-from dlio.stage.live.pool import Pool
+from dlio.stage.live.pool import ConnectionPool
 from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
@@ -45,7 +45,7 @@ class Fetching:
         self._lock = threading.Lock()
         self._client = node_client(plan.node)
         self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
-        self._pools: dict[tuple[int, object], Pool] = {}
+        self._pools: dict[tuple[int, object], ConnectionPool] = {}
         self._asked: dict[int, str] = {}
         self._not_held: set[int] = set()
         self._senders: dict[int, set[int]] = defaultdict(set)
@@ -68,7 +68,7 @@ class Fetching:
         Args:
             number, begin, target: the file, the span's begin, and the memory of its length.
             only_source: do not ask other nodes.
-            is_urgent: somebody waits for it.
+            is_urgent: a reader waits for it.
 
         Raises:
             LaterError: the file's owner has not come yet, and may come soon.
@@ -109,7 +109,7 @@ class Fetching:
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
-        """Asks the node that reads a file if this one is lost: it has it if this one has just come again."""
+        """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
         if number in self._not_held:
             return False
         substitute = self._plan.owner(number, _And(meeting, self._plan.node))
@@ -149,7 +149,7 @@ class Fetching:
             if key not in self._pools:
                 for old in [old for old in self._pools if old[0] == peer.node]:
                     self._pools.pop(old).close()  # of an agent that has ended
-                self._pools[key] = Pool(STREAMS)
+                self._pools[key] = ConnectionPool(STREAMS)
             pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:

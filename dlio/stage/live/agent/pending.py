@@ -1,4 +1,4 @@
-"""Which piece of which file is fetched next: what somebody waits for, then the rest in the background.
+"""Which piece of which file is fetched next: a piece that a reader waits for, then the rest in the background.
 
 Each block is fetched once: a span that another thread fetches is left to it.
 """
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dlio.errors import StorageError
 from dlio.stage.live.agent.failures import Failures
-from dlio.stage.live.agent.pieces import Pace, Piece, without
+from dlio.stage.live.agent.pieces import Piece, PieceSize, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Room
 from dlio.stage.live.wire import Span
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 
 
 class Pending:
-    """The pieces that are wanted, and those that are under way; whoever uses it holds a lock.
+    """The pieces that are wanted, and those that are under way; its callers hold a lock.
 
     Args:
         store: the files.
@@ -34,7 +34,7 @@ class Pending:
 
     def __init__(self, store: Store, failures: Failures, is_for_later: Callable[[int], bool]) -> None:
         self._store, self._failures, self._is_for_later = store, failures, is_for_later
-        self.pace, self._room = Pace(), Room()
+        self.pace, self._room = PieceSize(), Room()
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
@@ -67,7 +67,7 @@ class Pending:
         return len(pieces)
 
     def take(self) -> tuple[Piece, bool] | None:
-        """Returns the next piece, which is under way until it is released, and whether somebody waits for it."""
+        """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
         if (piece := self._next_asked(self._asked)) is not None:
             return piece, True
         if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:

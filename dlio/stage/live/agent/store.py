@@ -1,6 +1,6 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
-What an agent that died has left is gone on with: its blocks say what is there, and the digest proves it in the end.
+An agent continues what a dead one has left: its blocks say what is there, and the digest proves it in the end.
 """
 
 from __future__ import annotations
