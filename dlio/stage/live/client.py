@@ -137,8 +137,8 @@ class Client:
         """Returns a new connection; raises OSError."""
         try:
             return self._new()
-        except OSError:
-            if self._restart is None:
+        except OSError as error:
+            if self._restart is None or isinstance(error, TimeoutError):  # it runs, and hangs
                 raise
         self._restart()
         return self._new()
@@ -150,7 +150,9 @@ class Client:
         return Connection(agent.address, token, self._content, self._name)
 
     def _gone(self, error: OSError) -> StorageError:
+        agent = self._folder.agent()
         return StorageError(
             f"the agent that stages {self._folder.staged.path} on {os.uname().nodename} does not answer: "
-            f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: stage again"
+            f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: "
+            f"{f'end process {agent.owner.pid}, then ' if agent else ''}stage again"
         )

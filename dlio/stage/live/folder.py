@@ -126,10 +126,15 @@ class LiveFolder:
         (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
         if host == here and boot != booted:
             return True
+        return self.silent_seconds > liveness.LOST_SECONDS
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the latest agent gave a sign of life; without end if none has left a record."""
         try:
-            return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+            return time.time() - (self.path / AGENT).lstat().st_mtime
         except OSError:
-            return True
+            return float("inf")
 
     def beat(self) -> None:
         """Shows that the agent lives to those who cannot look at its process."""
