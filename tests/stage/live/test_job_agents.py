@@ -80,7 +80,8 @@ def test_rank_0_sees_how_far_staging_is(
     stats = {"disk_bytes": 1000, "peer_bytes": 0, "source_bytes": 2000, "wait_seconds": 0.0}
     with working(task(source.root, tmp_path / "dest")) as node:
         LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
-        assert (found := filling.find_filling(node.folder, source.root))
+        found = filling.find_filling(node.folder, source.root)
+        assert found
         with staging_line.shown([found], lambda: stats):
             eventually(lambda: " of 50.3 MB, " in caplog.text)
         gate[0].set()
