@@ -11,7 +11,8 @@ std::uint64_t mix(std::uint64_t value) noexcept {
   return value ^ value >> 31;
 }
 
-// A Feistel network over the numbers of some bits: the two halves take turns in being changed by a function of the other.
+// A Feistel network over the numbers of some bits: the two halves take turns in being changed by a function of the
+// other.
 struct Cipher {
   const RoundKeys& keys;
   int low_bits;

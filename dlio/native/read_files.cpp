@@ -16,7 +16,7 @@ namespace {
 // Several files from memory take less; where one takes longer, threads read the others side by side.
 constexpr std::chrono::milliseconds kEnough{5};
 
-constexpr std::size_t kRunBytes = std::size_t{256} << 10;  // by one read, so that they stay in the cache
+constexpr std::size_t kRunBytes = std::size_t{256} << 10;   // by one read, so that they stay in the cache
 constexpr std::int64_t kNearBytes = std::int64_t{4} << 10;  // between two rows; sooner read than skipped
 constexpr std::size_t kNearRows = 128;
 
@@ -64,7 +64,8 @@ bool read_large_row(int descriptor, std::int64_t start, const Rows& rows, char* 
   std::uint32_t extended = crc;
   std::size_t done = 0;
   for (ssize_t got = 1; got > 0 && done < rows.size; done += static_cast<std::size_t>(got)) {
-    got = ::pread(descriptor, row + done, std::min(rows.size - done, kRunBytes), start + static_cast<std::int64_t>(done));
+    got =
+        ::pread(descriptor, row + done, std::min(rows.size - done, kRunBytes), start + static_cast<std::int64_t>(done));
     if (got < 0) return false;
     extended = extend_crc(extended, row + done, static_cast<std::size_t>(got));
   }
