@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from dlio.stage.machine_file import described
 from dlio.stage.planning.cost import Machine
-from dlio.stage.planning.flows import Flows, alone
+from dlio.stage.planning.flows import Flows, flows_alone
 from dlio.stage.planning.simulation import simulated
 from dlio.stage.planning.timeline import svg
 
@@ -74,7 +74,7 @@ def _row(entry: dict[str, str]) -> Row:
         float(entry["seconds"]),
         int(entry["processes"]),
         described(entry["system"], unknown),
-        alone(np.full(nodes, share), np.ones(nodes), THREADS),
+        flows_alone(np.full(nodes, share), np.ones(nodes), THREADS),
     )
 
 
@@ -106,7 +106,7 @@ def errors(predicted: Array, rows: Sequence[Row]) -> Array:
 def fugaku_ratio() -> float:
     """Returns T(82,944) / T(512) of CosmoFlow on Fugaku: 512 nodes read it, and rings of 162 nodes pass it on."""
     machine, share, copies = described("fugaku", Machine(512, 1, source=UNLIMITED)), 1.67e12 / 512, 162
-    few = simulated("512", alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
+    few = simulated("512", flows_alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
     reads = np.zeros(512 * copies)
     reads[::copies] = share
     everyone = np.full(512 * copies, share)

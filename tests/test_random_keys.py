@@ -35,9 +35,9 @@ def test_the_core_permutes_as_python_does(size: int, monkeypatch: pytest.MonkeyP
 
 
 def test_positions_beyond_the_size_are_refused_by_the_core() -> None:
-    for given in ([2], [-1]):
+    for wrong in ([2], [-1]):
         with pytest.raises(ValueError, match="expected 0 to size"):
-            native.permute(np.array(given), 2, np.zeros(8, np.uint64))
+            native.permute(np.array(wrong), 2, np.zeros(8, np.uint64))
     with pytest.raises(ValueError, match="8 keys"):
         native.permute(np.array([0]), 2, np.zeros(7, np.uint64))
 

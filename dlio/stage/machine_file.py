@@ -5,7 +5,7 @@
     client = 2.0e9      # ... to one node
 
 The keys are the attributes of `dlio.stage.planning.cost.Machine`, but for the number of nodes, which is the job's, and
-`rates`, which names the file. What a file leaves out is as on a typical cluster.
+`rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def described(name: str, machine: Machine) -> Machine:
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        raise UsageError(f"{name!r} is no machine: expected the path of a file, or {', '.join(names())}") from error
+        raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {', '.join(names())}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no machine file: {error}") from error
+        raise UsageError(f"{path} is not a machine file: {error}") from error
     try:
         return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=name)
     except UsageError as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dlio import native
 from dlio.errors import StorageError
 from dlio.io import random_access
-from dlio.io.random_access import Place, RandomAccessFile
+from dlio.io.random_access import OutRows, RandomAccessFile
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)
@@ -124,8 +124,8 @@ def test_rows_with_something_between_them_are_read_to_their_places(path: Path, s
     file.close()
 
 
-def test_no_rows_are_a_place_too() -> None:
-    assert Place(np.empty((0, 2, 3), np.float32), np.arange(0)).memory.shape == (0, 24)
+def test_no_rows_have_memory_too() -> None:
+    assert OutRows(np.empty((0, 2, 3), np.float32), np.arange(0)).memory.shape == (0, 24)
 
 
 def test_the_last_of_adjacent_rows_is_short(path: Path) -> None:

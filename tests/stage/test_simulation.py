@@ -135,9 +135,9 @@ def test_all_machines_that_come_along_are_described() -> None:
         ("source = '1'", "source as '1': expected a number"),
         ("speed = 1", "'speed', which is not known: expected free_bytes"),
         ("num_nodes = 1", "'num_nodes', which is not known"),
-        ("source", "no machine file"),
+        ("source", "not a machine file"),
         ("slow_share = 2", "expected 1 or less"),
-        ("\x00", "no machine file"),
+        ("\x00", "not a machine file"),
     ],
 )
 def test_a_file_that_describes_no_machine_is_refused(text: str, problem: str, tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_a_machine_file_decides_for_auto_and_is_named(dataset: Manifest, tmp_pat
     path.write_text("source = 1e3\nclient = 1e3\n")
     found = dlio.plan(dataset, nodes=4, machine=path)
     assert found.chosen.strategy == "broadcast" and str(path) in found.chosen.why
-    with pytest.raises(UsageError, match="'mars' is no machine: expected the path of a file, or abci, "):
+    with pytest.raises(UsageError, match="'mars' is not a machine: expected the path of a file, or abci, "):
         dlio.stage(dataset, tmp_path / "local", machine="mars")
     dlio.stage(dataset, tmp_path / "local", machine=path)

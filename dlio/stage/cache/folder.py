@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +34,10 @@ from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
-from dlio.stage.cache.base_folder import CACHE, CLAIMS, is_closed, is_own, open_cache
+from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 
-CONTROL = ".dlio"
 ASIDE = "aside"
 LIVE = "live"
-MARKER = "copy.json"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
 _THREADS = 32
 
@@ -275,17 +272,6 @@ class StagedFolder:
                     raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
                 copy.remove(CONTROL, copy.owner)
             cache.rmdir(self.copy)
-
-
-def marker_of(copy: OpenFolder) -> os.stat_result | None:
-    """Returns the status of a copy's marker; None if its owner has made none."""
-    try:
-        with copy.below(CONTROL) as control:
-            status = control.look(MARKER)
-            is_owners = status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == copy.owner
-            return status if is_owners and control.owner == copy.owner else None
-    except OSError:
-        return None
 
 
 def check_names(manifest: Manifest) -> None:
