@@ -22,6 +22,7 @@ from dlio.stage.planning.cost import Machine
 
 FOLDER = Path(__file__).parent / "planning" / "machines"
 _MOST_BYTES = 1 << 20
+_RATES = ("source", "client", "network", "local")
 _TYPES: dict[str, type] = {each.name: type(getattr(Machine(1, 0), each.name)) for each in fields(Machine)}
 _KNOWN = {name: kind for name, kind in _TYPES.items() if name not in ("num_nodes", "rates")}
 
@@ -51,8 +52,10 @@ def described(name: str, machine: Machine) -> Machine:
         raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {', '.join(names())}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not a machine file: {error}") from error
+    absent = [key for key in _RATES if key not in found]
+    rates = f"{name}, which gives no {' or '.join(absent)}" if absent else name
     try:
-        return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=name)
+        return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=rates)
     except UsageError as error:
         raise UsageError(f"{path} describes {error}") from error
 

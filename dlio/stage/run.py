@@ -23,7 +23,7 @@ from dlio.stage.cache.ownership import own_dest
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
-from dlio.stage.destination import with_dest
+from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
@@ -80,6 +80,7 @@ def run(
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
     job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
+        learn_id(job.manifest, job.dest)
         return _carry_out(job, strategy, started)
     full: list[Path] = []
     while True:

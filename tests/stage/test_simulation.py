@@ -121,8 +121,16 @@ def test_figures_beyond_all_machines_end_soon() -> None:
 def test_all_machines_that_come_along_are_described() -> None:
     assert len(machine_file.names()) >= 12
     for name in machine_file.names():
-        assert machine_file.described(name, Machine(2, 1)).rates == name
+        assert machine_file.described(name, Machine(2, 1)).rates.startswith(name)
         assert (machine_file.FOLDER / f"{name}.toml").read_text().count("http") >= 1
+
+
+def test_rates_that_a_machine_file_lacks_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text("client = 1e9\nnetwork = 2e9\n")
+    assert machine_file.described(str(path), Machine(2, 1)).rates == f"{path}, which gives no source or local"
+    path.write_text("source = 1e9\nclient = 1e9\nnetwork = 2e9\nlocal = 1e9\n")
+    assert machine_file.described(str(path), Machine(2, 1)).rates == str(path)
 
 
 @pytest.mark.parametrize(

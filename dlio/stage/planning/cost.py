@@ -32,7 +32,7 @@ class Machine:
         network: rate at which a node sends while it receives as much.
         local: rate at which a node's local storage writes.
         num_targets: storage targets of the shared file system; 0 for more than are used.
-        rates: the file of the rates; "" for those of a typical cluster.
+        rates: the file of the rates, and which it lacks; "" for those of a typical cluster.
         opens: files that the source opens per second for all nodes together; 0 for any number.
         request_seconds: how long the source lets each request wait.
         switch_nodes: nodes below one switch, or behind one gateway to the source; 0 if none limits them.
