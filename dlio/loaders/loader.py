@@ -37,6 +37,8 @@ __all__ = ["ArrayBatches", "Loader"]
 log = logging.getLogger(__name__)
 
 B = TypeVar("B")  # a batch
+C = TypeVar("C")  # what is made of it
+Iteration = Generator[object, None, None]
 
 
 class Loader(Generic[B]):
@@ -97,7 +99,9 @@ class Loader(Generic[B]):
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
-        self._running: weakref.WeakKeyDictionary[Generator[B, None, None], int] = weakref.WeakKeyDictionary()  # epochs
+        self._running: weakref.WeakKeyDictionary[Generator[object, None, None], int] = (
+            weakref.WeakKeyDictionary()
+        )  # epochs
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
@@ -156,21 +160,27 @@ class Loader(Generic[B]):
             UsageError, LauncherError: as `steps`.
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
+        return self.through(lambda batches: batches)
+
+    def through(self, take: Callable[[Generator[B, None, None]], Generator[C, None, None]]) -> Iterator[C]:
+        """Starts an epoch as `__iter__` does, and yields what `take` makes of its batches, maybe some batches later.
+
+        The state counts what `take` yields. Raises as `__iter__`.
+        """
         start = self._next
         steps = self._steps_from(start)
         self._next = Position(start.epoch + 1)
         self._reached = start
-        return self._watched(self._counted(steps), start.epoch)
+        return self._watched(self._counted(steps, take(self.run(steps, start.epoch))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
         """Returns this rank's steps of an epoch from `start` on; raises as `steps`."""
         whole = self.steps(start.epoch)
         return RankSteps(whole.order, whole.share, self.end, start.consumed)
 
-    def _counted(self, steps: RankSteps) -> Generator[B, None, None]:
-        """Yields the batches of `steps` and counts them."""
-        epoch = steps.order.epoch
-        with closing(self.run(steps, epoch)) as batches:
+    def _counted(self, steps: RankSteps, batches: Generator[C, None, None]) -> Generator[C, None, None]:
+        """Yields batches, one for each of `steps`, and counts them."""
+        with closing(batches):
             for number in count(1):
                 if (batch := next(batches, None)) is None:
                     break
@@ -178,7 +188,7 @@ class Loader(Generic[B]):
                 yield batch
                 del batch  # its memory may be the next one's, unless the consumer keeps it
         if log.isEnabledFor(logging.INFO):
-            log.info("epoch %d: %s", epoch, self.verdict())
+            log.info("epoch %d: %s", steps.order.epoch, self.verdict())
 
     def run(self, steps: Iterable[Step], epoch: int) -> Generator[B, None, None]:
         """Yields the batches of any steps, without a change of the state.
@@ -237,7 +247,7 @@ class Loader(Generic[B]):
         ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
         return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
-    def _watched(self, batches: Generator[B, None, None], epoch: int) -> Generator[B, None, None]:
+    def _watched(self, batches: Generator[C, None, None], epoch: int) -> Generator[C, None, None]:
         self._running[batches] = epoch
         return batches
 
