@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from dlio.dataset import json_lines
-from dlio.dataset.location import NAME, folder_of
+from dlio.dataset.location import NAME, folder_of, named_in
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
 from dlio.dataset.words import in_a_line, in_html
@@ -154,7 +154,8 @@ class Manifest:
         data = json_lines.read(path)
         if data is None:
             hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
-            raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
+            hint = hint or named_in(root) or "give the folder that dlio pack has written"
+            raise ManifestError(f"{path} does not exist; {hint}")
         return _parse_whole(data, path)
 
     def save(self, root: str | Path) -> Path:
