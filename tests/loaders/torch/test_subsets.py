@@ -94,6 +94,11 @@ def test_a_row_that_is_not_there_is_an_error(dataset):
         DataLoader(Subset(dataset, [36]), batch_size=1)
 
 
+def test_a_path_is_no_dataset_and_the_error_says_what_makes_one(dataset):
+    with pytest.raises(UsageError, match=r"reads a PackedDataset, not str: give PackedDataset\(PATH\)"):
+        DataLoader(str(dataset.manifest.root))
+
+
 @pytest.mark.parametrize("transform", [CenterCrop, 224, "crop"])
 def test_a_transform_that_is_none_is_refused(dataset, transform):
     with pytest.raises(UsageError, match="transform"):
