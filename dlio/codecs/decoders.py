@@ -74,9 +74,9 @@ def decode_batch(
         UsageError: another shape, or 3 x 3 pixels, for which both are the same.
         TypeError: an image is not bytes-like.
     """
-    readable = [pictures.readable(image) for image in images]
+    readable = pictures.all_readable(images)
     rows = _channels_last(out, transform.output_size)
-    heads = pictures.read_heads(readable, upright=upright)
+    heads = pictures.heads_of_pixels(images) or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
     if windows.places is not None:
         rows[...] = windows.fill
@@ -88,7 +88,7 @@ def decode_batch(
         _resize_plain(readable, heads.plain, windows, rows, statuses)
     problems = heads.problems
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
-        problems.setdefault(row, pictures.problem(jpeg.problem(int(statuses[row]))))
+        problems.setdefault(row, pictures.problem(jpeg.error_of(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
     whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", None))
     problems |= _decode_by_pillow(readable, left, windows, rows, whole)

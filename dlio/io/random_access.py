@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are com
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutRows:
     """Rows of an array to read n values of one shape into.
 
     Attributes:
@@ -45,9 +46,9 @@ class Place:
     @property
     def memory(self) -> npt.NDArray[np.uint8]:
         """The bytes of the array, of shape (m, size)."""
-        return self.array.reshape(len(self.array), -1).view(np.uint8)
+        return self.array.reshape(len(self.array), prod(self.array.shape[1:])).view(np.uint8)
 
-    def __setitem__(self, which: int | slice, values: Any) -> None:
+    def __setitem__(self, which: int | slice, values: object) -> None:
         """Writes one value, or several, to their rows."""
         self.array[self.rows[which]] = values
 

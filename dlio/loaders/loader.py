@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
+from itertools import count
 from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
@@ -170,9 +171,12 @@ class Loader(Generic[B]):
         """Yields the batches of `steps` and counts them."""
         epoch = steps.order.epoch
         with closing(self.run(steps, epoch)) as batches:
-            for number, batch in enumerate(batches, start=1):
+            for number in count(1):
+                if (batch := next(batches, None)) is None:
+                    break
                 self._reached = _position_after(steps, number)
                 yield batch
+                del batch  # its memory may be the next one's, unless the consumer keeps it
         if log.isEnabledFor(logging.INFO):
             log.info("epoch %d: %s", epoch, self.verdict())
 
@@ -202,6 +206,7 @@ class Loader(Generic[B]):
                     return
                 clock.add("batches", 1)
                 yield batch
+                del batch  # as in `_counted`
 
     def stats(self) -> dict[str, float | int]:
         """Returns the times and counts of the latest iteration.

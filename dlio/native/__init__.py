@@ -14,6 +14,7 @@
     read_ranges(descriptor, starts, sizes, out)  many parts of one file
     read_rows(descriptor, starts, out, rows, crcs)
                                                  many parts of one size, each to its row, with checksums
+    permute(positions, size, keys)               places in a shuffled order
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         extend_crcs,
         make_crop_ready,
         measure,
+        permute,
         place,
         probe,
         read_files,
@@ -73,6 +75,7 @@ __all__ = [
     "make_crop_ready",
     "measure",
     "missing",
+    "permute",
     "place",
     "probe",
     "read_files",

@@ -40,7 +40,7 @@ def check_kind(labels: str) -> None:
         raise UsageError(f"labels={labels!r}: expected {AUTO}, {NAMES} or {NUMBERS}")
 
 
-def field_name(column: str, taken: Collection[str]) -> str:
+def field_of_column(column: str, taken: Collection[str]) -> str:
     """Returns the name of the field for a column, with _ for what a field's name cannot have.
 
     Raises:
@@ -52,7 +52,7 @@ def field_name(column: str, taken: Collection[str]) -> str:
     return name
 
 
-def is_number(text: str) -> bool:
+def is_number_text(text: str) -> bool:
     """Returns whether a label is written as a number."""
     return len(text) <= _MOST_CHARACTERS and _NUMBER.fullmatch(text) is not None
 
@@ -145,7 +145,7 @@ class LabelColumn:
 
     def values(self) -> Values:
         """Returns the values of a column that is not a label: numbers if all are, else text."""
-        if all(is_number(text) for _, text in self._rows()):
+        if all(is_number_text(text) for _, text in self._rows()):
             return self.numbers()
         for row, text in self._rows():
             if len(text) > _MOST_TEXT:
@@ -171,10 +171,10 @@ class LabelColumn:
         if kind == NAMES:
             return self.classes()
         self._check_single()
-        num_numbers = sum(is_number(text) for _, text in self._rows())
+        num_numbers = sum(is_number_text(text) for _, text in self._rows())
         if 2 * num_numbers >= len(self.texts) - len(self.refused):
             return self.numbers(), ()
-        for row in [row for row, text in self._rows() if num_numbers and is_number(text)]:
+        for row in [row for row, text in self._rows() if num_numbers and is_number_text(text)]:
             self._refuse(row, "is a number, and most others are names")
         return self.classes()
 
@@ -192,7 +192,7 @@ class LabelColumn:
 
     def _refuse_words(self) -> None:
         for row, text in self._rows():
-            if not is_number(text):
+            if not is_number_text(text):
                 self._refuse(row, "is not a number")
 
     def _refuse_blanks(self) -> None:
@@ -210,7 +210,7 @@ class LabelColumn:
 
 
 def _may_be_several(text: str, mark: str) -> bool:
-    return mark in text.strip(mark) and (mark in SEPARATORS or all(map(is_number, text.split(mark))))
+    return mark in text.strip(mark) and (mark in SEPARATORS or all(map(is_number_text, text.split(mark))))
 
 
 def _whole(text: str) -> int:
