@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import repeat
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -284,7 +285,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
     """Checks that batches can be made of the samples; raises UsageError."""
     if not isinstance(dataset, PackedDataset):
-        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
+        one = "give PackedDataset(PATH)" if isinstance(dataset, str | PathLike) else "use torch's own"
+        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: {one}")
     if dataset.makes_images and not collates:
         raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
     if not sized:
