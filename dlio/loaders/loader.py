@@ -99,9 +99,7 @@ class Loader(Generic[B]):
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
-        self._running: weakref.WeakKeyDictionary[Generator[object, None, None], int] = (
-            weakref.WeakKeyDictionary()
-        )  # epochs
+        self._running: weakref.WeakKeyDictionary[Iteration, int] = weakref.WeakKeyDictionary()  # their epochs
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
@@ -163,10 +161,7 @@ class Loader(Generic[B]):
         return self.through(lambda batches: batches)
 
     def through(self, take: Callable[[Generator[B, None, None]], Generator[C, None, None]]) -> Iterator[C]:
-        """Starts an epoch as `__iter__` does, and yields what `take` makes of its batches, maybe some batches later.
-
-        The state counts what `take` yields. Raises as `__iter__`.
-        """
+        """Starts an epoch as `__iter__`, and yields what `take` makes of its batches; the state counts these."""
         start = self._next
         steps = self._steps_from(start)
         self._next = Position(start.epoch + 1)
