@@ -23,7 +23,8 @@ done
 python=$(basename "$root"/usr/bin/python3.[0-9]*)
 pip=(python3 -m pip --disable-pip-version-check)
 arm=(--only-binary :all: --python-version "${python#python}"
-  --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64)
+  --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64
+  --platform manylinux_2_24_aarch64 --platform manylinux2014_aarch64)
 "${pip[@]}" download --quiet --no-index --no-deps --find-links dist --dest "$root/wheel" "${arm[@]}" dlio-toolkit
 "${pip[@]}" install --quiet --target "$root/job" "${arm[@]}" "$root"/wheel/*_aarch64.whl hypothesis pytest pytest-timeout
 cp -r tests pyproject.toml packaging/main_job.py "$root/job"

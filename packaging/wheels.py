@@ -73,7 +73,7 @@ def own_cmake(tools: Path) -> str:
 
 
 def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
-    """Returns the wheel of `source` for a version of Python and a processor, with a tag of GLIBC."""
+    """Returns the wheel of `source` for a version of Python and a processor, for GLIBC or older."""
     folder = WORK / processor
     env = compilers(tools, processor) | {
         "PATH": own_cmake(tools),
@@ -96,9 +96,9 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     shutil.rmtree(out, ignore_errors=True)
     run(f"python{python}", *PIP_WHEEL, out, *words, source, env=env)
     (wheel,) = out.glob("*.whl")
-    platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
     path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # auditwheel calls patchelf
-    repair = ["repair", "--only-plat", "--plat", platform, "--wheel-dir", out / "repaired"]
+    # "auto", since it takes this machine's processor only by name; the tag is of the oldest glibc that will do
+    repair = ["repair", "--only-plat", "--plat", "auto", "--wheel-dir", out / "repaired"]
     run(tools / "auditwheel", *repair, wheel, env=path)
     (repaired,) = (out / "repaired").glob("*.whl")
     return Path(shutil.copy(repaired, DIST))
