@@ -24,7 +24,7 @@ import numpy as np
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.listing.keys import Keys
-from dlio.pack.request import Request, make_plan
+from dlio.pack.request import PackRequest, make_plan
 from dlio.pack.sources import open_source
 
 
@@ -74,7 +74,7 @@ def measure(kind: str, count: int) -> None:
     with TemporaryDirectory() as folder:
         source = source_of(kind, count, folder)
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-        plan = make_plan(source, Request("tfrecord", shard_bytes=256 << 20, seed=0))
+        plan = make_plan(source, PackRequest("tfrecord", shard_bytes=256 << 20, seed=0))
     peak, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter() - began
     sizes = f"{peak / 1e6:10.2f} {(peak - before) / 1e6:12.2f}"
     print(f"{kind:>8} {len(plan.listing):12,} {len(plan.shards):8,} {sizes} {seconds:8.1f}")

@@ -6,15 +6,18 @@ mlperf_staging.csv holds the rows: all submissions to MLPerf HPC 0.7 to 3.0 whos
 or more, in which each node reads its part, or all, from the shared file system. (In others, one instance of several
 reads and passes on, which no strategy of dlio does.) `seconds` is the median over the logs in the folder `results` of
 https://github.com/mlcommons/hpc_results_v<round>, up to twelve, from the first staging_start to the last staging_stop;
-`processes` are those of a node that copy; `terabytes` are those of the data set as it was read, where that is
-published, else unpacked:
+`processes` are those of a node that copy, and `threads` the files that each copies at a time, as the programs in the
+folder `benchmarks` of the same repository say (on ABCI, and for oc20 of HelmholtzAI, one process copies; on ABCI and
+Fugaku it unpacks archives in round 0.7); `terabytes` are those of the data set as it was read, where that is published,
+else unpacked:
 
     cosmoflow   5.1 in round 0.7; later 8.8 of arrays (samples for training only), or 1.67 compressed
     deepcam     8.2
     oc20        0.3
 
 The machines are those that come with dlio; what their files leave out does not limit. Two constants are the same for
-all rows: the rate of one copying process, and one efficiency. Each system's are fitted to the rows of the others.
+all rows: the rate of one copying process, or of one thread, and one efficiency. Each system's are fitted to the rows of
+the others.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from numpy.typing import NDArray
 
 from dlio.stage.machine_file import described
 from dlio.stage.planning.cost import Machine
-from dlio.stage.planning.flows import Flows, alone
+from dlio.stage.planning.flows import Flows, flows_alone
 from dlio.stage.planning.simulation import simulated
 from dlio.stage.planning.timeline import svg
 
@@ -58,13 +61,13 @@ class Row:
         return simulated(self.name, self.flows, replace(self.machine, client=client)).seconds
 
 
-def read_rows() -> list[Row]:
-    """Returns the rows of the file."""
+def read_rows(*, by_thread: bool = False) -> list[Row]:
+    """Returns the rows of the file; `by_thread` counts each thread as a process."""
     with ROWS.open() as file:
-        return [_row(entry) for entry in csv.DictReader(file)]
+        return [_row(entry, int(entry["threads"]) if by_thread else 1) for entry in csv.DictReader(file)]
 
 
-def _row(entry: dict[str, str]) -> Row:
+def _row(entry: dict[str, str], threads: int) -> Row:
     nodes, copies = int(entry["nodes"]), int(entry["copies"])
     share = float(entry["terabytes"]) * 1e12 * copies / nodes
     unknown = Machine(nodes, 1, source=UNLIMITED, client=UNLIMITED, network=UNLIMITED, local=UNLIMITED)
@@ -72,9 +75,9 @@ def _row(entry: dict[str, str]) -> Row:
         f"{entry['round']} {entry['system']} {nodes:,} {entry['job']} x{copies}",
         entry["system"],
         float(entry["seconds"]),
-        int(entry["processes"]),
+        int(entry["processes"]) * threads,
         described(entry["system"], unknown),
-        alone(np.full(nodes, share), np.ones(nodes), THREADS),
+        flows_alone(np.full(nodes, share), np.ones(nodes), THREADS),
     )
 
 
@@ -106,7 +109,7 @@ def errors(predicted: Array, rows: Sequence[Row]) -> Array:
 def fugaku_ratio() -> float:
     """Returns T(82,944) / T(512) of CosmoFlow on Fugaku: 512 nodes read it, and rings of 162 nodes pass it on."""
     machine, share, copies = described("fugaku", Machine(512, 1, source=UNLIMITED)), 1.67e12 / 512, 162
-    few = simulated("512", alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
+    few = simulated("512", flows_alone(np.full(512, share), np.ones(512), THREADS), machine).seconds
     reads = np.zeros(512 * copies)
     reads[::copies] = share
     everyone = np.full(512 * copies, share)
@@ -151,10 +154,12 @@ def main() -> None:
     options = parser.parse_args()
     rows = read_rows()
     by_peaks, predicted = fitted(rows, np.array([UNLIMITED])), fitted(rows, PROCESS_RATES)
+    by_thread = fitted(read_rows(by_thread=True), PROCESS_RATES / 8)
     print("| round, system, nodes, job, copies | measured, s | predicted, s | error |\n|---|---|---|---|")
     for row, seconds, error in zip(rows, predicted, errors(predicted, rows), strict=True):
         print(f"| {row.name} | {row.seconds:,.1f} | {seconds:,.1f} | {error:.0%} |")
-    for name, found in (("published peaks and one efficiency", by_peaks), ("and the rate of a process", predicted)):
+    ways = {"published peaks": by_peaks, "and the rate of a process": predicted, "or of a thread": by_thread}
+    for name, found in ways.items():
         each = errors(found, rows)
         print(f"{name}: {len(rows)} rows, median {np.median(each):.0%}, 90th percentile {np.percentile(each, 90):.0%}")
     print(f"Fugaku's CosmoFlow, 82,944 nodes beside 512: {fugaku_ratio():.3f}")

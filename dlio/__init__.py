@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from dlio.pack.sets import merge, select, split
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
-    from dlio.verbs import convert, info, plan, verify
+    from dlio.stage.predict import plan
+    from dlio.verbs import convert, info, verify
 
 __all__ = [
     "Field",
@@ -67,7 +68,7 @@ _LAZY = {
     "index": "dlio.pack.index",
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
-    "plan": "dlio.verbs",
+    "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",
     "select": "dlio.pack.sets",

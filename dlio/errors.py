@@ -71,7 +71,7 @@ class ManifestError(DataError):
 
 
 class CorruptRecordError(DataError):
-    """A record whose bytes are not what was packed.
+    """A record with other bytes than were packed.
 
     Attributes:
         path: the file that holds the record.
@@ -138,7 +138,7 @@ class StorageError(DlioError, OSError):
 
 
 class DigestError(StorageError):
-    """A file whose content is not what its digest says."""
+    """A file that does not match its digest."""
 
 
 class TimedOutError(StorageError, TimeoutError):
@@ -171,7 +171,7 @@ def requirements(extra: str) -> str:
 
 
 def all_requirements() -> list[str]:
-    """Returns what this installation asks for, with the extras, such as `h5py>=3.10; extra == 'hdf5'`."""
+    """Returns the requirements of this installation, with the extras, such as `h5py>=3.10; extra == 'hdf5'`."""
     from importlib import metadata
 
     try:

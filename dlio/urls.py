@@ -2,8 +2,8 @@
 
     https://user:password@host/packed?token=1    is shown as    https://host/packed
 
-A password may hold what ends it in a URL: `/`, `?`, `#` or `@`. Where it cannot be told then which part is the
-password, all that may be is left out and `...` stands for it.
+A password may contain characters that end it in a URL: `/`, `?`, `#` or `@`. If it is unclear which part is the
+password, all that may belong to it is replaced by `...`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def shown(url: str) -> str:
 
 
 def without_credentials(text: str, url: str = "") -> str:
-    """Returns a text in which every URL is as `shown`, a path made of one too, and nothing else shows what `url` hides.
+    """Returns a text in which every URL, and every path made of one, is as `shown`; the secrets of `url` are hidden.
 
-    In a text a URL ends at white space or a quote, so one whose password holds such is to be `shown` before it becomes
+    In a text a URL ends at white space or a quote. A URL with such a password has to be `shown` before it becomes
     part of a text.
     """
     if url:

@@ -1,23 +1,29 @@
 """The verbs of the command line that combine others, as functions with the same names and defaults.
 
-`dlio.pack`, `stage`, `index` and `clean` have modules of their own.
+`dlio.pack`, `stage`, `plan`, `index` and `clean` have modules of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from math import inf
-from os import PathLike
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dlio.dataset.manifest import Manifest, Shard
-    from dlio.pack.inspect.verify import Damage
-    from dlio.stage.planning.cost import Cost
-    from dlio.stage.planning.live_cost import LiveCost
-    from dlio.stage.planning.simulation import Simulation
+import numpy as np
+
+from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.remote import load
+from dlio.dataset.words import describe
+from dlio.loaders.sampling.mixing import mixing_score
+from dlio.loaders.sampling.order import Window
+from dlio.look.numbers import stats_of
+from dlio.pack import pack
+from dlio.pack.inspect.summary import class_counts, summarise
+from dlio.pack.inspect.verify import Damage
+from dlio.pack.inspect.verify import verify as find_damage
+from dlio.pack.sources.packed import packed
+from dlio.urls import without_credentials
 
 
 def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
@@ -33,9 +39,6 @@ def convert(dataset: str | Path, out: str | Path, **options: Any) -> Manifest:
     Raises:
         DlioError: as `dlio.pack`.
     """
-    from dlio.pack import pack
-    from dlio.pack.sources.packed import packed
-
     return pack(packed(dataset), out, **options)
 
 
@@ -59,8 +62,6 @@ def verify(
         StorageError: this user may not read a file.
         MissingPackageError: the format's own package is not installed.
     """
-    from dlio.pack.inspect.verify import verify as find_damage
-
     return find_damage(_manifest(dataset), decode=decode, workers=workers, report=report)
 
 
@@ -85,10 +86,6 @@ def info(
     Raises:
         ManifestError, CorruptRecordError, StorageError: it cannot be read.
     """
-    from dlio.look.numbers import stats_of
-    from dlio.pack.inspect.summary import summarise
-    from dlio.urls import without_credentials
-
     manifest = _manifest(dataset)
     origin = {name: value for name, value in manifest.origin.items() if name != "refused"}  # counted as skipped
     path = without_credentials(str(manifest.root))
@@ -98,27 +95,7 @@ def info(
     return describe(manifest) | asdict(summarise(manifest)) | names | mixing | numbers
 
 
-def describe(manifest: Manifest) -> dict[str, Any]:
-    """Returns the entries at the beginning of every report on a packed data set."""
-    return {
-        "format": manifest.format,
-        "schema": manifest.schema.types(),
-        "samples": manifest.num_samples,
-        "bytes": manifest.num_bytes,
-        "shards": len(manifest.shards),
-        "classes": len(manifest.class_names),
-        "skipped": len(manifest.skipped),
-        "content_id": manifest.content_id,
-    }
-
-
 def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[str, Any]:
-    import numpy as np
-
-    from dlio.loaders.sampling.mixing import mixing_score
-    from dlio.loaders.sampling.order import Window
-    from dlio.pack.inspect.summary import class_counts
-
     window, sizes = Window(shuffle_window), np.array([shard.num_samples for shard in manifest.shards], np.int64)
     counts = class_counts(manifest)
     return {
@@ -129,110 +106,5 @@ def _mixing(manifest: Manifest, shuffle_window: int, batch_size: int) -> dict[st
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What `auto` would choose on a described cluster, the cost of each strategy there, and while training runs.
-
-    Attributes:
-        simulated: how the strategy asked for, or else the chosen one, goes on in time; None if that was not asked for.
-    """
-
-    chosen: Cost
-    ways: tuple[Cost, ...]
-    live: tuple[LiveCost, ...]
-    simulated: Simulation | None = None
-
-
-def plan(
-    dataset: str | PathLike[str] | Manifest,
-    *,
-    nodes: int,
-    local_free: int | None = None,
-    source_rate: float | None = None,
-    client_rate: float | None = None,
-    network_rate: float | None = None,
-    local_rate: float | None = None,
-    osts: int | None = None,
-    copies: int = 1,
-    epochs: int = 0,
-    strategy: str = "auto",
-    machine: str | PathLike[str] = "",
-    simulate: bool = False,
-    seed: int = 0,
-    timeline: str | PathLike[str] | None = None,
-) -> Prediction:
-    """Returns what it costs to stage a data set on a described cluster.
-
-    Args:
-        dataset: the folder, the URL or the manifest of a packed data set.
-        nodes: the number of nodes.
-        local_free: the room on each, in bytes; by default the machine's, or 1 TiB.
-        source_rate, client_rate, network_rate, local_rate: bytes per second from the source to all nodes, to one node,
-            from one node to another, and to a node's storage; by default those of `machine`, else those that
-            `dlio bench` measured, else those of a typical cluster.
-        osts: storage targets of the source; by default the machine's, or enough.
-        copies: nodes that hold each shard, in parts.
-        epochs: the number planned; 0 if unknown.
-        strategy: another one to look at, by its dotted path.
-        machine: a machine file, or the name of one that comes along (dlio/stage/machine_file.py).
-        simulate: also simulate the strategy asked for, or the chosen one (`dlio.stage.simulate`).
-        seed: of the simulation's stragglers and failures.
-        timeline: an SVG file to draw the simulation into; nothing else is written.
-
-    Raises:
-        ManifestError, StorageError: it cannot be read, or does not fit.
-        UsageError: a number, the strategy or the machine is impossible.
-    """
-    from dlio.errors import UsageError
-    from dlio.io.files import storage_errors
-    from dlio.stage import simulate as run_through
-    from dlio.stage import strategies
-    from dlio.stage.auto import choose
-    from dlio.stage.machine_file import described
-    from dlio.stage.measured import applied
-    from dlio.stage.planning.cost import Machine, Volume
-    from dlio.stage.planning.live_cost import live_cost
-    from dlio.stage.planning.timeline import timeline as drawn
-    from dlio.stage.transfer.source import source_of
-
-    _check_numbers(nodes=nodes, local_free=local_free or 0, osts=osts or 0, copies=copies, epochs=epochs)
-    manifest = source_of(dataset).manifest
-    volume = Volume.of(manifest)
-    rates = {"source": source_rate, "client": client_rate, "network": network_rate, "local": local_rate}
-    asked: dict[str, Any] = rates | {"free_bytes": local_free, "num_targets": osts}
-    plain = Machine(nodes, 1 << 40)
-    known = described(str(machine), plain) if machine else applied(plain, manifest, None)
-    for name, rate in rates.items():
-        if rate is not None and not (isinstance(rate, int | float) and 0 < rate < inf):
-            raise UsageError(f"{name}_rate={rate!r}: expected bytes per second, more than 0")
-    cluster = replace(known, **{name: value for name, value in asked.items() if value is not None})
-    chosen = choose(volume, cluster, epochs)
-    names = [name for name in dict.fromkeys([*strategies.names(), strategy]) if name != strategies.AUTO]
-    ways = {name: strategies.cost_of(name, volume, cluster, copies) for name in names}
-    wanted = {"replicate": volume.num_bytes, "partition": ways["partition"].bytes_per_node}
-    live = (live_cost(name, volume, num_bytes, cluster) for name, num_bytes in wanted.items())
-    looked_at = chosen.strategy if strategy == strategies.AUTO else strategy
-    if timeline is not None and not simulate:
-        raise UsageError("a timeline shows a simulation: simulate, too")
-    found = run_through(manifest, cluster, looked_at, copies=copies, seed=seed) if simulate else None
-    if timeline is not None and found is not None:
-        with storage_errors("write", Path(timeline)):
-            Path(timeline).write_text(drawn(found))
-    return Prediction(chosen, tuple(way.on(cluster) for way in ways.values()), tuple(live), found)
-
-
-def _check_numbers(**numbers: object) -> None:
-    """Raises UsageError for what is no whole number; there may be none of some things, but not of nodes and copies."""
-    from dlio.errors import UsageError
-
-    for name, number in numbers.items():
-        least = 1 if name in ("nodes", "copies") else 0
-        if not isinstance(number, int) or number < least:
-            raise UsageError(f"{name}={number!r}: expected a whole number from {least}")
-
-
 def _manifest(dataset: str | Path | Manifest) -> Manifest:
-    from dlio.dataset.manifest import Manifest
-    from dlio.dataset.remote import load
-
     return dataset if isinstance(dataset, Manifest) else load(dataset)

@@ -40,7 +40,10 @@ def test_links_and_paths_lead_to_files(document: Path) -> None:
 def test_the_drawing_names_the_folders_of_dlio() -> None:
     text = re.sub(r"<[^>]*>", " ", (ROOT / "docs" / "architecture.svg").read_text())
     folders = {path.parent.name for path in (ROOT / "dlio").glob("*/__init__.py")} - {"testing"}
-    assert folders <= set(re.findall(r"(\w+)/", text))
+    assert folders == set(re.findall(r"(\w+)/", text)) - {"dlio"}
+    rooms = ("pack", "stage", "loaders")
+    parts = {path.parent.name.strip("_") for room in rooms for path in (ROOT / "dlio" / room).glob("*/__init__.py")}
+    assert parts <= set(re.findall(r"[a-z]+", text))
 
 
 def test_the_charts_are_those_of_the_tables() -> None:

@@ -40,9 +40,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "cli": BASE
     | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
-    "look": BASE
-    | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "verbs"},
-    "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack", "stage"},
+    "look": BASE | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage"},
+    "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack"},
     "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE

@@ -50,7 +50,7 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in two lines what is wrong with the arguments, without passwords, and what may be meant."""
+    """Prints an error of the arguments in two lines, without passwords, and the likely option or verb."""
 
     _mixing = False
 
@@ -75,7 +75,7 @@ class _Parser(argparse.ArgumentParser):
         wrong = (
             re.findall(r"--[\w-]+", message) if "unrecognized" in message else re.findall(r"choice: '(.*?)'", message)
         )
-        names = {name.lstrip("-"): name for name in (*known, *verbs)}  # equal dashes are no likeness
+        names = {name.lstrip("-"): name for name in (*known, *verbs)}  # without dashes, which all options share
         found = [names[close] for word in wrong for close in _like(word.lstrip("-"), names)]
         return f": did you mean {found[0]}?" if found else ""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import asdict
-from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, chosen, dataset_argument, local_path
+from dlio import images
+from dlio.cli.options import Verbs, add_verb, chosen, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, UsageError
 from dlio.io.sizes import format_size
@@ -16,7 +16,7 @@ from dlio.io.sizes import format_size
 _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, bench)
     dataset_argument(verb)
@@ -57,10 +57,8 @@ def bench(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _transform(text: str) -> Any:
+def _transform(text: str) -> object:
     """Returns a transform such as `CenterCrop:224`; RandomResizedCrop also flips."""
-    from dlio import images
-
     match = re.fullmatch(rf"({'|'.join(_TRANSFORMS)}):([0-9]{{1,5}})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(_TRANSFORMS)} with a size, as in Resize:224")

@@ -1,13 +1,12 @@
-"""The verb that says what this machine is to dlio: doctor."""
+"""The verb that checks this machine: doctor."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, local_path, path_or_url
+from dlio.cli.options import Verbs, add_verb, local_path, path_or_url
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, MissingError
 from dlio.look.checks.finding import Finding, State
@@ -15,7 +14,7 @@ from dlio.look.checks.finding import Finding, State
 _MARKS = {State.GOOD: "good   ", State.CHANGE: "change ", State.BROKEN: "broken "}
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, doctor)
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")

@@ -39,7 +39,7 @@ def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int]) -> arg
 def local_path(text: str) -> Path:
     """Returns a path, as an argument's type; refuses a URL, which pathlib would turn into a path."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL, and none can be given here: give a path")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL: give a path")
     return Path(text)
 
 

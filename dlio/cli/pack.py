@@ -23,6 +23,7 @@ from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.words import describe
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import format_size
@@ -33,10 +34,9 @@ from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
-from dlio.pack.request import Request, make_plan
+from dlio.pack.request import PackRequest, make_plan
 from dlio.pack.resume import clear_aside
 from dlio.urls import is_url, shown
-from dlio.verbs import describe
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -78,7 +78,7 @@ def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
     asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready, args.check)
     if args.quality is not None and not asked.changes_pixels:
-        raise UsageError("--quality is of newly encoded images, and none are: give --encoding jpeg, or leave it out")
+        raise UsageError("--quality needs newly encoded images: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
         raise UsageError("--quality is of JPEGs, and --encoding png makes PNGs: leave out one of the two")
     return asked
@@ -88,7 +88,7 @@ def _print_plan(args: argparse.Namespace) -> int:
     with limited(Limits(args.max_ops, args.max_rate)):
         sizes = args.shard_size, args.num_shards, args.shuffle, args.label_offset
         onto = appendable(args.out) if args.append else None
-        request = Request(container(onto, args.format), *sizes, _recode(args), read_classes(args.classes), onto)
+        request = PackRequest(container(onto, args.format), *sizes, _recode(args), read_classes(args.classes), onto)
         plan = make_plan(_source(args), request)
     if args.on_error == "raise":
         plan.listing.check_whole()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, count, dataset_argument, local_path
+from dlio.cli.options import Verbs, add_verb, count, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, report)
     dataset_argument(verb)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import dlio
 from dlio.cli.options import Verbs, add_verb, chosen, local_path
 from dlio.cli.output import print_report
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.words import describe
 from dlio.pack.sets import GROUP
-from dlio.verbs import describe
 
 _FOLDER = "the folder that holds manifest.jsonl"
 
@@ -53,7 +52,7 @@ def merge(args: argparse.Namespace) -> int:
     return print_report(args, _about(dlio.merge(args.datasets, args.out)))
 
 
-def _about(made: Manifest) -> dict[str, Any]:
+def _about(made: Manifest) -> dict[str, object]:
     return describe(made) | {"path": str(made.root)}
 
 

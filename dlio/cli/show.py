@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dlio
-from dlio.cli.options import add_verb, count, dataset_argument, local_path
+from dlio.cli.options import Verbs, add_verb, count, dataset_argument, local_path
 from dlio.cli.output import complain, print_report, say, unmistakable
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, missing_package
 from dlio.io.sizes import format_size
@@ -19,7 +19,7 @@ from dlio.look.show import Shown, write
 _COLUMNS = 48
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
     verb = add_verb(verbs, show)
     dataset_argument(verb)
@@ -60,7 +60,7 @@ def _has_terminal() -> bool:
         return False
 
 
-def _drawing() -> Callable[[Any], None]:
+def _drawing() -> Callable[[object], None]:
     """Returns a function that draws an image as well as this terminal can."""
     try:
         from rich.console import Console
@@ -76,7 +76,7 @@ def _drawing() -> Callable[[Any], None]:
     return draw
 
 
-def _drawn(shown: Shown, draw: Callable[[Any], None]) -> bool:
+def _drawn(shown: Shown, draw: Callable[[object], None]) -> bool:
     """Draws a sample's image; returns False if it cannot be decoded."""
     try:
         if (image := shown.image) is not None:

@@ -7,23 +7,30 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, size
 from dlio.cli.output import print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
+from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, StorageError, UsageError
+from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import format_size
 from dlio.stage import strategies
+from dlio.stage.cache.as_owner import become_user_of_job
+from dlio.stage.cache.clean import clean as remove
+from dlio.stage.cache.node_cache import copies
+from dlio.stage.comm.connect import start_together
+from dlio.stage.comm.mpi_end import ending_mpi
+from dlio.stage.job import Listeners, NodeProgress, Options
+from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.status import status
+from dlio.stage.preview import preview
+from dlio.stage.run import StageSummary, run
+from dlio.stage.transfer.source import source_of
 from dlio.urls import shown
-
-if TYPE_CHECKING:
-    from dlio.cluster.topology import Topology
-    from dlio.io.filesystems import FileSystem
-    from dlio.stage.job import NodeProgress, Options
-    from dlio.stage.run import Summary
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -88,10 +95,6 @@ def stage(args: argparse.Namespace) -> int:
         raise UsageError("--cache-size goes with --background only: without it the whole part of a node is copied")
     if args.status or args.background:
         return _status(args) if args.status else _begin(args)
-    from dlio.cluster.topology import Topology
-    from dlio.stage.comm.connect import start_together
-    from dlio.stage.comm.mpi_end import ending_mpi
-
     if args.wait:
         _check_under_way(args)
     topology, needs = Topology.from_env(), strategies.needs_of(args.strategy)
@@ -104,10 +107,6 @@ def stage(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Starts the agent of this node, and prints the folder that it fills."""
-    from dlio.stage.cache.as_owner import become_user_of_job
-    from dlio.stage.job import Listeners
-    from dlio.stage.live.start import ensure_agent
-
     become_user_of_job()
     folder = ensure_agent(
         args.dataset,
@@ -124,9 +123,6 @@ def _begin(args: argparse.Namespace) -> int:
 
 
 def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from dlio.stage.live.status import status
-    from dlio.stage.transfer.source import source_of
-
     return status(source_of(args.dataset).manifest.content_id, args.dest)
 
 
@@ -162,10 +158,6 @@ def _of_node(node: dict[str, Any]) -> str:
 
 def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:
     """Does the work of `stage` once all processes have started."""
-    from dlio.stage.job import Listeners
-    from dlio.stage.preview import preview
-    from dlio.stage.run import run
-
     asked: Any = {"strategy": args.strategy, "topology": topology, "options": _options(args)}
     say_dest = partial(_say_dest, args)
     if args.dry_run:
@@ -194,7 +186,7 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
     say(args, f"staging to {dest}, on {system}")
 
 
-def _in_one_line(summary: Summary, staged: Manifest) -> str:
+def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
@@ -205,8 +197,6 @@ def _in_one_line(summary: Summary, staged: Manifest) -> str:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    from dlio.stage.job import Options
-
     return Options(
         args.copies, args.stripe_count, args.stripe_size, args.pool, args.ost_per_rank, args.epochs, args.mode,
         args.allow_shared, args.machine,
@@ -255,8 +245,6 @@ class _Shown:
 
 def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses."""
-    from dlio.stage.cache.clean import clean as remove
-
     removed = remove(args.dest, job=args.job, keep=args.keep)
     if args.json:
         return print_report(args, {"removed": [str(path) for path in removed]})
@@ -269,8 +257,6 @@ def clean(args: argparse.Namespace) -> int:
 
 def _why_nothing(dest: Path | None) -> str:
     """Returns why nothing was removed."""
-    from dlio.stage.cache.node_cache import copies
-
     if dest is None:
         return "removed nothing: no unused data set is staged in the folders of this node"
     kept = len(copies(dest))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Hashable
 
 BEAT_SECONDS = 1.0  # between two signs of life
-LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; whoever is silent for so long does not come back
+LOST_SECONDS = 20.0  # a block of 4 MiB takes milliseconds; a process that is silent for so long does not come back
 LOST_WRITER_SECONDS = 30.0  # signs that pass through a shared file system, which may hang under load
 ARRIVAL_SECONDS = 180.0  # until all processes have come: they may all load Python from one file system
 GATHER_SECONDS = 600.0  # for processes that live; between two gatherings one does seconds of work, such as fsync

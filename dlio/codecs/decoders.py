@@ -88,7 +88,7 @@ def decode_batch(
         _resize_plain(readable, heads.plain, windows, rows, statuses)
     problems = heads.problems
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
-        problems.setdefault(row, pictures.problem(jpeg.problem(int(statuses[row]))))
+        problems.setdefault(row, pictures.problem(jpeg.error_of(int(statuses[row]))))
     left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
     whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", None))
     problems |= _decode_by_pillow(readable, left, windows, rows, whole)

@@ -63,6 +63,6 @@ def decode(data: object) -> npt.NDArray[np.uint8] | None:
         return None
 
 
-def problem(status: int) -> DataError:
+def error_of(status: int) -> DataError:
     """Returns the error of a status of the core."""
     return DataError(native.status_message(status))

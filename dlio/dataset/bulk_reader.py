@@ -17,7 +17,7 @@ from dlio.dataset import row_checksums
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import Numbers, Place, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
 _POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
@@ -110,21 +110,21 @@ class BulkValues:
             self._offsets = self._within(np.arange(len(sizes)), spans.starts + spans.gaps)
 
     def read(
-        self, records: Numbers, take: Take = take_fresh, place: Place | None = None
-    ) -> tuple[list[memoryview] | Array | Place, list[int]]:
+        self, records: Numbers, take: Take = take_fresh, out: OutRows | None = None
+    ) -> tuple[list[memoryview] | Array | OutRows, list[int]]:
         """Returns the values of `records`, and the rows of those that are wrong here and need `Reader.read`.
 
-        Arrays come as one array of shape (n, *shape), or to `place`, where that is as fast.
+        Arrays come as one array of shape (n, *shape), or to `out`, where that is as fast.
 
         Args:
             records: increasing; int64 of shape (n,).
             take: allocates the memory to read into.
-            place: where arrays go.
+            out: where arrays go.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        if self._kind.is_fixed and (found := self._rows(records, take, place)) is not None:
+        if self._kind.is_fixed and (found := self._rows(records, take, out)) is not None:
             return found
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
@@ -142,7 +142,7 @@ class BulkValues:
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
-    def _rows(self, records: Numbers, take: Take, place: Place | None) -> tuple[Array | Place, list[int]] | None:
+    def _rows(self, records: Numbers, take: Take, out: OutRows | None) -> tuple[Array | OutRows, list[int]] | None:
         """Returns `read` of arrays whose offsets are known, each read to its row; None where another way is better.
 
         That is so without the compiled core.
@@ -150,12 +150,12 @@ class BulkValues:
         offsets, size = self._offsets[records], self._kind.fixed_bytes
         if not native.available or self._spans.file.is_arriving or not size or (offsets < 0).any():
             return None
-        memory = _empty_rows(len(records), size, take) if place is None else place.memory
-        rows = np.arange(len(records)) if place is None else place.rows
+        memory = _empty_rows(len(records), size, take) if out is None else out.memory
+        rows = np.arange(len(records)) if out is None else out.rows
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
         whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
         wrong = np.flatnonzero((crcs != self._after[records]) | ~whole).tolist()
-        return self._shaped(memory) if place is None else place, wrong
+        return self._shaped(memory) if out is None else out, wrong
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files, limits
 
 T = TypeVar("T")
 _BYTES_AT_ONCE = 1 << 20
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pauses the garbage collector, which would look at each of a million new tuples, and find nothing to collect."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def dump(line: object) -> str:
@@ -32,40 +47,59 @@ def dense(values: object) -> bytes:
     return text if same else json.dumps(values).encode()
 
 
+def blocks(read: Callable[[int], bytes], path: Path) -> Iterator[bytes]:
+    """Yields a manifest in blocks of whole lines, about a megabyte each.
+
+    Args:
+        read: returns up to so many of the next bytes.
+        path: the file, for errors.
+
+    Raises:
+        ManifestError: it is longer than the limit.
+    """
+    rest, num_bytes = b"", 0
+    while data := read(max(_BYTES_AT_ONCE, len(rest))):
+        num_bytes += len(data)
+        _check_length(num_bytes, path)
+        if end := data.rfind(b"\n") + 1:
+            yield rest + data[:end]
+            rest = b""
+        rest += data[end:]
+    if rest:
+        yield rest
+
+
 def parse(
-    data: bytes, begin: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
+    lines: Iterable[bytes], kind: type[T], check: Callable[[Sequence[T], bytes], Sequence[T]], path: Path
 ) -> Iterator[Sequence[T]]:
     """Yields the values of lines of JSON, some thousand at once.
 
     Args:
-        data: what the file holds.
-        begin: where the first of the lines begins.
+        lines: what follows the first line, in blocks.
         kind: the type of the values.
-        check: returns values as they are to be; raises ValueError for others.
+        check: returns values, given with their lines, as they are to be; raises ValueError for others.
         path: the file, for errors.
 
     Raises:
         ManifestError: a line is not JSON, is not of the type, or is refused by `check`.
     """
-    decoder = msgspec.json.Decoder(kind)
-    while begin < len(data):
-        end = data.find(b"\n", begin + _BYTES_AT_ONCE) + 1 or len(data)
+    decoder, first = msgspec.json.Decoder(kind), 2
+    for block in lines:
         try:
-            yield check(decoder.decode_lines(memoryview(data)[begin:end]))
+            yield check(decoder.decode_lines(block), block)
         except (ValueError, RecursionError):
-            first = 1 + data.count(b"\n", 0, begin)
-            yield [*_singly(data[begin:end], first, kind, check, path)]
-        begin = end
+            yield [*_singly(block, first, kind, check, path)]
+        first += int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))  # a tenth of the time of `count`
 
 
 def _singly(
-    lines: bytes, first: int, kind: type[T], check: Callable[[Sequence[T]], Sequence[T]], path: Path
+    lines: bytes, first: int, kind: type[T], check: Callable[[Sequence[T], bytes], Sequence[T]], path: Path
 ) -> Iterator[T]:
     """Yields values of lines that the decoder refuses; a file name may hold half a UTF-16 pair, which json reads."""
     for number, line in enumerate(lines.split(b"\n"), start=first):
         if line.strip():
             try:
-                yield from check([msgspec.convert(json.loads(line.decode()), kind)])
+                yield from check([msgspec.convert(json.loads(line.decode()), kind)], line)
             except (ValueError, RecursionError) as error:
                 raise damaged(path, number, error) from error
 
@@ -86,16 +120,16 @@ def read(path: Path) -> bytes | None:
         StorageError: it cannot be read.
     """
     try:
-        return bounded(files.read_regular(path, limits.manifest_bytes()), path)
+        data = files.read_regular(path, limits.manifest_bytes())
     except StorageError as error:
         if error.errno == errno.ENOENT:
             return None
         raise
+    _check_length(len(data), path)
+    return data
 
 
-def bounded(data: bytes, path: Path) -> bytes:
-    """Returns the content of a manifest, which the caller reads up to one byte beyond the limit; raises as `read`."""
-    if len(data) > limits.manifest_bytes():
+def _check_length(num_bytes: int, path: Path) -> None:
+    if num_bytes > limits.manifest_bytes():
         most = f"more than {limits.manifest_bytes():,} bytes"
         raise ManifestError(f"{path} has {most}: if all that is a manifest, set DLIO_MAX_MANIFEST to its size")
-    return data

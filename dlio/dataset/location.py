@@ -11,7 +11,7 @@ STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
 
 def folder_of(path: Path) -> Path:
     """Returns the folder of the data set that `path` is, or whose manifest or shard it is."""
-    with suppress(OSError):  # whoever reads the manifest says so
+    with suppress(OSError):  # reading the manifest will raise it
         is_one = path.is_file() or path.name.startswith("shard-")
         if is_one and not (path / NAME).exists() and (path.parent / NAME).is_file():
             return path.parent

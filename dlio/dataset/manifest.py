@@ -11,11 +11,14 @@ final name appears when all shards are complete. `head`, `wc -l` and `jq` read b
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from io import BytesIO
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ from dlio.dataset.location import NAME, folder_of
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
 from dlio.dataset.words import in_a_line, in_html
-from dlio.errors import DataError, ManifestError
+from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
 
 __all__ = [
@@ -63,6 +66,7 @@ class Manifest:
         root: the folder that holds the files; not part of the manifest's text.
         node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
         url: where the files are instead, with its password; "" for a folder (see `dlio.dataset.remote`).
+        text: the size in bytes and the digest of the text that it was loaded from; (0, "") if it was made otherwise.
 
     Manifests are immutable, picklable, and safe to share between threads.
     """
@@ -74,6 +78,7 @@ class Manifest:
     root: Path = field(default=Path(), compare=False)
     node: int | None = field(default=None, compare=False)
     url: str = field(default="", compare=False)
+    text: tuple[int, str] = field(default=(0, ""), compare=False, init=False)  # which `replace` does not keep
 
     def __repr__(self) -> str:
         return f"<Manifest of {in_a_line(self)}>"
@@ -129,6 +134,7 @@ class Manifest:
         return shard, index - self.offsets[shard]
 
     @cached_property
+    @json_lines.uncollected()
     def content_id(self) -> str:
         """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
         head = header(self) | {"origin": None, "shards": []}  # the origin does not change the data
@@ -150,12 +156,15 @@ class Manifest:
             StorageError: it cannot be read.
         """
         path = folder_of(Path(root)) / NAME
-        root = path.parent
-        data = json_lines.read(path)
-        if data is None:
-            hint = "it is still being packed: run the same pack command again" if (root / PARTIAL_NAME).exists() else ""
-            raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
-        return _parse_whole(data, path)
+        try:
+            with files.opened_regular(path) as descriptor:
+                return _parse_whole(partial(os.read, descriptor), path)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        is_partial = (path.parent / PARTIAL_NAME).exists()
+        hint = "it is still being packed: run the same pack command again" if is_partial else ""
+        raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
 
     def save(self, root: str | Path) -> Path:
         """Publishes the manifest in the folder `root` and returns its path.
@@ -188,17 +197,22 @@ def parse(data: bytes, path: Path) -> Manifest:
     Raises:
         ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
     """
-    if not data:
+    return _parsed(json_lines.blocks(BytesIO(data).read, path), path)
+
+
+@json_lines.uncollected()
+def _parsed(blocks: Iterator[bytes], path: Path) -> Manifest:
+    first, _, rest = next(blocks, b"").partition(b"\n")
+    if not first and not rest:
         raise ManifestError(f"{path} is empty: expected a header line")
-    end = data.find(b"\n") + 1 or len(data)
     try:
-        head = json.loads(data[:end].decode())
+        head = json.loads(first.decode())
         if head["dlio"] != VERSION:
             raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
         schema = Schema.of(head["schema"], _texts(head["class_names"]), whole_number(head["label_offset"]))
         node = None if head.get("node") is None else msgspec.convert(head["node"], Count)
         _refused(head["origin"])
-        shards = tuple(chain.from_iterable(json_lines.parse(data, end, Shard, checked, path)))
+        shards = tuple(chain.from_iterable(json_lines.parse(chain([rest], blocks), Shard, checked, path)))
         msgspec.convert(sum([shard.num_samples for shard in shards]), Count)
         return Manifest(str(head["format"]), schema, shards, dict(head["origin"]), path.parent, node)
     except ManifestError:
@@ -213,11 +227,20 @@ def _content(shard: Shard) -> tuple[object, ...]:
     return (shard.num_samples, entries, *part)
 
 
-def _parse_whole(data: bytes, path: Path) -> Manifest:
-    manifest = parse(data, path)
+def _parse_whole(read: Callable[[int], bytes], path: Path) -> Manifest:
+    running, sizes = files.new_hash(files.DEFAULT_DIGEST), [0]
+
+    def blocks() -> Iterator[bytes]:
+        for block in json_lines.blocks(read, path):
+            running.update(block)
+            sizes.append(len(block))
+            yield block
+
+    manifest = _parsed(blocks(), path)
     expected = manifest.origin.get("num_shards")
     if expected is not None and expected != len(manifest.shards):
         raise ManifestError(f"{path} names {expected} shards and lists {len(manifest.shards)}: it is cut off")
+    vars(manifest)["text"] = sum(sizes), f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
     return manifest
 
 
@@ -227,7 +250,7 @@ def from_bytes(data: bytes, path: Path) -> Manifest:
     Raises:
         ManifestError: as `parse`, the last shards are missing, or it is longer than the limit.
     """
-    return _parse_whole(json_lines.bounded(data, path), path)
+    return _parse_whole(BytesIO(data).read, path)
 
 
 def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:

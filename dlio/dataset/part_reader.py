@@ -9,7 +9,7 @@ from dlio.dataset.manifest import Manifest, Part, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Fields, Sample
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import Numbers, Place, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
 
 class PartReader:
@@ -31,10 +31,10 @@ class PartReader:
         return self._whole.read(int(self._records[index]))
 
     def read_columns(
-        self, records: Numbers, take: Take = take_fresh, places: Mapping[str, Place] | None = None
+        self, records: Numbers, take: Take = take_fresh, out: Mapping[str, OutRows] | None = None
     ) -> Fields:
         """Returns the values of many records of the part, a column for each field."""
-        return self._whole.read_columns(self._records[records], take, places)
+        return self._whole.read_columns(self._records[records], take, out)
 
     def prefetch_hint(self, records: Numbers) -> bool:
         """Lets the system read records of the part."""

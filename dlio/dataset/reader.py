@@ -22,7 +22,7 @@ from dlio.formats import Format, Reader
 from dlio.io import arrivals
 from dlio.io.arrivals import Filling
 from dlio.io.files import closed_on_error
-from dlio.io.random_access import Numbers, Place, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ShardReader:
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
     def read_columns(
-        self, records: Numbers, take: Take = take_fresh, places: Mapping[str, Place] | None = None
+        self, records: Numbers, take: Take = take_fresh, out: Mapping[str, OutRows] | None = None
     ) -> Fields:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
@@ -123,26 +123,26 @@ class ShardReader:
         Args:
             records: increasing record numbers, int64 of shape (n,).
             take: allocates the memory to read bytes into.
-            places: where the values of some fields of numbers go instead, little-endian ones.
+            out: where the values of some fields of numbers go instead, little-endian ones.
 
         Raises:
             CorruptRecordError, StorageError: as `read`.
         """
-        places = places or {}
-        read = self._columns(records, take, places)
-        for name, place in places.items():
-            if read[name] is not place:
-                place[:] = read[name]
-        return {name: values for name, values in read.items() if name not in places}
+        out = out or {}
+        read = self._columns(records, take, out)
+        for name, rows in out.items():
+            if read[name] is not rows:
+                rows[:] = read[name]
+        return {name: values for name, values in read.items() if name not in out}
 
-    def _columns(self, records: Numbers, take: Take, places: Mapping[str, Place]) -> dict[str, Any]:
-        """Returns the values, or the place where they are."""
+    def _columns(self, records: Numbers, take: Take, out: Mapping[str, OutRows]) -> dict[str, Any]:
+        """Returns the values, or the rows of `out` where they are."""
         bulk_reader = self._values()
         if bulk_reader is None:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = bulk_reader.read(records, take, places.get(bulk_reader.name))
+        values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
         read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from string import ascii_letters, digits
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ import numpy.typing as npt
 MAX_COUNT = 2**63 - 1  # samples and bytes are counted in int64
 TABLE_SUFFIX = ".samples.npz"  # of the table of samples, the last file
 _TABLE_BYTES = 20  # of a sample in it, at least: the key's end, checksum, size
-_PLAIN = (ascii_letters + digits + "_-./").encode()
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
@@ -24,7 +23,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 class _Record(msgspec.Struct, frozen=True, gc=False):
     """Immutable; without cycles, so that the garbage collector need not know millions of them."""
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Returns a copy with other values of some attributes."""
         return msgspec.structs.replace(self, **changes)
 
@@ -130,15 +129,17 @@ class Shard(_Record, frozen=True, gc=False, omit_defaults=True):
         return msgspec.to_builtins(self)
 
 
-def checked(shards: Sequence[Shard]) -> Sequence[Shard]:
+def checked(shards: Sequence[Shard], text: bytes) -> Sequence[Shard]:
     """Returns shards whose names stay inside the data set's folder, and whose counts fit what they count.
 
+    Args:
+        shards: some lines of a manifest.
+        text: these lines.
+
     Raises:
-        ValueError: those of one do not.
+        ValueError: the names or counts of one do not.
     """
-    names = [shard.name for shard in shards]
-    names += [file.name for shard in shards for file in shard.files]
-    if not _are_plain(names):
+    if not _is_plain(text) and not _is_plain(json.dumps(_names(shards)).encode()):
         shards = [_inside(shard) for shard in shards]
     for shard in shards:
         if shard.part is not None or shard.num_samples * _TABLE_BYTES > shard.files[-1].num_bytes:
@@ -146,11 +147,21 @@ def checked(shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards
 
 
-def _are_plain(names: Sequence[str]) -> bool:
-    """Returns whether all are ASCII letters, digits, _, - and, but for the first, dots: nearly always; told at once."""
-    text = "".join(["/" + "/".join(names), "/"])
-    odd = not text.isascii() or text.encode().translate(None, _PLAIN) or "//" in text or "/." in text
-    return not odd and text.count("/") == len(names) + 1
+def _names(shards: Sequence[Shard]) -> list[str]:
+    return [shard.name for shard in shards] + [file.name for shard in shards for file in shard.files]
+
+
+def _is_plain(text: bytes) -> bool:
+    """Returns whether all strings in JSON are ASCII paths without empty parts and dots at the begin of a part.
+
+    Nearly all names are, and this tells it without a look at each. Where a part begins or ends there is a quote or a
+    slash, so a part that is empty or begins with a dot shows as two such bytes in a row.
+    """
+    if b"\\" in text or not text.isascii():
+        return False
+    letters = np.frombuffer(text, np.uint8)
+    edges = (letters == ord('"')) | (letters == ord("/"))
+    return not (edges[:-1] & (edges | (letters == ord(".")))[1:]).any()
 
 
 def _check_counts(shard: Shard) -> None:

@@ -31,7 +31,7 @@ _BEYOND_32 = 0xFFFFFFFF  # in place of a number of 64 bits, which is in the extr
 _EXTRA_64 = 1
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A file in the zip: the offset of its local header, its size in bytes, and its CRC-32."""
 
     header: int
@@ -39,7 +39,7 @@ class Member(NamedTuple):
     crc: int
 
 
-def read_directory(file: RandomAccessFile) -> dict[str, Member]:
+def read_directory(file: RandomAccessFile) -> dict[str, ZipMember]:
     """Returns the members by their names.
 
     Raises:
@@ -76,7 +76,7 @@ def _directory(file: RandomAccessFile) -> tuple[int, bytes]:
     return count, file.read(offset, num_bytes)
 
 
-def _entries(directory: bytes) -> Iterator[tuple[str, Member]]:
+def _entries(directory: bytes) -> Iterator[tuple[str, ZipMember]]:
     """Yields each member with its name."""
     at = 0
     while at < len(directory):
@@ -94,16 +94,12 @@ def _entries(directory: bytes) -> Iterator[tuple[str, Member]]:
         ]
         if stored != num_bytes:
             raise ValueError(f"{name} has two sizes, {stored} and {num_bytes}")
-        yield name, Member(header, num_bytes, crc)
+        yield name, ZipMember(header, num_bytes, crc)
         at = extra_ends + lengths[2]
 
 
 def _large_numbers(extra: bytes) -> Iterator[int]:
-    """Yields the numbers of 64 bits that an entry's extra fields hold.
-
-    Raises:
-        ValueError: a number is missing, or the fields are damaged.
-    """
+    """Yields the numbers of 64 bits that an entry's extra fields hold; raises ValueError."""
     at = 0
     while at < len(extra):
         kind, num_bytes = struct.unpack_from("<2H", extra, at)
@@ -113,7 +109,7 @@ def _large_numbers(extra: bytes) -> Iterator[int]:
     raise ValueError("a number of 64 bits is missing")
 
 
-def read_member(file: RandomAccessFile, name: str, member: Member) -> bytes:
+def read_member(file: RandomAccessFile, name: str, member: ZipMember) -> bytes:
     """Returns the content of a member of `read_directory`.
 
     Raises:
@@ -131,5 +127,5 @@ def read_member(file: RandomAccessFile, name: str, member: Member) -> bytes:
     return data
 
 
-def _damaged(file: RandomAccessFile, name: str, member: Member, problem: str) -> CorruptRecordError:
+def _damaged(file: RandomAccessFile, name: str, member: ZipMember, problem: str) -> CorruptRecordError:
     return CorruptRecordError(file.path, f"{name} is damaged, {problem}: restore the file", offset=member.header)

@@ -1,9 +1,9 @@
-"""A data set in words, for people: the `repr` of manifests and loaders."""
+"""A data set in words: the `repr` of manifests and loaders, and the first entries of reports."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlio.io.sizes import format_size
 from dlio.urls import without_credentials
@@ -17,10 +17,24 @@ def in_a_line(manifest: Manifest) -> str:
     fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
     classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
     size = f"{manifest.num_samples:,} samples ({fields}{classes}) in {len(manifest.shards):,} shards"
-    place = without_credentials(str(manifest.root))
-    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {place}"
+    location = without_credentials(str(manifest.root))
+    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {location}"
 
 
 def in_html(shown: object) -> str:
     """Returns the `repr` of an object, for notebooks."""
     return f"<code>{html.escape(repr(shown))}</code>"
+
+
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """Returns the entries at the beginning of every report on a packed data set."""
+    return {
+        "format": manifest.format,
+        "schema": manifest.schema.types(),
+        "samples": manifest.num_samples,
+        "bytes": manifest.num_bytes,
+        "shards": len(manifest.shards),
+        "classes": len(manifest.class_names),
+        "skipped": len(manifest.skipped),
+        "content_id": manifest.content_id,
+    }

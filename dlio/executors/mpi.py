@@ -124,7 +124,7 @@ def _heartbeat(
 
 
 def _abort(world: MPI.Intracomm, reason: str) -> None:
-    """Ends all ranks at once, this one too: none could be left in order without the one that died."""
+    """Ends all ranks at once, this one too: without the dead rank none can end in order."""
     log.error("%s", reason)
     world.Abort(StorageError.exit_code)
 
@@ -160,7 +160,7 @@ class _RankExecutor(Executor):
 
 
 def _portable(failure: BaseException | None) -> BaseException | None:
-    """Returns what can be sent to the other ranks, who would wait for ever for what cannot."""
+    """Returns an error that can be sent: other ranks would wait for ever for one that cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(failure))
     except Exception:

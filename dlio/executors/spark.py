@@ -91,7 +91,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 
 def _start(master: str) -> SparkContext:
-    """Returns a new context. What Java prints is kept off the console, and its reason told if it does not start."""
+    """Returns a new context. Java prints nothing to the console; if it does not start, the error shows the reason."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -137,11 +137,7 @@ def _answers(address: str) -> bool:
 
 
 def _num_cores(executor: _SparkExecutor) -> int:
-    """Returns the number of cores of a cluster once it has some and no more are coming.
-
-    Raises:
-        LauncherError: it has none.
-    """
+    """Returns the number of cores of a cluster once it has some and no more are coming; raises LauncherError."""
     executor.threads.grow(1)
     try:
         executor.submit(os.getpid).result(CONNECT_SECONDS)
@@ -216,7 +212,7 @@ class _SparkExecutor(Executor):
 
 
 def _call(call: bytes) -> bytes:
-    """Makes a call in a process of Spark's, and returns what it raised and what it gave, pickled."""
+    """Makes a call in a process of Spark's, and returns its error and its result, pickled."""
     from pyspark import TaskContext, cloudpickle
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the caller

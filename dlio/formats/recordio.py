@@ -21,7 +21,6 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -115,7 +114,7 @@ class Writer:
                 self._index.write(b"".join([b"%d\t%d\n" % entry for entry in enumerate(self._offsets)]))
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     if isinstance(value, list):
         return sum(map(len, value))
     return getattr(value, "nbytes", None) or (len(value) if isinstance(value, bytes | str) else 0)

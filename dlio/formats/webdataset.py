@@ -31,7 +31,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats import AppendFile, OpenFile, Spans, open_plain
 from dlio.formats.layouts import tar
-from dlio.formats.layouts.tar_index import read_offsets, split
+from dlio.formats.layouts.tar_index import read_offsets, split_name
 from dlio.formats.payloads import members
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -201,4 +201,4 @@ def _check(block: memoryview, name: bytes | None, num_bytes: int) -> tuple[str, 
     head = tar.Header.parse(block)
     if not head.is_regular or head.num_bytes != num_bytes:
         raise ValueError(f"expected the header of a file of {num_bytes} bytes, found {head}: delete the index")
-    return split((name or head.name).decode(errors="surrogateescape"))
+    return split_name((name or head.name).decode(errors="surrogateescape"))

@@ -1,4 +1,4 @@
-"""Effects: what changes the pixels of images that are decoded, cropped and resized."""
+"""Effects change the pixels of images that are decoded, cropped and resized."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Transform(Protocol):
 
 
 class Around:
-    """What a transform that goes on from another one takes over from it.
+    """The members that a transform which follows another one takes over from it.
 
     Attributes:
         transform: plans the windows.
@@ -256,7 +256,7 @@ def is_pixels(value: object) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Returns whether this is a number, of Python or NumPy, and no bool."""
+    """Returns whether this is a number, of Python or NumPy, and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -93,7 +93,7 @@ async def _from_web(file_system: AbstractFileSystem, url: str, limit: int, span:
 
 
 def _sent_on(answer: ClientResponse) -> str:
-    """Returns where redirections led to, without what may be a secret of it."""
+    """Returns the URL after redirections, without parts that may be secret."""
     return f" ({answer.url.with_user(None).with_query(None)}, to which it was redirected)" if answer.history else ""
 
 

@@ -1,4 +1,4 @@
-"""Files that are read while they arrive: what readers ask of whoever fills a folder.
+"""Files that are read while they arrive: what readers ask of the process that fills a folder.
 
 `RandomAccessFile` turns to the filling that `opening` has named, if a file is not there. So a format's reader needs to
 know nothing of it, and a file that is there is opened and read as ever.
@@ -48,7 +48,7 @@ class Filling(Protocol):
         """Waits for the small ones of a shard's files; returns the names of those that are still arriving.
 
         Raises:
-            StorageError: nobody has them, or whoever fills the folder is gone.
+            StorageError: no node has them, or the process that fills the folder is gone.
         """
 
     def complete(self, names: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class Filling(Protocol):
         """Returns a file that is arriving, None if it is not a file of the data set; raises as `prepare`."""
 
     def expect(self, shards: Sequence[int]) -> None:
-        """Tells in which order this process will first use the shards, as far as it is known; does not raise."""
+        """Sends the order in which this process will first use the shards, as far as it is known; does not raise."""
 
     def counts(self) -> Mapping[str, float]:
         """Returns what this process has waited for so far: `peer_bytes`, `peer_seconds`, `source_bytes`, ..."""

@@ -86,8 +86,9 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Generator[memoryv
             yield buffer[:count]
 
 
-def read_regular(path: Path, limit: int) -> bytes:
-    """Returns the content of a regular file if it has no more than `limit` bytes, else the first `limit` + 1.
+@contextmanager
+def opened_regular(path: Path) -> Iterator[int]:
+    """Opens a regular file for reading, and gives its descriptor.
 
     Raises:
         StorageError: it cannot be read, or is a folder, a pipe or a device, which may have no end.
@@ -95,15 +96,24 @@ def read_regular(path: Path, limit: int) -> bytes:
     with storage_errors("read", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise StorageError(f"cannot read {path}: it is not a regular file")
-            data = os.read(descriptor, min(status.st_size, limit) + 1)
-            while len(data) <= limit and (more := os.read(descriptor, min(BLOCK_BYTES, limit + 1 - len(data)))):
-                data += more
-            return data
+            yield descriptor
         finally:
             os.close(descriptor)
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Returns the content of a regular file if it has no more than `limit` bytes, else the first `limit` + 1.
+
+    Raises:
+        StorageError: as `opened_regular`.
+    """
+    with opened_regular(path) as descriptor:
+        data = os.read(descriptor, min(os.fstat(descriptor).st_size, limit) + 1)
+        while len(data) <= limit and (more := os.read(descriptor, min(BLOCK_BYTES, limit + 1 - len(data)))):
+            data += more
+        return data
 
 
 def check_digest(

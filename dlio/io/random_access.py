@@ -31,7 +31,7 @@ RUN_BYTES = 256 << 10  # stays in a core's own cache until its checksums are com
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutRows:
     """Rows of an array to read n values of one shape into.
 
     Attributes:
@@ -47,7 +47,7 @@ class Place:
         """The bytes of the array, of shape (m, size)."""
         return self.array.reshape(len(self.array), -1).view(np.uint8)
 
-    def __setitem__(self, which: int | slice, values: Any) -> None:
+    def __setitem__(self, which: int | slice, values: object) -> None:
         """Writes one value, or several, to their rows."""
         self.array[self.rows[which]] = values
 

@@ -27,7 +27,7 @@ from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
 from dlio.loaders._prefetch.reads import Reads
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples, is_pair
+from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
 from dlio.targets import WithTargets, move_targets
@@ -40,6 +40,11 @@ _TRANSFORM = 1  # separates these keys from those of other random choices, such 
 def transform_key(seed: int, epoch: int) -> int:
     """Returns the seed of a transform's random choices in an epoch."""
     return derive(seed, epoch, _TRANSFORM)
+
+
+def is_pair(schema: Schema) -> bool:
+    """Returns whether samples are pairs (image, label), as in image classification."""
+    return set(schema) == {IMAGE, LABEL}
 
 
 def make(
@@ -64,7 +69,7 @@ def make(
             that cannot be decoded.
     """
     batch = empty(samples, len(indices), channels_last=channels_last)
-    reads = reads or samples.column_reads(indices, places(samples, batch, slice(None)))
+    reads = reads or samples.column_reads(indices, out_rows(samples, batch, slice(None)))
     fill(samples, batch, 0, indices, key, reads)
     return batch
 
@@ -94,7 +99,7 @@ def fill(
     """Writes samples into the rows from `start`; returns the rows whose samples were damaged and replaced.
 
     Several threads may fill different rows of one batch. `reads` are those of the samples' columns, which may have gone
-    to `places`.
+    to `out_rows`.
 
     Raises:
         IndexError, CorruptRecordError, StorageError: as `make`.
@@ -116,7 +121,7 @@ def fill(
     return [start + row for row in _replace(batch, rows, damaged)]
 
 
-def places(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
+def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
     """Returns the arrays of a batch's rows that samples can be read into, as they are stored."""
     if sys.byteorder != "little":
         return {}

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
-from dlio.io.arrivals import Filling
 from dlio.io.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.order import Indices
@@ -43,8 +42,9 @@ class ChosenSamples(PackedSamples):
         """Returns the numbers of samples in the whole data set."""
         return np.asarray(self._rows[super().numbers(indices)])
 
-    def _tell(self, filling: Filling, coming: Iterable[Step]) -> None:
-        super()._tell(filling, (replace(step, indices=self._rows[step.indices]) for step in coming))
+    def expect(self, coming: Iterable[Step]) -> None:
+        """Sends the order of these batches' shards; see `PackedSamples.expect`."""
+        super().expect(replace(step, indices=self._rows[step.indices]) for step in coming)
 
     @property
     def labels(self) -> npt.NDArray[np.generic]:

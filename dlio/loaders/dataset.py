@@ -19,11 +19,10 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
-from dlio.io.arrivals import Filling
-from dlio.io.random_access import Place
+from dlio.io.random_access import OutRows
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
-from dlio.loaders._prefetch.reads import Pace, Reads, Rows, pieces
+from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
 from dlio.loaders.open_data import open_data
 from dlio.loaders.sampling.first_uses import first_uses
 from dlio.loaders.sampling.mixed_order import MixedOrder
@@ -37,7 +36,6 @@ LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
 _READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
-
 _MOST_SPARED = 15  # hints in a row; one takes as long as reading 100 small records
 
 V = TypeVar("V")
@@ -45,11 +43,6 @@ R = TypeVar("R")
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
-
-
-def is_pair(schema: Schema) -> bool:
-    """Returns whether samples are pairs (image, label), as in image classification."""
-    return set(schema) == {IMAGE, LABEL}
 
 
 class PackedSamples:
@@ -86,7 +79,7 @@ class PackedSamples:
             raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
         self.manifest, self.filling = open_data(data, cache)
         self.clock = Clock()
-        self.pace = Pace()
+        self.pace = WaitTimes()
         self.skips = Skips(max_skipped)
         self.memory = BatchMemory()
         self.read_memory = BatchMemory(_READ_PIECES)
@@ -204,7 +197,7 @@ class PackedSamples:
         take, out = Strip(self.read_memory).take, out or {}
 
         def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
-            return shard.read_columns(records, take, {name: Place(array, rows) for name, array in out.items()})
+            return shard.read_columns(records, take, {name: OutRows(array, rows) for name, array in out.items()})
 
         return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
 
@@ -283,12 +276,10 @@ class PackedSamples:
         return np.array(self.manifest.offsets, dtype=np.int64)
 
     def expect(self, coming: Iterable[Step]) -> None:
-        """Tells whoever fills the folder in which order the shards of these batches come, from a thread of its own."""
-        if self.filling is not None:
-            Thread(target=self._tell, args=(self.filling, coming), name="dlio-order", daemon=True).start()
-
-    def _tell(self, filling: Filling, coming: Iterable[Step]) -> None:
-        filling.expect(first_uses(coming, self._offsets))
+        """Sends the order in which these batches use the shards to the folder's filler, from a thread of its own."""
+        if (filling := self.filling) is not None:
+            order = partial(first_uses, coming, self._offsets)
+            Thread(target=lambda: filling.expect(order()), name="dlio-order", daemon=True).start()
 
     def arrived(self) -> Mapping[str, float]:
         """Returns the bytes and seconds that this process has waited for others, as `Filling.counts`."""

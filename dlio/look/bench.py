@@ -32,15 +32,15 @@ _USUAL = RandomResizedCrop(224, flip=True)
 class Measured:
     """What was measured on this node.
 
-    Attributes:
-        num_samples, num_bytes: of the data set.
-        source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
-            too small to tell.
-        write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
-        decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
-        loader_rates: samples per second by the number of threads.
-        local: the local folder; "" if this node has none.
-        rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
+        Attributes:
+            num_samples, num_bytes: of the data set.
+            source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
+    too small for a result.
+            write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
+            decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
+            loader_rates: samples per second by the number of threads.
+            local: the local folder; "" if this node has none.
+            rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
     """
 
     num_samples: int
@@ -60,7 +60,7 @@ class Measured:
         return min(count for count, rate in self.loader_rates.items() if rate >= _GOOD_SHARE * best)
 
     def verdict(self) -> list[str]:
-        """Returns what follows, in sentences: the threads, what waits for what, and whether staging pays."""
+        """Returns the conclusions in sentences: the threads, the bottleneck, and whether staging pays."""
         return [self._threads(), self._bound(), self._staging()]
 
     def _threads(self) -> str:
@@ -171,7 +171,7 @@ def _kept(manifest: Manifest, source_rate: float, local: Path | None, write_rate
     known = measured.Rates({str(filesystem_of(manifest.root)): source_rate} if mounted else {})
     if local is not None and write_rate:
         known.write[str(filesystem_of(local))] = write_rate
-    return str(measured.note(known)) if known != measured.Rates() else ""
+    return str(measured.add_rates(known)) if known != measured.Rates() else ""
 
 
 def _first_shards(manifest: Manifest, most: int) -> Manifest:

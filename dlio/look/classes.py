@@ -16,7 +16,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ClassSamples:
     """Samples that belong together.
 
     Attributes:
@@ -30,7 +30,7 @@ class Group:
     numbers: Sequence[int]
 
 
-def groups(samples: PackedSamples, most: int) -> list[Group]:
+def groups(samples: PackedSamples, most: int) -> list[ClassSamples]:
     """Returns the first `most` classes that have samples; one group of all samples if they have no classes."""
     found = list(_classes(samples, most))
     return found or [_group("all", np.arange(len(samples)))]
@@ -77,7 +77,7 @@ def _of(labels: npt.NDArray[np.generic], number: int) -> npt.NDArray[np.bool_]:
     return np.asarray(labels[:, number] != 0) if number < labels.shape[1] else np.zeros(len(labels), np.bool_)
 
 
-def _classes(samples: PackedSamples, most: int) -> Iterator[Group]:
+def _classes(samples: PackedSamples, most: int) -> Iterator[ClassSamples]:
     labels = _labels(samples)
     if labels is None or not len(labels):
         return
@@ -88,5 +88,5 @@ def _classes(samples: PackedSamples, most: int) -> Iterator[Group]:
         yield _group(name, np.flatnonzero(_of(labels, number)))
 
 
-def _group(name: str, rows: npt.NDArray[np.int64]) -> Group:
-    return Group(name, len(rows), rows[spread(len(rows), _SHOWN)].tolist())
+def _group(name: str, rows: npt.NDArray[np.int64]) -> ClassSamples:
+    return ClassSamples(name, len(rows), rows[spread(len(rows), _SHOWN)].tolist())

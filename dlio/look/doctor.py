@@ -1,4 +1,4 @@
-"""What this machine is to dlio, each fact with what to change; nothing is waited for longer than some seconds."""
+"""Checks of this machine for dlio: each finding with what to change; no check takes longer than some seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def doctor(
     *,
     report: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Finding]:
-    """Returns what this machine is to dlio, in lines that are good or say what to change.
+    """Returns the checks of this machine: each finding is good, or says what to change.
 
     Args:
         dataset: a packed data set to look at, too, in a folder or at a URL.

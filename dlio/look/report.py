@@ -15,6 +15,7 @@ from PIL import Image
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
+from dlio.dataset.words import describe
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.sizes import format_size
@@ -22,12 +23,11 @@ from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
 from dlio.look import similar
-from dlio.look.classes import Group, groups, name_of
+from dlio.look.classes import ClassSamples, groups, name_of
 from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
-from dlio.pack.inspect.summary import Summary, class_counts, summarise
+from dlio.pack.inspect.summary import DatasetSummary, class_counts, summarise
 from dlio.urls import shown
-from dlio.verbs import describe
 
 _IMAGE_BYTES = 640 << 10  # of all images together; text and charts take up to 200 kB
 _MOST_IMAGES = 240
@@ -42,9 +42,9 @@ class _Facts:
     """All that the sections are made of."""
 
     manifest: Manifest
-    summary: Summary
+    summary: DatasetSummary
     looked: Survey
-    groups: Sequence[Group]
+    groups: Sequence[ClassSamples]
     equal: Sequence[Sequence[int]]  # of numbers of samples
     near: Sequence[tuple[int, int]]
     keys: Callable[[int], str]
@@ -74,24 +74,27 @@ def report(
     if target.is_dir():
         raise UsageError(f"{target} is a folder: give the file to write, such as {target / 'report.html'}")
     with closing(PackedSamples(manifest)) as packed:
-        looked = survey(packed, samples, progress)
-        facts = _Facts(
-            manifest,
-            summarise(manifest),
-            looked,
-            groups(packed, _MOST_CLASSES),
-            [looked.numbered(group) for group in similar.equal(looked.digests)],
-            _near(looked),
-            partial(_key, packed),
-            partial(name_of, packed),
-        )
+        facts = _facts(packed, survey(packed, samples, progress))
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
-        place = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
-        title = f"{Path(place).name}: {manifest.num_samples:,} samples"
-        text = html.page(title, place, _sections(facts, images))
+        location = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
+        title = f"{Path(location).name}: {manifest.num_samples:,} samples"
+        text = html.page(title, location, _sections(facts, images))
     files.publish_bytes(target.absolute(), text.encode())
     return target
+
+
+def _facts(packed: PackedSamples, looked: Survey) -> _Facts:
+    return _Facts(
+        packed.manifest,
+        summarise(packed.manifest),
+        looked,
+        groups(packed, _MOST_CLASSES),
+        [looked.numbered(group) for group in similar.equal(looked.digests)],
+        _near(looked),
+        partial(_key, packed),
+        partial(name_of, packed),
+    )
 
 
 def _near(looked: Survey) -> list[tuple[int, int]]:
@@ -143,7 +146,7 @@ def _overview(facts: _Facts) -> str:
 def _contact_sheet(facts: _Facts, images: Mapping[int, str]) -> str:
     rows = []
     for group, numbers in zip(facts.groups, _sheet(facts), strict=True):
-        pictures = "".join(thumbnails.shown(images.get(n), facts.keys(n)) for n in numbers)
+        pictures = "".join(thumbnails.image_tag(images.get(n), facts.keys(n)) for n in numbers)
         name = f"<b>{html.text(group.name)}</b><span class=soft>{group.count:,} samples</span>"
         rows.append(f'<div class="class"><div>{name}</div><div>{pictures}</div></div>' if pictures else "")
     counts = facts.summary.class_counts.values()
@@ -198,7 +201,7 @@ def _alike(facts: _Facts, images: Mapping[int, str]) -> str:
     note += f"; {least}{len(facts.near):,} {pairs}: up to {similar.NEAR_BITS} bits of their hashes of 64 differ."
     rows = [
         f'<div class="class"><div><b>{kind}</b></div><div>'
-        + "".join(html.figure(thumbnails.shown(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
+        + "".join(html.figure(thumbnails.image_tag(images.get(n), facts.keys(n)), _about(facts, n)) for n in group[:4])
         + (html.text(f"and {len(group) - 4:,} more") if len(group) > 4 else "")
         + "</div></div>"
         for kind, found in (("equal", facts.equal), ("alike", facts.near))
@@ -233,7 +236,7 @@ def _problems(facts: _Facts) -> str:
     damage = [f"{number}: {problem}" for number, problem in sorted(facts.looked.damage.items())]
     skipped = [f"{name}: {reason}" for name, reason in facts.manifest.skipped]
     parts = [
-        f"<p>{len(found):,} {word}</p>{html.listed(found)}"
+        f"<p>{len(found):,} {word}</p>{html.bullets(found)}"
         for word, found in (("damaged among the samples read", damage), ("skipped when the set was packed", skipped))
         if found
     ]

@@ -89,7 +89,7 @@ def _chosen(samples: PackedSamples, class_: str | None, count: int) -> list[int]
     if class_ is None:
         return [int(number) for number in spread(len(samples), count)] if len(samples) else []
     members = classes.members(samples, class_)
-    return [members[place] for place in spread(len(members), count)] if members else []
+    return [members[index] for index in spread(len(members), count)] if members else []
 
 
 def _about(picture: bytes | npt.NDArray[np.uint8] | None) -> str:

@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Survey:
-    """What the samples looked at are; rows are those of `numbers`.
+    """The findings about the chosen samples; rows are those of `numbers`.
 
     Attributes:
         numbers: the samples looked at, ascending; int64 of shape (n,).
@@ -120,9 +120,9 @@ def _look(found: Survey, start: int, images: Sequence[bytes | npt.NDArray[np.uin
     pictures = [image for row in rows if (image := images[row]) is not None]
     out = np.empty((len(rows), 3, *_RESIZE.output_size), np.uint8)
     problems = decoders.decode_batch(pictures, _RESIZE, np.zeros(len(rows), np.uint64), out)
-    for place, problem in problems.items():
-        found.damage[int(found.numbers[start + rows[place]])] = problem
-    good = np.array([place for place in range(len(rows)) if place not in problems], np.int64)
+    for index, problem in problems.items():
+        found.damage[int(found.numbers[start + rows[index]])] = problem
+    good = np.array([index for index in range(len(rows)) if index not in problems], np.int64)
     if not len(good):
         return
     found.hashes[start + np.array(rows)[good]] = similar.hashes(out[good])

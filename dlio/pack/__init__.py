@@ -86,7 +86,7 @@ def pack(
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
-    from dlio.pack.request import Request
+    from dlio.pack.request import PackRequest
     from dlio.pack.run import pack_source
     from dlio.pack.sources import open_source
     from dlio.pack.upload import pack_to_url
@@ -95,13 +95,13 @@ def pack(
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
-        raise UsageError("append keeps the data set that is there, and overwrite replaces it: give one of the two")
+        raise UsageError("append keeps the existing data set, and overwrite replaces it: give one of the two")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
         source if hasattr(source, "listing") else open_source(source),
-        request=Request(
+        request=PackRequest(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),
         writing=Writing(on_error == "skip", digest, Limits(max_ops, max_rate)),

@@ -132,7 +132,7 @@ def published(onto: Manifest, new: Manifest) -> Manifest:
     """
     out = onto.root
     if Manifest.load(out).content_id != onto.content_id:
-        raise StorageError(f"{out} was changed by somebody else meanwhile: run the same command again")
+        raise StorageError(f"{out} was changed by another process: run the same command again")
     files.publish_all(new.root, out, [file.name for shard in new.shards for file in shard.files])
     told = {name: new.origin.get(name) for name in ("source", "path", "plan", "num_shards")}
     plans = f"{onto.origin.get('plan')} {new.origin.get('plan')}"

@@ -1,6 +1,6 @@
 """How far workers are within their shards: a table in memory, which they write and the main process adds up.
 
-Whoever shows the progress says `with watching(Watch()) as watch`. The runs in this context make a table with a row for
+To show the progress, use `with watching(Watch()) as watch`. The runs in this context make a table with a row for
 each shard: the samples and the bytes done. Its file has no name in any folder, so a killed run leaves none behind;
 workers of any engine on this machine open it through the main process, those on other machines do without. A row is
 written by one worker, so no lock is needed.

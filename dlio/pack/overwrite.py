@@ -17,7 +17,7 @@ from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.pack.listing.keys import Keys
 from dlio.pack.recode import KEEP
-from dlio.pack.resume import INDEXED, NEXT, Held
+from dlio.pack.resume import INDEXED, NEXT, FolderContents
 from dlio.pack.write import ASIDE
 
 _OF_OTHERS = ("split", "select", "merge")  # sources of `dlio.pack.sets`
@@ -25,7 +25,9 @@ _MOST_SHOWN = 100  # characters of an option's value
 _MOST_COMPARED = 2_000_000  # samples, whose keys are held in memory
 
 
-def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys, overwrite: bool) -> Path:
+def folder_to_pack_into(
+    held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys, overwrite: bool
+) -> Path:
     """Returns `held.out`, or a folder below it if a published data set there is to be replaced.
 
     If an unfinished pack is to be replaced, its shards are removed here, since nobody can read them.
@@ -49,7 +51,7 @@ def folder_to_pack_into(held: Held, plan: Manifest, inputs: Mapping[str, str], k
     return next_folder(held.out, plan, inputs)
 
 
-def check_same(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys, advice: str) -> None:
+def check_same(held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys, advice: str) -> None:
     """Checks that this is the planned data set, or a part of it, or nothing.
 
     Raises:
@@ -61,7 +63,7 @@ def check_same(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys
         held.check_foreign()
 
 
-def _other(held: Held) -> str:
+def _other(held: FolderContents) -> str:
     found = held.published or held.partial
     if found is None:
         return "shards without a manifest"
@@ -69,7 +71,7 @@ def _other(held: Held) -> str:
     return f"{state} ({found.format}, {found.num_samples} samples from {found.origin.get('path', 'elsewhere')})"
 
 
-def _differences(held: Held, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:
+def _differences(held: FolderContents, plan: Manifest, inputs: Mapping[str, str], keys: Keys) -> str:
     """Returns in words how the data set to pack differs from the one that is held."""
     found = held.published or held.partial or plan
     old, new = (_flat(manifest.header(each)) for each in (found, plan))
@@ -114,7 +116,7 @@ def next_folder(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
     """Returns the folder where a new data set for `out` is made, emptied unless it holds a part of that data set."""
     folder = out / ASIDE / NEXT
     try:
-        started = Held.look(folder)
+        started = FolderContents.look(folder)
     except ManifestError:
         started = None
     if started is None or not started.is_of(plan, inputs):
@@ -122,7 +124,7 @@ def next_folder(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:
     return folder
 
 
-def replace_packed(old: Held, new: Manifest) -> Manifest:
+def replace_packed(old: FolderContents, new: Manifest) -> Manifest:
     """Moves the data set `new` from its folder below `old.out` over the old one, and returns it.
 
     A killed run leaves the old manifest, so that the same command finds what is left to remove.

@@ -39,7 +39,7 @@ def idle_clock() -> float:
     return time.perf_counter() - time.thread_time()
 
 
-class Group(Protocol[T_co]):
+class ReadGroup(Protocol[T_co]):
     """Items that one call has read, or the error of each."""
 
     def __len__(self) -> int: ...
@@ -99,7 +99,7 @@ class Prefetcher(Generic[T]):
         sizes: Sequence[int] | Callable[[int], int],
         count: int,
         depth: Depth,
-        read_group: Callable[[range], Group[T]] | None = None,
+        read_group: Callable[[range], ReadGroup[T]] | None = None,
     ) -> None:
         """Starts no read yet.
 
@@ -124,7 +124,7 @@ class Prefetcher(Generic[T]):
         self._threads: list[Threads] = []
 
     def __call__(self, number: int) -> T:
-        """Returns what `read` returns for `number`, or raises what it raises."""
+        """Returns the result of `read(number)`, or raises its error."""
         if self._group:
             if number == self._group_next:
                 self._group_next += 1
@@ -244,7 +244,7 @@ def prefetching(
     sizes: Sequence[int] | Callable[[int], int],
     count: int,
     depth: Depth | None = None,
-    read_group: Callable[[range], Group[T]] | None = None,
+    read_group: Callable[[range], ReadGroup[T]] | None = None,
 ) -> Generator[Prefetcher[T], None, None]:
     """Gives a `Prefetcher`, and ends its threads."""
     prefetcher = Prefetcher(read, sizes, count, depth or _learned, read_group)

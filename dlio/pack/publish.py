@@ -21,13 +21,13 @@ from dlio.dataset.manifest import Shard
 from dlio.executors import Pool
 from dlio.io import files
 from dlio.io.threads import Threads
-from dlio.pack.write import Written
+from dlio.pack.write import WrittenShard
 
 _MOST_THREADS = 8
 _PATIENT_SECONDS = 5.0  # the wait for a running sync when the run ends early; a dead server may never answer
 
 
-def publish_shard(written: Written) -> Shard:
+def publish_shard(written: WrittenShard) -> Shard:
     """Publishes a shard that was written aside, and returns its line of the manifest.
 
     Raises:
@@ -43,7 +43,7 @@ def publish_shard(written: Written) -> Shard:
 
 @contextmanager
 def publishing(pool: Pool, listed: Callable[[Shard], None]) -> Generator[Pool, None, None]:
-    """Gives a pool for tasks that return a `Written`; its futures give the published shard instead.
+    """Gives a pool for tasks that return a `WrittenShard`; its futures give the published shard instead.
 
     Args:
         pool: the workers; a worker can get its next task while its last shard is published.
@@ -74,7 +74,7 @@ class _Publisher(Executor):
         self._executor.submit(fn, *args, **kwargs).add_done_callback(partial(self._publish, published))
         return published
 
-    def _publish(self, published: Future[Shard], task: Future[Written]) -> None:
+    def _publish(self, published: Future[Shard], task: Future[WrittenShard]) -> None:
         error = task.exception() if not task.cancelled() else None
         if task.cancelled():
             published.cancel()
@@ -90,7 +90,7 @@ class _Publisher(Executor):
             if self._has_ended:
                 self._clear()
 
-    def _settle(self, published: Future[Shard], written: Written) -> None:
+    def _settle(self, published: Future[Shard], written: WrittenShard) -> None:
         try:
             shard = publish_shard(written)
             if written.aside is not None:

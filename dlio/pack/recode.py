@@ -148,7 +148,7 @@ class Recode:
             return pixels
         if status == jpeg.LEFT_TO_PILLOW:
             return None
-        raise SourceError(f"it cannot be decoded: {jpeg.problem(status)}")
+        raise SourceError(f"it cannot be decoded: {jpeg.error_of(status)}")
 
     def _pixels_by_pillow(self, data: bytes, info: ImageInfo) -> Pillow.Image:
         """Returns the decoded image in its final size."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PackRequest:
     """What the plan of a pack depends on, besides the source.
 
     Attributes:
@@ -68,7 +68,7 @@ class PackPlan:
     onto: Manifest | None = None
 
 
-def make_plan(source: Source, request: Request) -> PackPlan:
+def make_plan(source: Source, request: PackRequest) -> PackPlan:
     """Returns the plan of packing `source`; reads only names and sizes, writes nothing.
 
     Raises:
@@ -100,7 +100,7 @@ def make_plan(source: Source, request: Request) -> PackPlan:
     return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
 
 
-def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: Request) -> dict[str, object]:
+def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: PackRequest) -> dict[str, object]:
     """Returns what the manifest says of how the data set was made."""
     origin: dict[str, object] = {
         "source": source.name,
@@ -118,7 +118,7 @@ def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: 
     return origin
 
 
-def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listing, Request]:
+def _appended(onto: Manifest, listing: Listing, request: PackRequest) -> tuple[Listing, PackRequest]:
     """Returns the samples that a data set does not have, and a request for shards that fit to its own."""
     append.check_recode(onto, request.recode)
     classes = append.class_list(onto, listing.schema.class_names, request.classes)
@@ -126,7 +126,7 @@ def _appended(onto: Manifest, listing: Listing, request: Request) -> tuple[Listi
     return append.new_samples(onto, listing), replace(request, classes=classes, label_offset=offset)
 
 
-def plan_to_write(source: Source, request: Request, writing: Writing) -> PackPlan:
+def plan_to_write(source: Source, request: PackRequest, writing: Writing) -> PackPlan:
     """Returns the plan as `make_plan`, within the limits of all workers; bad entries are errors unless skipped."""
     with limited(writing.limits):
         plan = make_plan(source, request)

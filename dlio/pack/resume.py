@@ -27,7 +27,7 @@ NEXT = "next"  # below ASIDE: the data set that will replace the one in the fold
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FolderContents:
     """The contents of a folder to pack into.
 
     Attributes:
@@ -47,7 +47,7 @@ class Held:
     sizes: Mapping[str, int] | None = None
 
     @classmethod
-    def look(cls, out: Path) -> Held:
+    def look(cls, out: Path) -> FolderContents:
         """Returns the contents of the folder `out`, which may be missing.
 
         Raises:

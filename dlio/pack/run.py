@@ -22,8 +22,8 @@ from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
-from dlio.pack.request import PackPlan, Request, plan_to_write
-from dlio.pack.resume import CLAIMS, Held, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.request import PackPlan, PackRequest, plan_to_write
+from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
 from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
@@ -47,14 +47,14 @@ class Running:
     report: Callable[[Shard], None]
 
     def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
-        """Tells what is done and how much there is, and returns the shards that are left to write."""
+        """Reports the progress so far, and returns the shards that are left to write."""
         for shard in done.values():
             self.report(shard)
         self.started(len(plan.listing), len(plan.shards))
         return [shard for shard in plan.shards if shard.name not in done]
 
 
-def _packed_already(plan: PackPlan, held: Held, *, proved: bool) -> Manifest | None:
+def _packed_already(plan: PackPlan, held: FolderContents, *, proved: bool) -> Manifest | None:
     """Returns the planned data set if the folder holds it complete and there is nothing to clean up; else None."""
     if held.published is None or held.partial is not None or (held.out / ASIDE).exists():
         return None
@@ -65,7 +65,7 @@ def _packed_already(plan: PackPlan, held: Held, *, proved: bool) -> Manifest | N
 def pack_source(
     source: Source,
     out: Path,
-    request: Request,
+    request: PackRequest,
     writing: Writing,
     engine: AbstractContextManager[Pool | None],
     *,
@@ -88,7 +88,7 @@ def pack_source(
             plan = plan_to_write(source, request, writing)
             if plan.onto is not None and not plan.shards and not (out / ASIDE).exists():
                 return plan.onto
-            if done := _packed_already(plan, Held.look(out), proved=overwrite):
+            if done := _packed_already(plan, FolderContents.look(out), proved=overwrite):
                 return done
             writing = replace(writing, limits=writing.limits.share(pool.workers), publisher=here())
             with files.storage_errors("create", out):
@@ -96,7 +96,8 @@ def pack_source(
             check_ground(out, ASIDE)  # from now on no other user can replace it
             with alone(out / ASIDE / CLAIMS, f"dlio pack into {out}"):
                 try:
-                    return _run_plan(plan, Held.look(out), Running(pool, writing, started, report), overwrite=overwrite)
+                    running = Running(pool, writing, started, report)
+                    return _run_plan(plan, FolderContents.look(out), running, overwrite=overwrite)
                 finally:
                     clear_aside(out, of_this_process=True)  # an interrupt comes between any two steps
     finally:
@@ -114,26 +115,26 @@ def _check_apart(out: Path, source: Source) -> None:
         raise UsageError(f"{out} lies in the input: give a folder outside of {path}")
 
 
-def _run_plan(plan: PackPlan, held: Held, running: Running, *, overwrite: bool) -> Manifest:
+def _run_plan(plan: PackPlan, held: FolderContents, running: Running, *, overwrite: bool) -> Manifest:
     """Writes the missing shards and returns the published manifest."""
     if plan.onto is not None and not plan.shards:
         clear_all_aside(held.out)  # of a run that was killed when it had published its manifest
         return plan.onto
     if plan.onto is not None:
         folder = next_folder(held.out, plan.header, plan.inputs)
-        whole = append.published(plan.onto, _run(plan, Held.look(folder), running))
+        whole = append.published(plan.onto, _run(plan, FolderContents.look(folder), running))
         clear_all_aside(held.out)
         return whole
     folder = folder_to_pack_into(held, plan.header, plan.inputs, plan.listing.keys, overwrite)
     if folder == held.out:
         whole = _run(plan, held, running, proved=overwrite)
     else:
-        whole = replace_packed(held, _run(plan, Held.look(folder), running))
+        whole = replace_packed(held, _run(plan, FolderContents.look(folder), running))
     clear_all_aside(held.out)
     return whole
 
 
-def _run(plan: PackPlan, held: Held, running: Running, *, proved: bool = False) -> Manifest:
+def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool = False) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
     todo = running.begin(plan, done)
     if todo or held.published is None:
@@ -142,7 +143,7 @@ def _run(plan: PackPlan, held: Held, running: Running, *, proved: bool = False) 
         clear_manifests(out)
         with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
             done |= write_missing(plan, todo, out, running, listed=partial.append)
-    whole = manifest_of(plan, done, out)
+    whole = whole_manifest(plan, done, out)
     whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
     return whole
@@ -184,7 +185,7 @@ def _check_space(out: Path, num_bytes: int) -> None:
         raise StorageError(f"{out} has {free:,} bytes free, {num_bytes:,} are needed{kept}: choose another folder")
 
 
-def manifest_of(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Manifest:
+def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Manifest:
     """Returns the whole manifest; raises SourceError if no sample is left."""
     whole = replace(plan.header, shards=tuple(done[shard.name] for shard in plan.shards), root=root)
     if whole.num_samples == 0:

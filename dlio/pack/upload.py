@@ -30,9 +30,9 @@ from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
 from dlio.pack.plan import ShardPlan, shard_number
 from dlio.pack.prefetch import side_by_side
-from dlio.pack.request import PackPlan, Request, plan_to_write
-from dlio.pack.resume import Held, names_of
-from dlio.pack.run import Running, manifest_of, write_missing
+from dlio.pack.request import PackPlan, PackRequest, plan_to_write
+from dlio.pack.resume import FolderContents, names_of
+from dlio.pack.run import Running, whole_manifest, write_missing
 from dlio.pack.write import ASIDE, Writing
 from dlio.urls import shown
 
@@ -43,7 +43,7 @@ _MOST_BYTES = 16 << 20  # of a header or a line, which may name entries that wer
 def pack_to_url(
     source: Source,
     url: str,
-    request: Request,
+    request: PackRequest,
     writing: Writing,
     engine: AbstractContextManager[Pool | None],
     *,
@@ -75,12 +75,8 @@ def pack_to_url(
         return _pack(plan, url, done, Running(pool, writing, started, report))
 
 
-def _look(store: RemoteFiles, url: str) -> Held:
-    """Returns what is at a URL.
-
-    Raises:
-        ManifestError, StorageError: it is damaged, or cannot be read.
-    """
+def _look(store: RemoteFiles, url: str) -> FolderContents:
+    """Returns what is at a URL; raises ManifestError, StorageError."""
     names = store.names()
     published = replace(fetch_manifest(store), url=url) if manifest.NAME in names else None
     begun = _begun(store) if ASIDE in names else None
@@ -89,7 +85,7 @@ def _look(store: RemoteFiles, url: str) -> Held:
     known = {manifest.NAME, ASIDE, *(name.partition("/")[0] for name in own)}
     foreign = [name for name in names if name not in known]
     sizes = {name: entry.get("size") or 0 for name, entry in store.files_below("")} if own else {}
-    return Held(Path(str(store)), published, begun if own else None, own, foreign, sizes)
+    return FolderContents(Path(str(store)), published, begun if own else None, own, foreign, sizes)
 
 
 def _begun(store: RemoteFiles) -> Manifest | None:
@@ -111,7 +107,7 @@ def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) ->
         folder = Path(name)
         _check_room(folder, plan, todo, running.pool.workers)
         done |= write_missing(plan, todo, folder, running, url=url)
-        whole = manifest_of(plan, done, Path(shown(url)))
+        whole = whole_manifest(plan, done, Path(shown(url)))
         store = RemoteFiles(url)
         store.put(manifest.NAME, whole.save(folder))
     _clear(store)
@@ -130,7 +126,7 @@ def _check_room(folder: Path, plan: PackPlan, todo: Sequence[ShardPlan], workers
 
 
 def _clear(store: RemoteFiles) -> None:
-    """Removes what only a run that goes on needs, the header last."""
+    """Removes the files that only a resumed run needs, the header last."""
     header, *lines = sorted(name for name, _ in store.files_below(ASIDE)) or [f"{ASIDE}/{_HEADER}"]
     for _ in side_by_side(store.remove, lines):
         pass

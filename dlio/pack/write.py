@@ -80,7 +80,7 @@ class WriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenShard:
     """A shard whose files are complete.
 
     Attributes:
@@ -94,7 +94,7 @@ class Written:
     aside: Path | None
 
 
-def write_shard(task: WriteTask) -> Written:
+def write_shard(task: WriteTask) -> WrittenShard:
     """Writes one shard, and publishes it unless the process that hands out the tasks does (see `dlio.pack.publish`).
 
     One that goes to a URL is sent there, with its line of the manifest (see `dlio.pack.upload`).
@@ -117,7 +117,7 @@ def write_shard(task: WriteTask) -> Written:
         if not is_left:
             shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
-    return Written(shard, task.out, aside if is_left else None)
+    return WrittenShard(shard, task.out, aside if is_left else None)
 
 
 def _new_folder(task: WriteTask) -> Path:

@@ -27,7 +27,7 @@ _AS_IT_IS = {is_ready: ((is_ready, False),) for is_ready in (False, True)}
 
 def write_samples(
     source: Source, listing: Listing, writer: Writer, recode: Recode, *, skip_bad: bool, done: Counts
-) -> Written:
+) -> WrittenSamples:
     """Writes the samples of a listing, in order, and returns what is known of them; counts them in `done`.
 
     Raises:
@@ -35,7 +35,7 @@ def write_samples(
         SchemaError: the format cannot hold a value.
         StorageError: the file system refused.
     """
-    written, prepared = Written.none(listing.schema), _Preparing.of(source, listing, recode, skip_bad)
+    written, prepared = WrittenSamples.none(listing.schema), _Preparing.of(source, listing, recode, skip_bad)
 
     def write(index: int, get: Callable[[], Sample]) -> None:
         try:
@@ -74,8 +74,8 @@ def write_samples(
 
 
 @dataclass(slots=True)
-class Written:
-    """What is known of the written samples.
+class WrittenSamples:
+    """The facts about the written samples.
 
     Attributes:
         table: their rows.
@@ -88,7 +88,7 @@ class Written:
     images: Counter[_Image] = field(default_factory=Counter)
 
     @classmethod
-    def none(cls, schema: Schema) -> Written:
+    def none(cls, schema: Schema) -> WrittenSamples:
         """Returns this for no sample yet."""
         return cls(SampleTableBuilder(schema))
 

@@ -49,7 +49,7 @@ def stage(
     """Returns the manifest of the staged data set, which is copied first if it is not staged yet.
 
     Every process of a job may call it: one process of each node copies, and the others return when it has finished.
-    What an interrupted run has finished is not copied again. Safe to call from threads.
+    Files that an interrupted run has finished are not copied again. Safe to call from threads.
 
     Args:
         dataset: the folder of a packed data set, its URL (`s3://bucket/packed`, `https://...`), or its manifest.
@@ -81,7 +81,7 @@ def stage(
     from dlio.stage.run import run
 
     if dest is not None and names_url(dest):
-        raise UsageError(f"{shown(str(dest))} is a URL, and data sets are staged to folders: give a path")
+        raise UsageError(f"{shown(str(dest))} is a URL: give a path, since data sets are staged to folders")
     options = Options(copies, epochs=epochs, mode=mode, allow_shared=allow_shared, machine=str(machine))
     listeners = Listeners(report=report)
     return run(dataset, dest, strategy=strategy, topology=topology, options=options, listeners=listeners)[0]

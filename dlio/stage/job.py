@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it returns."""
+"""The input and the result of a strategy."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     client = 2.0e9      # ... to one node
 
 The keys are the attributes of `dlio.stage.planning.cost.Machine`, but for the number of nodes, which is the job's, and
-`rates`, which names the file. What a file leaves out is as on a typical cluster.
+`rates`, which names the file. Figures that a file leaves out are those of a typical cluster.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dlio.stage.planning.cost import Machine
 
 FOLDER = Path(__file__).parent / "planning" / "machines"
 _MOST_BYTES = 1 << 20
+_RATES = ("source", "client", "network", "local")
 _TYPES: dict[str, type] = {each.name: type(getattr(Machine(1, 0), each.name)) for each in fields(Machine)}
 _KNOWN = {name: kind for name, kind in _TYPES.items() if name not in ("num_nodes", "rates")}
 
@@ -48,11 +49,13 @@ def described(name: str, machine: Machine) -> Machine:
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        raise UsageError(f"{name!r} is no machine: expected the path of a file, or {', '.join(names())}") from error
+        raise UsageError(f"{name!r} is not a machine: expected the path of a file, or {', '.join(names())}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no machine file: {error}") from error
+        raise UsageError(f"{path} is not a machine file: {error}") from error
+    absent = [key for key in _RATES if key not in found]
+    rates = f"{name}, which gives no {' or '.join(absent)}" if absent else name
     try:
-        return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=name)
+        return replace(machine, **{key: _figure(key, value) for key, value in found.items()}, rates=rates)
     except UsageError as error:
         raise UsageError(f"{path} describes {error}") from error
 

@@ -32,7 +32,7 @@ class Rates:
     write: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError if a rate is no number above 0."""
+        """Raises ValueError if a rate is not a number above 0."""
         for rate in (*self.read.values(), *self.write.values()):
             if not (isinstance(rate, float | int) and 0 < rate < float("inf")):
                 raise ValueError(f"{rate!r} is not a rate")
@@ -54,7 +54,7 @@ def path() -> Path:
 
 
 def load() -> Rates:
-    """Returns the rates measured; none if there is no such file, or none that can be read."""
+    """Returns the measured rates; none without a readable file."""
     try:
         file = path()
     except UsageError:  # so there are none
@@ -69,7 +69,7 @@ def load() -> Rates:
         return Rates()
 
 
-def note(measured: Rates) -> Path:
+def add_rates(measured: Rates) -> Path:
     """Adds rates to the file, and returns its path.
 
     Raises:
@@ -87,7 +87,7 @@ def note(measured: Rates) -> Path:
 def applied(machine: Machine, manifest: Manifest, dest: Path | None) -> Machine:
     """Returns the machine with the rates measured of the data set's file system and of DEST's.
 
-    What all nodes together read is not measured: it is taken to be no less than what one node reads.
+    The rate of all nodes together is not measured: it is taken to be at least that of one node.
 
     Args:
         machine: with the cost model's rates.

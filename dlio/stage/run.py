@@ -23,7 +23,7 @@ from dlio.stage.cache.ownership import own_dest
 from dlio.stage.comm.connect import can_exchange
 from dlio.stage.comm.progress_channel import seen_by_rank_0
 from dlio.stage.decide import check_job, decide
-from dlio.stage.destination import with_dest
+from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options, Outcome
 from dlio.stage.live.status import await_agent
 from dlio.stage.strategies import AUTO, Strategy, load, needs_of
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What one process did; its fields are the JSON that `dlio stage --json` prints.
+class StageSummary:
+    """The work of one process; its fields are the JSON that `dlio stage --json` prints.
 
     Attributes:
         path: the staged data set.
@@ -65,7 +65,7 @@ def run(
     topology: Topology | None = None,
     options: Options = NO_OPTIONS,
     listeners: Listeners = NO_LISTENERS,
-) -> tuple[Manifest, Summary]:
+) -> tuple[Manifest, StageSummary]:
     """Returns the staged manifest and the summary; the arguments are those of `dlio.stage`.
 
     If a local folder that was chosen here fills up meanwhile, its room is given back and the next folder with room is
@@ -80,6 +80,7 @@ def run(
         raise UsageError(f"mode {options.mode:o}: staged files can be 600, 640 or 644")
     job = Job(source_of(dataset), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     if dest is not None:
+        learn_id(job.manifest, job.dest)
         return _carry_out(job, strategy, started)
     full: list[Path] = []
     while True:
@@ -105,7 +106,7 @@ def _carried_out(chosen: Strategy, job: Job) -> Outcome:
         raise
 
 
-def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summary]:
+def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, StageSummary]:
     """Returns the same as `run`, for the folder `job.dest`."""
     check_job(job, strategy)
     rates = ""
@@ -121,7 +122,7 @@ def _carry_out(job: Job, strategy: str, started: float) -> tuple[Manifest, Summa
         with trace.span("stage", "stage", str(job.source)):
             outcome = _carried_out(chosen, seen)
     remember(job.dest)
-    return outcome.manifest, Summary(
+    return outcome.manifest, StageSummary(
         path=str(outcome.manifest.root),
         content_id=job.manifest.content_id,
         strategy=strategy,

@@ -1,6 +1,6 @@
 """Conformance suites: what every format, source, engine and strategy promises, as classes of tests for pytest.
 
-Somebody who writes one subclasses its suite in his own tests, and has every promise tried:
+Subclass the suite in your own tests; it tries every promise:
 
     from dlio.testing.formats import FormatTests
 

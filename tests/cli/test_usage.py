@@ -77,7 +77,7 @@ def test_a_manifest_or_a_shard_stands_for_its_data_set(run, photos, tmp_path, na
 def test_a_url_that_a_verb_does_not_take_is_refused_in_words(run, packed, words):
     code, _, err = run(*words.format(url="s3://user:secret@host/x", packed=packed).split())
     assert code == 2
-    assert "s3://host/x is a URL, and none can be given here" in err
+    assert "s3://host/x is a URL: give a path" in err
 
 
 def test_a_cache_size_without_a_background_is_refused(run, packed, tmp_path):

@@ -20,7 +20,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import Numbers, Place, RandomAccessFile, Take
+from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -111,10 +111,10 @@ def test_arrays_are_read_at_their_offsets(name: str, kind: str, tmp_path: Path) 
             assert doubtful == [] and np.array_equal(read, values)
         columns = shard.read_columns(np.array([3, 4, 19]))
         assert np.array_equal(columns["pixels"], values[[3, 4, 19]]) and list(columns["label"]) == [3, 4, 19]
-        place = Place(np.zeros((5, *pixels.fixed_shape), pixels.dtype), np.array([4, 0, 2]))
-        columns = shard.read_columns(np.array([3, 4, 19]), places={"pixels": place})
-        assert list(columns) == ["label"] and np.array_equal(place.array[[4, 0, 2]], values[[3, 4, 19]])
-        assert not place.array[[1, 3]].any()
+        rows = OutRows(np.zeros((5, *pixels.fixed_shape), pixels.dtype), np.array([4, 0, 2]))
+        columns = shard.read_columns(np.array([3, 4, 19]), out={"pixels": rows})
+        assert list(columns) == ["label"] and np.array_equal(rows.array[[4, 0, 2]], values[[3, 4, 19]])
+        assert not rows.array[[1, 3]].any()
         assert np.array_equal(shard.read(7).fields["pixels"], values[7])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -9,8 +10,9 @@ import string
 from bisect import bisect_right
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from dlio.dataset import json_lines
 from dlio.dataset import manifest as manifests
 from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
+from dlio.dataset.shard import checked
 from dlio.errors import ManifestError, StorageError
 
 COUNTS = st.integers(2**20, 2**62)  # of bytes: room for all samples
@@ -338,3 +341,35 @@ def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
     lines[number - 1] = b"{\n"
     with pytest.raises(ManifestError, match=f"line {number}:"):
         manifests.parse(b"".join(lines), tmp_path / manifests.NAME)
+
+
+@given(
+    st.lists(st.text('ab./\\"é \0', max_size=5), min_size=1, max_size=3),
+    st.sampled_from([False, True]),
+)
+def test_names_stay_inside_the_folder_however_they_are_written(names, is_ascii):
+    line = {"shard": "s", "samples": 1, "files": [{"name": name, "bytes": 25, "digest": "d"} for name in names]}
+    text = json.dumps(line, ensure_ascii=is_ascii).encode()
+    shards = [msgspec.json.decode(text, type=Shard)]
+    inside = all(PurePosixPath(n).parts and not {"..", "/", "//"} & {*PurePosixPath(n).parts} for n in names)
+    if inside and "\0" not in "".join(names):
+        (found,) = checked(shards, text)
+        assert [file.name for file in found.files] == [str(PurePosixPath(name)) for name in names]
+    else:
+        with pytest.raises(ValueError, match="leads outside"):
+            checked(shards, text)
+
+
+@pytest.mark.parametrize("skipped", [0, 3 << 20])
+def test_lines_longer_than_a_block_are_read(tmp_path, skipped):
+    whole = _manifest()
+    shards = tuple(shard.replace(skipped=(("x" * skipped, "long"),)) for shard in whole.shards)
+    replace(whole, shards=shards).save(tmp_path)
+    assert Manifest.load(tmp_path).shards == shards
+
+
+def test_the_garbage_collector_goes_on_after_an_error(tmp_path):
+    assert gc.isenabled()
+    with pytest.raises(ManifestError):
+        manifests.parse(b"{", tmp_path)
+    assert gc.isenabled()

@@ -19,7 +19,7 @@ from dlio.loaders import batches
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.listing.base import Source
 from dlio.pack.recode import Recode
-from dlio.pack.request import PackPlan, Request, make_plan
+from dlio.pack.request import PackPlan, PackRequest, make_plan
 from dlio.sources import open_source
 from dlio.targets import WithTargets
 from tests.helpers.images import encoded, image
@@ -235,8 +235,8 @@ def test_masks_are_the_files_of_the_same_names(tmp_path):
 def test_images_with_boxes_keep_their_size(tmp_path, recode):
     source = open_source(write_coco(tmp_path))
     with pytest.raises(UsageError, match="WithTargets"):
-        make_plan(source, Request("tfrecord", num_shards=1, recode=recode))
-    make_plan(source, Request("tfrecord", num_shards=1, recode=Recode(color="rgb")))
+        make_plan(source, PackRequest("tfrecord", num_shards=1, recode=recode))
+    make_plan(source, PackRequest("tfrecord", num_shards=1, recode=Recode(color="rgb")))
 
 
 def write_masks(folder: Path, suffix: str = ".png") -> Path:
@@ -250,11 +250,13 @@ def write_masks(folder: Path, suffix: str = ".png") -> Path:
 @pytest.mark.parametrize("recode", [Recode(resize=8), Recode(color="rgb"), Recode(encoding="jpeg")])
 def test_images_with_masks_are_not_changed(tmp_path, recode):
     with pytest.raises(UsageError, match="WithTargets"):
-        make_plan(open_source(write_masks(tmp_path), name="masks"), Request("tfrecord", num_shards=1, recode=recode))
+        make_plan(
+            open_source(write_masks(tmp_path), name="masks"), PackRequest("tfrecord", num_shards=1, recode=recode)
+        )
 
 
 def plan_of(source: Source) -> PackPlan:
-    return make_plan(source, Request("tfrecord", num_shards=1))
+    return make_plan(source, PackRequest("tfrecord", num_shards=1))
 
 
 def test_objects_that_move_to_another_image_change_the_plan(tmp_path):

@@ -14,7 +14,7 @@ import dlio
 from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import UsageError
-from dlio.stage.cache.access import Surroundings
+from dlio.stage.cache.access import FolderAccess
 from tests.helpers.staging import assert_staged, write_dataset
 from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 from tests.stage.launched import Cluster, needs_mpiexec
@@ -153,7 +153,7 @@ def test_an_access_control_list_shuts_out_all_others(tmp_path: Path) -> None:
     (tmp_path / "file").touch(mode=0o644)
     if subprocess.run(["setfacl", "-m", f"u:{BOB}:r,g::-", str(tmp_path / "file")], check=False).returncode:
         pytest.skip("this file system knows no access control lists")
-    assert Surroundings().access(tmp_path / "file").mode == 0o600
+    assert FolderAccess().access(tmp_path / "file").mode == 0o600
 
 
 @needs_mpiexec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from dlio import cli
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError, UsageError
 from dlio.io import filesystems
-from dlio.stage.destination import with_dest
+from dlio.stage import destination
+from dlio.stage.destination import learn_id, with_dest
 from dlio.stage.job import Job
 from dlio.stage.transfer.source import source_of
 from tests.helpers.forked import Forked
@@ -95,3 +97,41 @@ def test_room_nowhere_is_said_with_what_there_is(disks: tuple[Path, Path], tmp_p
     assert with_dest(job, "auto").dest == with_dest(job, "partition").dest == disks[1]
     with pytest.raises(UsageError, match="stripe needs DEST"):
         with_dest(job, "stripe")
+
+
+@pytest.fixture
+def small_manifests_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A content id is looked for, however small the manifest is."""
+    monkeypatch.setattr(destination, "_WORTH_BYTES", 1)
+
+
+def _learned(source: Path, dest: Path) -> str | None:
+    manifest = Manifest.load(source)
+    learn_id(manifest, dest)
+    found: str | None = vars(manifest).get("content_id")
+    return found
+
+
+@pytest.mark.usefixtures("small_manifests_too")
+def test_a_copy_with_the_same_manifest_tells_the_content_id(dataset: Manifest, tmp_path: Path) -> None:
+    copy = dlio.stage(dataset, tmp_path / "local").root
+    assert _learned(dataset.root, tmp_path / "local") == dataset.content_id
+    copy.rename(copy.with_name("0" * 32))
+    assert _learned(dataset.root, tmp_path / "local") is None
+    copy.with_name("0" * 32).rename(copy)
+    copy.chmod(0o777)
+    assert _learned(dataset.root, tmp_path / "local") is None
+
+
+@pytest.mark.usefixtures("small_manifests_too")
+def test_a_part_or_another_manifest_does_not_tell_the_content_id(dataset: Manifest, tmp_path: Path) -> None:
+    dlio.stage(dataset, tmp_path / "part", strategy="partition", topology=node(0, 1))
+    assert _learned(dataset.root, tmp_path / "part") is None
+    copy = dlio.stage(dataset, tmp_path / "whole").root / "manifest.jsonl"
+    text = copy.read_bytes()
+    for other in (text[:-2] + b" \n", text + b"\n"):  # of the same size, and of another
+        copy.write_bytes(other)
+        assert _learned(dataset.root, tmp_path / "whole") is None
+    loaded = Manifest.load(dataset.root)
+    assert loaded.text[0] == len(text)
+    assert replace(loaded, shards=loaded.shards[:1]).text == (0, "")

@@ -24,8 +24,8 @@ ALONE = Topology.single()
 def test_plan_and_stage_take_the_measured_rates_and_name_their_file(dataset, tmp_path):
     system = str(filesystem_of(tmp_path))
     assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
-    measured.note(Rates({system: 1e6}))
-    path = measured.note(Rates(write={system: 3e6}))
+    measured.add_rates(Rates({system: 1e6}))
+    path = measured.add_rates(Rates(write={system: 3e6}))
     machine = machine_of(dataset, tmp_path / "node", ALONE)
     assert (machine.client, machine.local, machine.rates) == (1e6, 3e6, str(path))
     assert machine.source == Machine(1, 0).source  # of all nodes together: not measured
@@ -38,14 +38,14 @@ def test_plan_and_stage_take_the_measured_rates_and_name_their_file(dataset, tmp
 
 
 def test_the_line_of_stage_names_the_rates(dataset, tmp_path):
-    path = measured.note(Rates({str(filesystem_of(tmp_path)): 1e6}))
+    path = measured.add_rates(Rates({str(filesystem_of(tmp_path)): 1e6}))
     by_auto = run(dataset, tmp_path / "node", topology=ALONE)[1]
     assert by_auto.rates == str(path)
     assert run(dataset, tmp_path / "node", topology=ALONE, strategy="replicate")[1].rates == ""
 
 
 def test_rates_of_other_file_systems_change_nothing(dataset, tmp_path):
-    measured.note(Rates({"lustre at /nowhere": 1.0}, {"xfs at /nowhere": 1.0}))
+    measured.add_rates(Rates({"lustre at /nowhere": 1.0}, {"xfs at /nowhere": 1.0}))
     assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_holds_no_rates_is_named_and_left_out(text, dataset, tmp_pat
     measured.path().write_text(text)
     assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
     assert str(measured.path()) in caplog.text
-    measured.note(Rates({"ext4 at /": 1e9}))
+    measured.add_rates(Rates({"ext4 at /": 1e9}))
     assert json.loads(measured.path().read_text())["read"] == {"ext4 at /": 1e9}
 
 
@@ -68,7 +68,7 @@ def test_a_user_without_a_home_has_no_rates_unless_their_file_is_named(dataset, 
     monkeypatch.setattr(Path, "expanduser", lambda path: no_home())
     assert machine_of(dataset, tmp_path / "node", ALONE).rates == ""
     with pytest.raises(UsageError, match=measured.VARIABLE):
-        measured.note(Rates({"xfs at /": 1.0}))
+        measured.add_rates(Rates({"xfs at /": 1.0}))
     monkeypatch.setenv(measured.VARIABLE, str(tmp_path / "rates.json"))
-    assert measured.note(Rates({"xfs at /": 1.0})) == tmp_path / "rates.json"
+    assert measured.add_rates(Rates({"xfs at /": 1.0})) == tmp_path / "rates.json"
     assert measured.load() == Rates({"xfs at /": 1.0})

@@ -18,7 +18,7 @@ from dlio.errors import ManifestError, StorageError
 from dlio.locking.claim import claimed
 from dlio.stage.cache import at_rest
 from dlio.stage.cache.as_owner import as_owner
-from dlio.stage.cache.at_rest import CopyAtRest, Pace
+from dlio.stage.cache.at_rest import CopyAtRest, RateLimit
 from dlio.stage.cache.node_cache import copies
 from dlio.stage.cache.scrub import Scrubbed, scrub
 from dlio.stage.planning.placement import BLOCK_BYTES
@@ -163,7 +163,7 @@ def test_reading_stays_below_the_rate(large_dataset: Manifest, tmp_path: Path, m
     """9 MiB in blocks of 4 at 1 MiB a second: the second waits 4 s, the third 4 s less the 3 that reading took."""
     staged, clock = dlio.stage(large_dataset, tmp_path / "local"), Clock()
     monkeypatch.setattr(at_rest, "time", clock)
-    pace, preadv = Pace(BLOCK_BYTES // 4), os.preadv
+    pace, preadv = RateLimit(BLOCK_BYTES // 4), os.preadv
 
     def slow(descriptor: int, buffers: list[memoryview], position: int) -> int:
         if position == BLOCK_BYTES:

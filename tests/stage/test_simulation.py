@@ -121,8 +121,16 @@ def test_figures_beyond_all_machines_end_soon() -> None:
 def test_all_machines_that_come_along_are_described() -> None:
     assert len(machine_file.names()) >= 12
     for name in machine_file.names():
-        assert machine_file.described(name, Machine(2, 1)).rates == name
+        assert machine_file.described(name, Machine(2, 1)).rates.startswith(name)
         assert (machine_file.FOLDER / f"{name}.toml").read_text().count("http") >= 1
+
+
+def test_rates_that_a_machine_file_lacks_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text("client = 1e9\nnetwork = 2e9\n")
+    assert machine_file.described(str(path), Machine(2, 1)).rates == f"{path}, which gives no source or local"
+    path.write_text("source = 1e9\nclient = 1e9\nnetwork = 2e9\nlocal = 1e9\n")
+    assert machine_file.described(str(path), Machine(2, 1)).rates == str(path)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +143,9 @@ def test_all_machines_that_come_along_are_described() -> None:
         ("source = '1'", "source as '1': expected a number"),
         ("speed = 1", "'speed', which is not known: expected free_bytes"),
         ("num_nodes = 1", "'num_nodes', which is not known"),
-        ("source", "no machine file"),
+        ("source", "not a machine file"),
         ("slow_share = 2", "expected 1 or less"),
-        ("\x00", "no machine file"),
+        ("\x00", "not a machine file"),
     ],
 )
 def test_a_file_that_describes_no_machine_is_refused(text: str, problem: str, tmp_path: Path) -> None:
@@ -152,6 +160,6 @@ def test_a_machine_file_decides_for_auto_and_is_named(dataset: Manifest, tmp_pat
     path.write_text("source = 1e3\nclient = 1e3\n")
     found = dlio.plan(dataset, nodes=4, machine=path)
     assert found.chosen.strategy == "broadcast" and str(path) in found.chosen.why
-    with pytest.raises(UsageError, match="'mars' is no machine: expected the path of a file, or abci, "):
+    with pytest.raises(UsageError, match="'mars' is not a machine: expected the path of a file, or abci, "):
         dlio.stage(dataset, tmp_path / "local", machine="mars")
     dlio.stage(dataset, tmp_path / "local", machine=path)

@@ -63,7 +63,7 @@ class ColumnWriter:
             rows.finish()
 
 
-class Column(Protocol):
+class ColumnReader(Protocol):
     """Reads the values of a field by record number; thread-safe."""
 
     @property
@@ -82,7 +82,7 @@ class Column(Protocol):
         """Returns the value's offset in the file, in bytes, None if only HDF5 knows it."""
 
 
-def open_column(library: h5py.File, file: RandomAccessFile, name: str, kind: Field) -> Column:
+def open_column(library: h5py.File, file: RandomAccessFile, name: str, kind: Field) -> ColumnReader:
     """Returns the values of the field `name` in the open h5py.File `library`.
 
     Raises:

@@ -53,7 +53,7 @@ def lay_out(held: list[bytes], keys: Sequence[Pieces], values: Sequence[Pieces],
     num_pages = np.where(is_big, -(-(PAGE.size + num_bytes) // PAGE_BYTES), 0)
     sizes = NODE.size + key_bytes + np.where(is_big, _NUMBER_BYTES, num_bytes)
     sizes = np.concatenate([Pieces.of(held).sizes, sizes + sizes % 2])
-    leaf, value_pages, leaves = _places(sizes, [0] * len(held) + num_pages.tolist(), first)
+    leaf, value_pages, leaves = _page_numbers(sizes, [0] * len(held) + num_pages.tolist(), first)
     value_pages = value_pages[len(held) :]
 
     firsts = np.searchsorted(leaf, np.arange(len(leaves)))
@@ -113,7 +113,7 @@ def _overflow_heads(numbers: Numbers, counts: Numbers) -> Array:
     return heads
 
 
-def _places(sizes: Numbers, num_pages: Sequence[int], page: int) -> tuple[Numbers, Numbers, Numbers]:
+def _page_numbers(sizes: Numbers, num_pages: Sequence[int], page: int) -> tuple[Numbers, Numbers, Numbers]:
     """Returns the leaf of each node, the page of its value, and the page of each leaf, from `page` on."""
     room, of_node, values, leaves = ROOM, [], [], []
     for size, count in zip(sizes.tolist(), num_pages, strict=True):

@@ -107,7 +107,7 @@ def _number(field: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """A file in a tar: its path, and where its data begins and how much there is, in bytes."""
 
     name: bytes
@@ -115,7 +115,7 @@ class Member:
     num_bytes: int
 
 
-def scan(file: RandomAccessFile) -> Iterator[Member]:
+def scan(file: RandomAccessFile) -> Iterator[TarMember]:
     """Yields the files of a tar in order, by reading the headers only.
 
     Raises:
@@ -130,7 +130,7 @@ def scan(file: RandomAccessFile) -> Iterator[Member]:
             if head.kind in (_GNU_LONG_NAME, _PAX):
                 extended |= _extension(head.kind, file.read(offset + BLOCK_BYTES, num_bytes))
             elif head.is_regular:
-                yield Member(extended.get(b"path", head.name), offset + BLOCK_BYTES, num_bytes)
+                yield TarMember(extended.get(b"path", head.name), offset + BLOCK_BYTES, num_bytes)
         except CorruptRecordError:
             raise
         except ValueError as error:
@@ -155,7 +155,7 @@ def _data_bytes(head: Header, extended: dict[bytes, bytes], left: int) -> int:
 
 
 def _extension(kind: bytes, data: bytes) -> dict[bytes, bytes]:
-    """Returns what an extra header says about the next member, such as its path."""
+    """Returns the facts of an extra header about the next member, such as its path."""
     if kind == _GNU_LONG_NAME:
         return {b"path": data.rstrip(b"\0")}
     records: dict[bytes, bytes] = {}

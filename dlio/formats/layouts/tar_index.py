@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from dlio.errors import CorruptRecordError
-from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, Member, padding, scan
+from dlio.formats.layouts.tar import BLOCK_BYTES, NAME_BYTES, TarMember, padding, scan
 from dlio.formats.layouts.text_index import read_text
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -18,7 +18,7 @@ _OLDER = re.compile(rb"v1\.[01] [0-9]+\n")  # without names
 _META = re.compile(r"__[^/]*__(?:$|/)")
 
 
-def split(path: str) -> tuple[str, str]:
+def split_name(path: str) -> tuple[str, str]:
     """Returns key and extension, in lower case, of a member: split at the first dot of the base name.
 
     Raises:
@@ -34,7 +34,7 @@ def split(path: str) -> tuple[str, str]:
 class SampleOffsets:
     """Offsets and sizes of the files of a tar's samples, and the names that ustar headers cannot hold."""
 
-    def __init__(self, samples: Iterable[list[Member]]) -> None:
+    def __init__(self, samples: Iterable[list[TarMember]]) -> None:
         self._offsets = array("q")
         self._sizes = array("q")
         self._starts = array("q", [0])  # number of the first file of each sample, and of all files
@@ -122,7 +122,7 @@ def has_names(text: bytes) -> bool:
     return _OLDER.match(text) is None
 
 
-def _parse(text: bytes) -> list[list[Member]]:
+def _parse(text: bytes) -> list[list[TarMember]]:
     first = _FIRST_LINE.match(text)
     if first is None:
         raise ValueError("expected 'v1.2' and the number of samples in the first line")
@@ -132,21 +132,21 @@ def _parse(text: bytes) -> list[list[Member]]:
     return [_parse_line(line.split()) for line in lines]
 
 
-def _parse_line(words: list[bytes]) -> list[Member]:
+def _parse_line(words: list[bytes]) -> list[TarMember]:
     if not words or len(words) % 4:
         raise ValueError(f"expected extension, offset, size and name of each file, found {len(words)} words in a line")
     numbers = map(int, words[1::4]), map(int, words[2::4])
-    return [Member(name, offset, size) for name, offset, size in zip(words[3::4], *numbers, strict=True)]
+    return [TarMember(name, offset, size) for name, offset, size in zip(words[3::4], *numbers, strict=True)]
 
 
-def _grouped(files: Iterable[Member]) -> Iterator[list[Member]]:
+def _grouped(files: Iterable[TarMember]) -> Iterator[list[TarMember]]:
     """Yields the files of each sample: adjacent files of one key."""
-    sample: list[Member] = []
+    sample: list[TarMember] = []
     current = ""
     for member in files:
         name = member.name.decode(errors="surrogateescape")
         try:
-            key, _ = split(name)
+            key, _ = split_name(name)
         except ValueError:
             continue  # as webdataset does: files without an extension belong to no sample
         if _META.match(name):

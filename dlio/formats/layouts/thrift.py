@@ -15,7 +15,7 @@ _MAX_DEPTH = 12  # of structs and lists within each other: a footer has 9
 
 
 class CutOffError(ValueError):
-    """The struct goes on beyond the bytes given."""
+    """The struct is longer than the bytes given."""
 
 
 def read_struct(data: bytes) -> tuple[Struct, int]:
@@ -23,7 +23,7 @@ def read_struct(data: bytes) -> tuple[Struct, int]:
 
     Raises:
         CutOffError: it does not end in `data`.
-        ValueError: it is no such struct.
+        ValueError: it is not such a struct.
     """
     reader = _Reader(data)
     return reader.struct(_MAX_DEPTH), reader.at
@@ -43,7 +43,7 @@ class _Reader:
             fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _value(self, kind: int, depth: int) -> object:
         if kind in (_I16, _I32, _I64):
             return self._zigzag()
         if kind == _BINARY:
@@ -64,7 +64,7 @@ class _Reader:
             return self._map(depth)
         raise ValueError(f"{kind} is not a field type")
 
-    def _map(self, depth: int) -> list[Any]:
+    def _map(self, depth: int) -> list[object]:
         size = self._count(self._varint())
         kinds = self._byte() if size else 0
         return [(self._value(kinds >> 4, depth - 1), self._value(kinds & 15, depth - 1)) for _ in range(size)]

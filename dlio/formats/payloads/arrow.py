@@ -228,7 +228,7 @@ def _class_names(schema: pyarrow.Schema, column: ArrowColumn) -> tuple[str, ...]
         return ()
 
 
-def readable(schema: pyarrow.Schema, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]:
+def readable_columns(schema: pyarrow.Schema, names: tuple[str, ...] = ()) -> dict[str, ArrowColumn]:
     """Returns the columns that become fields: those called `names`, or all.
 
     Raises:

@@ -202,7 +202,7 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     return Sample(bytes(key.bytes_list.value[0]).decode() if key and key.bytes_list.value else "", fields)
 
 
-def field_name(feature_name: str) -> str:
+def field_of_feature(feature_name: str) -> str:
     """Returns the field's name in dlio, such as `image_height` for the feature `image/height`."""
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", feature_name)
 
@@ -210,7 +210,7 @@ def field_name(feature_name: str) -> str:
 def _feature_name(features: Features, name: str) -> str:
     if name in features:
         return name
-    return next((feature for feature in features if field_name(feature) == name), name)
+    return next((feature for feature in features if field_of_feature(feature) == name), name)
 
 
 def parse(data: bytes | memoryview, *, packed: bool = False) -> Features:

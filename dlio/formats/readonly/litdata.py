@@ -47,7 +47,7 @@ def refuses(schema: Schema) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf(mds.Column):
+class Leaf(mds.MdsColumn):
     """A leaf: its name and its type, as `encoding`; every leaf has its size in the item."""
 
     @property
@@ -158,7 +158,7 @@ def read_leaves(records: Path) -> tuple[bytes, list[Leaf]]:
 class Reader(mds.Reader):
     """Reads a chunk by record number."""
 
-    def _read_columns(self) -> Sequence[mds.Column]:
+    def _read_columns(self) -> Sequence[mds.MdsColumn]:
         self._text, leaves = read_leaves(self._file.path)
         return leaves
 

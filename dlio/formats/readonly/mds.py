@@ -60,7 +60,7 @@ def refuses(schema: Schema) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MdsColumn:
     """A column: its name, its encoding, and the size of its values in bytes, None if that varies."""
 
     name: str
@@ -144,7 +144,7 @@ def read_offsets(file: RandomAccessFile) -> Numbers:
     return offsets
 
 
-def read_columns(file: RandomAccessFile) -> list[Column]:
+def read_columns(file: RandomAccessFile) -> list[MdsColumn]:
     """Returns the columns that a shard's configuration lists.
 
     Raises:
@@ -158,7 +158,7 @@ def read_columns(file: RandomAccessFile) -> list[Column]:
         if config["version"] != 2 or config["format"] != "mds":
             raise ValueError(f"of the format {config['format']!r}, version {config['version']!r}")
         lists = (config["column_names"], config["column_encodings"], config["column_sizes"])
-        columns = [Column(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
+        columns = [MdsColumn(str(n), str(e), _size(s)) for n, e, s in zip(*lists, strict=True)]
         if len({column.name for column in columns}) != len(columns):
             raise ValueError("two columns of one name")
         return columns
@@ -185,7 +185,7 @@ class Reader:
         names = [column.name for column in self._columns]
         self._names = {field: stored_name(field, names) for field in schema}
 
-    def _read_columns(self) -> Sequence[Column]:
+    def _read_columns(self) -> Sequence[MdsColumn]:
         return read_columns(self._file)
 
     def __len__(self) -> int:
@@ -218,7 +218,7 @@ class Reader:
         except ValueError as error:
             raise CorruptRecordError(self._file.path, str(error), record=index, offset=offset) from error
 
-    def _split(self, data: bytes) -> dict[str, tuple[Column, bytes]]:
+    def _split(self, data: bytes) -> dict[str, tuple[MdsColumn, bytes]]:
         """Returns each column of a sample with its bytes."""
         varying = [column for column in self._columns if not column.num_bytes]
         begin = 4 * len(varying)

@@ -66,8 +66,8 @@ class ArrayBatches:
             step.valid[replaced] = False
 
         def reads_of(rows: slice) -> Reads[Batch]:
-            places = batches.places(self.samples, batch, rows)
-            return self.samples.column_reads(step.indices[rows], places)
+            out = batches.out_rows(self.samples, batch, rows)
+            return self.samples.column_reads(step.indices[rows], out)
 
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch

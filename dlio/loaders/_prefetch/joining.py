@@ -34,7 +34,7 @@ def joined_columns(schema: Schema, size: int, placed: Fields, read: list[tuple[N
     return {**columns, **placed}
 
 
-def _put(column: list[Any] | Array, rows: Numbers, values: Sequence[object] | Array) -> None:
+def _put(column: list[object] | Array, rows: Numbers, values: Sequence[object] | Array) -> None:
     """Writes values into the rows of a column."""
     if isinstance(column, np.ndarray):
         column[rows] = values

@@ -55,7 +55,7 @@ def pieces(numbers: Rows, sample_bytes: int) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(before // _REQUESTS)) + 1)
 
 
-class Pace:
+class WaitTimes:
     """How long threads wait for the storage; safe for several threads.
 
     A pickled copy starts empty.
@@ -64,8 +64,8 @@ class Pace:
     def __init__(self) -> None:
         self._waits = deque([_SLOW_SECONDS], maxlen=_NUM_WAITS)  # slow, until measured
 
-    def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
-        return Pace, ()
+    def __reduce__(self) -> tuple[type[WaitTimes], tuple[()]]:
+        return WaitTimes, ()
 
     def note(self, seconds: float) -> None:
         """Records how long a thread waited for a piece, without the time that it worked."""
@@ -92,7 +92,7 @@ class Reads(Generic[R_co]):
         join: Callable[[list[V]], R_co],
         cut: Callable[[], list[Rows]],
         num_bytes: int,
-        pace: Pace,
+        pace: WaitTimes,
     ) -> None:
         """Reads nothing yet.
 

@@ -21,8 +21,9 @@ from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
 from dlio.loaders._prefetch.reads import Reads
+from dlio.loaders.batches import is_pair
 from dlio.loaders.chosen import ChosenSamples
-from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples, is_pair
+from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples
 from dlio.loaders.joined import JoinedSamples
 from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Indices

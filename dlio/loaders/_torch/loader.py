@@ -264,11 +264,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
 
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
-    """Checks that batches can be made of the samples.
-
-    Raises:
-        UsageError: `dataset` is not a PackedDataset, its images have any size, or no batch size is given.
-    """
+    """Checks that batches can be made of the samples; raises UsageError."""
     if not isinstance(dataset, PackedDataset):
         raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
     if dataset.makes_images and not collates:

@@ -79,9 +79,9 @@ class MixedLane:
     def indices(self, positions: Indices) -> Indices:
         """Returns the number of the sample at each position, 0 <= position < len: int64, same shape."""
         in_block, nth_in_block = _block(self.draws)
-        blocks, places = np.divmod(positions + self.first, BLOCK)
-        sets = in_block[places]
-        nth = blocks * np.array(self.draws)[sets] + nth_in_block[places]
+        blocks, offsets = np.divmod(positions + self.first, BLOCK)
+        sets = in_block[offsets]
+        nth = blocks * np.array(self.draws)[sets] + nth_in_block[offsets]
         passes, at = np.divmod(nth, self.sizes[sets])
         found = np.empty_like(positions)
         for number in np.unique(sets).tolist():

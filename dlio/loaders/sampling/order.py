@@ -172,11 +172,7 @@ def num_lanes(manifest: Manifest) -> int:
 
 
 def _lanes(manifest: Manifest, sizes: Indices, count: int) -> tuple[Indices, ...]:
-    """Returns the shards of each lane; if the data set is staged in parts, each part is a lane.
-
-    Raises:
-        UsageError: the data set is staged in another number of parts.
-    """
+    """Returns the shards of each lane; if the data set is staged in parts, each part is a lane; raises UsageError."""
     if not any(shard.nodes for shard in manifest.shards):
         return deal_shards(sizes, count)
     if count != num_lanes(manifest):

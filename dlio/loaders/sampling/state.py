@@ -69,11 +69,7 @@ class Run:
 
 
 def _count_in(state: Mapping[str, object], name: str, most: int) -> int:
-    """Returns a count from a state; any integer type will do, such as a tensor.
-
-    Raises:
-        UsageError: it is not a whole number from 0 to `most`.
-    """
+    """Returns a count from a state; any integer type will do, such as a tensor; raises UsageError."""
     found = state[name]
     try:
         value = operator.index(found) if isinstance(found, SupportsIndex) else -1

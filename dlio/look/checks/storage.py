@@ -84,13 +84,13 @@ def _size(manifest: Manifest) -> str:
 
 def data_set_at_url(url: str | Path, check: str) -> Iterator[Finding]:
     """The data set, whether its first shard can be read in ranges, and its copy on this node."""
-    manifest, place = load(url), shown(str(url))
-    yield Finding(check, State.GOOD, f"{_size(manifest)}, at {place}")
+    manifest, location = load(url), shown(str(url))
+    yield Finding(check, State.GOOD, f"{_size(manifest)}, at {location}")
     yield from _shards(manifest, check)
     try:
         yield Finding(check, State.GOOD, f"loaders here read the copy {resolve(url)}")
     except StorageError:
-        yield Finding(check, State.CHANGE, "no copy is staged on this node", f"dlio stage {place}, or cache=True")
+        yield Finding(check, State.CHANGE, "no copy is staged on this node", f"dlio stage {location}, or cache=True")
 
 
 def data_set(path: str | Path, check: str) -> Iterator[Finding]:
@@ -113,8 +113,8 @@ def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
         if manifest.shards_here:
             ShardReader(manifest, manifest.shards_here[0]).close()
     except DlioError as error:
-        place = without_credentials(str(manifest.root))
-        yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {place}")
+        location = without_credentials(str(manifest.root))
+        yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {location}")
 
 
 def _stripes(manifest: Manifest, check: str) -> Finding:

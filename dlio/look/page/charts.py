@@ -17,8 +17,8 @@ def bars(entries: Sequence[tuple[str, int]]) -> str:
     """Returns horizontal bars, a line for each entry."""
     most = max((number for _, number in entries), default=0) or 1
     lines = []
-    for place, (name, number) in enumerate(entries):
-        middle, length = place * _LINE + 13, (_WIDTH - _LABEL - 70) * number / most
+    for index, (name, number) in enumerate(entries):
+        middle, length = index * _LINE + 13, (_WIDTH - _LABEL - 70) * number / most
         short = name if len(name) <= 26 else f"{name[:25]}…"
         label = f'<text x="{_LABEL - 8}" y="{middle}" text-anchor="end">{text(short)}</text>'
         bar = f'<rect class="bar" x="{_LABEL}" y="{middle - 11}" width="{length:.1f}" height="13" rx="2"/>'
@@ -43,9 +43,9 @@ def _columns(values: npt.NDArray[np.generic], low: str, high: str) -> str:
     numbers = values.astype(np.float64)
     step, most = width / len(numbers), numbers.max() or 1.0
     parts = [
-        f'<rect class="bar" x="{place * step:.1f}" y="{16 + height * (1 - number / most):.1f}" '
+        f'<rect class="bar" x="{index * step:.1f}" y="{16 + height * (1 - number / most):.1f}" '
         f'width="{max(0.5, step * 0.86):.1f}" height="{height * number / most:.1f}"/>'
-        for place, number in enumerate(numbers.tolist())
+        for index, number in enumerate(numbers.tolist())
     ]
     parts.append(f'<line class="axis" x1="0" x2="{width}" y1="{height + 16}" y2="{height + 16}"/>')
     parts.append(f'<text class="soft" x="0" y="10">{most:,.0f}</text><text x="0" y="{height + 32}">{text(low)}</text>')

@@ -44,7 +44,7 @@ def table(entries: Mapping[str, object]) -> str:
     return f"<table>{''.join(f'<tr><th>{text(k)}</th><td>{text(v)}</td></tr>' for k, v in entries.items())}</table>"
 
 
-def listed(lines: Iterable[object], most: int = 30) -> str:
+def bullets(lines: Iterable[object], most: int = 30) -> str:
     """Returns a list of the first lines, and how many more there are."""
     given = list(lines)
     more = f"<li class=soft>and {len(given) - most:,} more</li>" if len(given) > most else ""

@@ -49,6 +49,6 @@ def _url(image: Image.Image, quality: int) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def shown(url: str | None, title: str) -> str:
+def image_tag(url: str | None, title: str) -> str:
     """Returns an image with a title that appears when one points to it; "" without an image."""
     return f'<img src="{url}" title="{text(title)}" alt="{text(title)}">' if url else ""

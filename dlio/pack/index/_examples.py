@@ -39,7 +39,7 @@ def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
     fields: dict[str, list[Field]] = {}
     for features in parsed:
         for name in _own(features):
-            fields.setdefault(example.field_name(name), []).append(_field(path, features, name))
+            fields.setdefault(example.field_of_feature(name), []).append(_field(path, features, name))
     for name, found in fields.items():
         if len(found) != len(parsed):
             raise SchemaError(f"{path}: {len(found)} of the first {len(parsed)} records have {name!r}: {ADVICE}")

@@ -16,14 +16,14 @@ from dlio.pack.prefetch import side_by_side
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundShard:
     """A shard of another tool: the name of its file or folder, and its files below the root, the records first."""
 
     name: str
     files: tuple[str, ...]
 
 
-def find_shards(root: Path, format: str, match: str | None = None) -> list[Found]:  # noqa: A002  the field's word
+def find_shards(root: Path, format: str, match: str | None = None) -> list[FoundShard]:  # noqa: A002  the field's word
     """Returns the shards in the folder `root`, ordered by name, with numbers in numeric order.
 
     Args:
@@ -42,7 +42,7 @@ def find_shards(root: Path, format: str, match: str | None = None) -> list[Found
     candidates = [path for path in _candidates(root, layout) if match is None or fnmatchcase(path.name, match)]
     for path, parts in zip(candidates, side_by_side(layout.files, candidates), strict=True):
         if parts:
-            found.append(Found(path.name, tuple(str(part.relative_to(root)) for part in parts)))
+            found.append(FoundShard(path.name, tuple(str(part.relative_to(root)) for part in parts)))
         elif path.name.endswith(suffix) or PART.fullmatch(path.name):
             problem = "it has the name of a shard, but is cut off, compressed, or of another format"
             raise CorruptRecordError(path, f"{problem}: restore it, or move it away")

@@ -16,7 +16,7 @@ from dlio.errors import CorruptRecordError
 from dlio.formats import IndexedReader, Reader
 from dlio.formats.layouts.text_index import HIDDEN, index_paths
 from dlio.io import files
-from dlio.pack.index._find import Found
+from dlio.pack.index._find import FoundShard
 from dlio.pack.index._layout import load
 from dlio.pack.inside import EVERY, Row, unseen
 
@@ -26,7 +26,7 @@ class ScanTask:
     """All that a worker needs to scan one shard; picklable."""
 
     root: Path
-    shard: Found
+    shard: FoundShard
     format: str
     schema: Schema
     row: Row | None = None

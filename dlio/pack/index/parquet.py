@@ -9,7 +9,7 @@ from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError
 from dlio.formats.layouts.parquet import ParquetFile, require_plain
 from dlio.formats.layouts.parquet_footer import MAGIC
-from dlio.formats.payloads.arrow import class_names, columns, readable, schema_of
+from dlio.formats.payloads.arrow import class_names, columns, readable_columns, schema_of
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.index._infer import ADVICE, own_keys
 
@@ -29,7 +29,7 @@ def infer(records: Path) -> Schema:
     """Returns the schema of a file's columns, whose images can be read in place."""
     with closing(ParquetFile(RandomAccessFile(records))) as file:
         try:
-            taken = readable(file.schema)
+            taken = readable_columns(file.schema)
             schema = schema_of(file.schema, taken)
         except SchemaError as error:
             raise SchemaError(f"{records}: {error}: {ADVICE}") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import CorruptRecordError, DataError, SchemaError
 from dlio.formats.layouts.tar import BLOCK_BYTES, Header
-from dlio.formats.layouts.tar_index import SampleOffsets, has_names, read_offsets, split
+from dlio.formats.layouts.tar_index import SampleOffsets, has_names, read_offsets, split_name
 from dlio.formats.payloads import npy
 from dlio.formats.payloads.members import IMAGE_TYPES
 from dlio.io.random_access import RandomAccessFile
@@ -68,7 +68,7 @@ def _fields(path: Path, file: RandomAccessFile, layout: SampleOffsets, number: i
     contents: dict[str, tuple[int, int]] = {}
     for name, offset, num_bytes in layout.members(number):
         head = Header.parse(file.read(offset - BLOCK_BYTES, BLOCK_BYTES, number))
-        extension = split((name or head.name).decode(errors="surrogateescape"))[1]
+        extension = split_name((name or head.name).decode(errors="surrogateescape"))[1]
         contents[extension] = offset, num_bytes
     images = [extension for extension in contents if extension in IMAGE_TYPES]
     fields: dict[str, Field] = {}

@@ -18,7 +18,7 @@ _MOST_NUMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DatasetSummary:
     """Sizes and classes of a data set.
 
     Attributes:
@@ -35,7 +35,7 @@ class Summary:
     crop_ready: CropReady
 
 
-def summarise(manifest: Manifest) -> Summary:
+def summarise(manifest: Manifest) -> DatasetSummary:
     """Returns the summary of the data set at `manifest.root`.
 
     Raises:
@@ -53,7 +53,7 @@ def summarise(manifest: Manifest) -> Summary:
     names = manifest.class_names if np.ndim(counts) else ()
     if len(numbered) <= _MOST_NUMBERED and not manifest.class_names:
         names, counts = tuple(map(str, sorted(numbered))), np.array([numbered[number] for number in sorted(numbered)])
-    return Summary(
+    return DatasetSummary(
         _percentiles(np.concatenate(sizes) if sizes else np.empty(0, np.int64)),
         _percentiles(np.array([shard.num_bytes for shard in manifest.shards])),
         dict(zip(names, np.atleast_1d(counts).tolist(), strict=False)),

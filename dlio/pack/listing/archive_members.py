@@ -29,7 +29,7 @@ _ADVICE = "make the archive again; for a zip of millions of files, set DLIO_MAX_
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """A file in an archive.
 
     Attributes:
@@ -74,7 +74,7 @@ def _bounded(file: BinaryIO, path: Path, most: int) -> BinaryIO:
     return cast(BinaryIO, _Directory(file, path, most))  # it has all methods that tarfile and zipfile use
 
 
-def members_of(path: Path, refused: Refused) -> Iterator[Member]:
+def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     """Yields the files in an archive, also those of tars within a tar, in the order of its directory.
 
     Files that cannot be read in place are added to `refused`: links, encrypted files, names that lead outside.
@@ -105,7 +105,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[Member]:
         raise StorageError(error.errno, f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
+def _zip_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     with (
         path.open("rb") as file,
         zipfile.ZipFile(_bounded(file, path, limits.sample_bytes())) as archive,
@@ -123,7 +123,7 @@ def _zip_members(path: Path, refused: Refused) -> Iterator[Member]:
                 refused.append((printable(entry.filename), problem))
             else:
                 sizes = entry.compress_size, entry.file_size
-                yield Member(entry.filename, entry.header_offset, *sizes, entry.compress_type)
+                yield ArchiveMember(entry.filename, entry.header_offset, *sizes, entry.compress_type)
 
 
 class LocalHeader(NamedTuple):
@@ -161,7 +161,7 @@ def check_crc(content: bytes, header: LocalHeader, file: RandomAccessFile, end: 
         raise SourceError("its CRC-32 is wrong: restore the archive")
 
 
-def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[Member]:
+def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Iterator[ArchiveMember]:
     """Yields the files of the tar in the bytes `extent` of `path`; a tar in it is a folder of its name."""
     start, stop = extent
     with path.open("rb") as file:
@@ -184,7 +184,7 @@ def _tar_members(path: Path, extent: tuple[int, int], refused: Refused) -> Itera
                     for member in _tar_members(path, inner, refused):
                         yield replace(member, name=f"{folder}/{member.name}")
                 else:
-                    yield Member(name, entry.offset_data, entry.size, entry.size)
+                    yield ArchiveMember(name, entry.offset_data, entry.size, entry.size)
             file.seek(archive.offset)
             if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                 raise SourceError(f"{path}: expected the mark of a tar's end at byte {file.tell()}: it is cut off")

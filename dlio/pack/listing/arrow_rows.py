@@ -13,7 +13,7 @@ import numpy as np
 
 from dlio.dataset.schema import Fields, Sample, Schema
 from dlio.errors import DataError, SchemaError, SourceError
-from dlio.formats.payloads.arrow import ArrowColumn, convert, readable, reading, schema_of
+from dlio.formats.payloads.arrow import ArrowColumn, convert, readable_columns, reading, schema_of
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing, Numbers
 from dlio.pack.listing.image_files import file_state
@@ -33,12 +33,12 @@ class Table(Protocol):
         """Arrow's schema."""
 
     def groups(self) -> Iterable[tuple[int, int, int]]:
-        """Yields where each group of rows lies, the number of its rows, and the bytes of their values."""
+        """Yields the number or offset of each group of rows, the number of its rows, and the bytes of their values."""
 
     def names(self, image: ArrowColumn) -> Iterator[pyarrow.Array]:
         """Yields arrays of the paths of all rows' images, in order."""
 
-    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
+    def batches(self, group: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
         """Yields the record batches of a group, with these columns at least."""
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tu
     listed = _distinct(path, [file.name for file in files], keys)
     if not len(listed):
         raise SourceError(f"{path} has no rows: give a folder that has some")
-    columns = _places(np.concatenate(groups))
+    columns = _rows_of_groups(np.concatenate(groups))
     versions = np.array([file_state(str(file))[1] for file in files], "int64")[columns["file"]]
     return Listing(schemas[0], listed, columns.pop("bytes"), columns, images, versions=versions, in_order=True)
 
@@ -86,17 +86,17 @@ def arrow_listing(path: Path, files: Sequence[Path], open_table: Open, names: tu
 def _taken(file: Path, table: Table, names: tuple[str, ...]) -> Columns:
     try:
         with reading(file):  # names may be any bytes
-            return readable(table.schema, names)
+            return readable_columns(table.schema, names)
     except SchemaError as error:
         raise SchemaError(f"{file}: {error} (--option columns= takes some)") from None
 
 
-def _places(groups: Numbers) -> dict[str, Numbers]:
-    """Returns for each row its file, its group's place, its number within the group, and its mean bytes."""
-    number, place, counts, num_bytes = groups.T
+def _rows_of_groups(groups: Numbers) -> dict[str, Numbers]:
+    """Returns for each row its file, its group, its number within the group, and its mean bytes."""
+    number, group, counts, num_bytes = groups.T
     firsts = np.cumsum(counts) - counts
     rows = np.arange(counts.sum()) - np.repeat(firsts, counts)
-    each = {"file": number, "place": place, "bytes": num_bytes // np.maximum(1, counts)}
+    each = {"file": number, "group": group, "bytes": num_bytes // np.maximum(1, counts)}
     return {name: np.repeat(values, counts) for name, values in each.items()} | {"row": rows}
 
 
@@ -148,14 +148,14 @@ def _distinct(path: Path, files: list[str], keys: list[Keys]) -> Keys:
 @contextmanager
 def arrow_reader(files: Sequence[Path], open_table: Open, listing: Listing) -> Iterator[Callable[[int], Sample]]:
     """Gives a function that reads one row; rows in order are read fastest. Holds one batch at a time."""
-    places = np.stack([listing.columns[name] for name in ("file", "place", "row")], axis=1)
+    rows = np.stack([listing.columns[name] for name in ("file", "group", "row")], axis=1)
     with closing(_Cursor(files, open_table, listing.schema)) as cursor:
 
         def read(index: int) -> Sample:
-            number, place, row = places[index].tolist()
+            number, group, row = rows[index].tolist()
             pace.take(0, int(listing.num_bytes[index]))
             try:
-                return Sample(listing.keys[index], cursor.read(number, place, row))
+                return Sample(listing.keys[index], cursor.read(number, group, row))
             except (DataError, ValueError, IndexError) as error:
                 raise SourceError(f"{files[number]}: cannot read {listing.keys[index]!r}: {error}") from error
 
@@ -174,22 +174,22 @@ class _Cursor:
         self._drop()
 
     def _drop(self) -> None:
-        self._place: int | None = None
+        self._group: int | None = None
         self._batches: Iterator[pyarrow.RecordBatch] = iter(())
         self._first = self._count = 0
         self._arrays: dict[str, pyarrow.Array] = {}
 
-    def read(self, number: int, place: int, row: int) -> Fields:
-        """Returns the fields of a row of the group at `place` of file `number`."""
+    def read(self, number: int, group: int, row: int) -> Fields:
+        """Returns the fields of a row of `group` of file `number`."""
         if number != self._number:
             self.close()
             self._table = self._open_table(self._files[number])
-            self._taken = readable(self._table.schema, tuple(self._schema))
+            self._taken = readable_columns(self._table.schema, tuple(self._schema))
             self._number = number
         assert self._table is not None
-        if place != self._place or row < self._first:
+        if group != self._group or row < self._first:
             self._drop()
-            self._place, self._batches = place, self._table.batches(place, self._taken)
+            self._group, self._batches = group, self._table.batches(group, self._taken)
         try:
             while row >= self._first + self._count:
                 self._next(row)

@@ -115,4 +115,4 @@ class GroupReader(Protocol):
     """What a source's reader may have besides: samples that were read by one call are handed out by one call."""
 
     def group(self, index: int) -> SampleGroup | None:
-        """Returns the samples from row `index` on that are at hand already, None if there is no such sample."""
+        """Returns the samples from row `index` on that are already read, None if there are none."""

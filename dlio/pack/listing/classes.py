@@ -77,7 +77,7 @@ def pinned(listing: Listing, names: tuple[str, ...]) -> Listing:
         unknown, pinned_labels, schema = _unknown(own, labels, pinned_labels), pinned_labels + offset, listing.schema
     schema = replace(schema, class_names=names, label_offset=offset)
     whole = replace(listing, schema=schema, columns={**listing.columns, "label": pinned_labels})
-    return without(whole, {row: f"the class {name!r} is not one of --classes" for row, name in unknown.items()})
+    return without_rows(whole, {row: f"the class {name!r} is not one of --classes" for row, name in unknown.items()})
 
 
 def _fields(listing: Listing) -> tuple[tuple[str, Field], ...]:
@@ -106,10 +106,10 @@ def check_indices(listing: Listing) -> Listing:
     labels = listing.columns["label"] - listing.schema.label_offset
     rows = np.flatnonzero(listing.columns["label"] < listing.schema.label_offset).tolist()
     advice = "is not a class index: correct it, or take the labels of a CSV or .lst file for measurements by"
-    return without(listing, {row: f"the label {labels[row]} {advice} --option labels=numbers" for row in rows})
+    return without_rows(listing, {row: f"the label {labels[row]} {advice} --option labels=numbers" for row in rows})
 
 
-def without(listing: Listing, reasons: Mapping[int, str]) -> Listing:
+def without_rows(listing: Listing, reasons: Mapping[int, str]) -> Listing:
     """Returns the listing without some rows, which are refused for these reasons."""
     if not reasons:
         return listing

@@ -26,8 +26,8 @@ from dlio.pack.prefetch import Depth, idle_clock, prefetching, side_by_side
 from dlio.urls import shown
 
 _ENTRY_BYTES = 1000  # about what fsspec keeps of an object
-_CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems tell of a change
-NOMINAL_BYTES = 100_000  # of an object whose server tells no size: about a photo of a data set
+_CHANGES = ("ETag", "LastModified", "mtime", "updated")  # what file systems report of a change
+NOMINAL_BYTES = 100_000  # of an object of unknown size: about a photo of a data set
 _INT64 = (1 << 63) - 1
 _Object = tuple[str, int, int]  # path below the URL, size in bytes, version
 
@@ -123,12 +123,7 @@ def _version(entry: Entry) -> int:
 
 
 def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
-    """Returns an object; asks for the head of a large one first.
-
-    Raises:
-        SourceError: it is gone, denied, has grown, or is large and not an image.
-        StorageError: the server failed.
-    """
+    """Returns an object; asks for the head of a large one first; raises SourceError, StorageError."""
     pace.take(1, num_bytes)
     try:
         if num_bytes > LARGE_BYTES:

@@ -42,11 +42,7 @@ def printable(name: str) -> str:
 
 
 def _encoded(names: list[str], before: int) -> list[bytes]:
-    """Returns names in UTF-8; `before` is the number of earlier names.
-
-    Raises:
-        SourceError: a name is not a key.
-    """
+    """Returns names in UTF-8; `before` is the number of earlier names; raises SourceError."""
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:

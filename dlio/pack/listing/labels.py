@@ -39,7 +39,7 @@ def check_kind(labels: str) -> None:
         raise UsageError(f"labels={labels!r}: expected {AUTO}, {NAMES} or {NUMBERS}")
 
 
-def field_name(column: str, taken: Collection[str]) -> str:
+def field_of_column(column: str, taken: Collection[str]) -> str:
     """Returns the name of the field for a column, with _ for what a field's name cannot have.
 
     Raises:
@@ -51,7 +51,7 @@ def field_name(column: str, taken: Collection[str]) -> str:
     return name
 
 
-def is_number(text: str) -> bool:
+def is_number_text(text: str) -> bool:
     """Returns whether a label is written as a number."""
     return len(text) <= _MOST_CHARACTERS and _NUMBER.fullmatch(text) is not None
 
@@ -144,7 +144,7 @@ class LabelColumn:
 
     def values(self) -> Values:
         """Returns the values of a column that is not a label: numbers if all are, else text."""
-        if all(is_number(text) for _, text in self._rows()):
+        if all(is_number_text(text) for _, text in self._rows()):
             return self.numbers()
         for row, text in self._rows():
             if len(text) > _MOST_TEXT:
@@ -170,10 +170,10 @@ class LabelColumn:
         if kind == NAMES:
             return self.classes()
         self._check_single()
-        num_numbers = sum(is_number(text) for _, text in self._rows())
+        num_numbers = sum(is_number_text(text) for _, text in self._rows())
         if 2 * num_numbers >= len(self.texts) - len(self.refused):
             return self.numbers(), ()
-        for row in [row for row, text in self._rows() if num_numbers and is_number(text)]:
+        for row in [row for row, text in self._rows() if num_numbers and is_number_text(text)]:
             self._refuse(row, "is a number, and most others are names")
         return self.classes()
 
@@ -191,7 +191,7 @@ class LabelColumn:
 
     def _refuse_words(self) -> None:
         for row, text in self._rows():
-            if not is_number(text):
+            if not is_number_text(text):
                 self._refuse(row, "is not a number")
 
     def _refuse_blanks(self) -> None:

@@ -20,7 +20,7 @@ _MOST_OUTSIDE = 1.0  # pixels that a box may reach over an edge, where annotatio
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObjectBox:
     """An object: left, top, right, bottom in pixels, the class index, the area in pixels, and the flag."""
 
     left: float
@@ -37,7 +37,7 @@ class Found:
         return self.right > self.left and self.bottom > self.top
 
 
-def within(found: Found, width: float, height: float) -> Found:
+def within(found: ObjectBox, width: float, height: float) -> ObjectBox:
     """Returns an object whose box ends at the image's edges, which it may reach over by a pixel.
 
     Raises:
@@ -55,7 +55,7 @@ def within(found: Found, width: float, height: float) -> Found:
 
 def object_listing(
     root: Path,
-    listed: Listed[tuple[Found, ...]],
+    listed: Listed[tuple[ObjectBox, ...]],
     class_names: Sequence[str],
     flag: str,
     fields: Mapping[str, Column],

@@ -21,7 +21,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.lists import read_lines
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.sets.choose import KEY, Condition, Rows, check_fractions, grouped, stratified
-from dlio.pack.sets.linked import Planned, common, held_shards, joined, planned, publish
+from dlio.pack.sets.linked import Planned, based_shards, common, joined, planned, publish_sets
 from dlio.pack.sources.packed import tables
 from dlio.urls import is_url, shown
 
@@ -68,7 +68,7 @@ def select(
     named = None if keys is None else str(keys) if isinstance(keys, str | Path) else "given"
     asked = {"classes": list(classes), "where": list(where), "list": named}
     origin = _origin("select", found) | {name: value for name, value in asked.items() if value}
-    return _published(planned(Path(out), found, held_shards(found, np.flatnonzero(taken)), origin))
+    return _published(planned(Path(out), found, based_shards(found, np.flatnonzero(taken)), origin))
 
 
 def split(
@@ -105,7 +105,7 @@ def split(
     parts_names = tuple(names) or _NAMES[: len(fractions)]
     _check_names(parts_names, len(fractions))
     parts = _parts(found, fractions, by, group, seed)
-    held = {name: held_shards(found, np.flatnonzero(parts == number)) for number, name in enumerate(parts_names)}
+    held = {name: based_shards(found, np.flatnonzero(parts == number)) for number, name in enumerate(parts_names)}
     if empty := [name for name, shards in held.items() if not shards]:
         raise UsageError(f"the part {empty[0]!r} would have no samples: give a larger fraction, or leave --by out")
     origin = _origin("split", found) | {"by": by, "seed": seed} | ({"group": group} if by == "group" else {})
@@ -113,7 +113,7 @@ def split(
         planned(folder / name, found, held[name], origin | {"fraction": float(fraction)})
         for name, fraction in zip(parts_names, fractions, strict=True)
     ]
-    publish(sets)
+    publish_sets(sets)
     return {name: each.manifest for name, each in zip(parts_names, sets, strict=True)}
 
 
@@ -136,13 +136,13 @@ def merge(datasets: Sequence[str | Path | Manifest], out: str | Path) -> Manifes
     if len(found) < 2:
         raise UsageError("give at least two data sets to merge")
     like = common(found)
-    held = joined(chain.from_iterable(map(held_shards, found)))
+    held = joined(chain.from_iterable(map(based_shards, found)))
     origin = {"source": "merge", "path": ", ".join(str(each.root.absolute()) for each in found)}
     return _published(planned(Path(out), like, held, origin))
 
 
 def _published(made: Planned) -> Manifest:
-    publish([made])
+    publish_sets([made])
     return made.manifest
 
 

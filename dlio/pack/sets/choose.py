@@ -68,7 +68,7 @@ class Condition:
         raise UsageError(f"--where {self.name}{self.how}{self.value}: {self.value!r} is not a number")
 
     def holds(self, column: Any) -> npt.NDArray[np.bool_]:
-        """Returns for which of n samples it holds, given their keys or the field's values: bool of shape (n,)."""
+        """Returns whether the condition holds for each of n samples, by their keys or values: bool of shape (n,)."""
         if self.name != KEY:
             return np.asarray(_COMPARED[self.how](column, self.number()))
         like = np.fromiter((fnmatchcase(key, self.value) for key in column), np.bool_, len(column))

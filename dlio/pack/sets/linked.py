@@ -28,7 +28,7 @@ from dlio.pack.sets.choose import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BasedShard:
     """A shard, by the folder that holds its files; the names of the files begin there."""
 
     base: str
@@ -40,7 +40,7 @@ def link_name(number: int) -> str:
     return f"base{number}"
 
 
-def held_shards(found: Manifest, rows: Rows | None = None) -> list[Held]:
+def based_shards(found: Manifest, rows: Rows | None = None) -> list[BasedShard]:
     """Returns the shards of a data set with those of its samples that are in `rows`, without shards that have none.
 
     Args:
@@ -71,12 +71,12 @@ def _links(found: Manifest) -> Iterator[str]:
     return (name for name in sorted(firsts) if (found.root / name).is_symlink() and (found.root / name).is_dir())
 
 
-def _based(shard: Shard, root: str, links: dict[str, str]) -> Held:
+def _based(shard: Shard, root: str, links: dict[str, str]) -> BasedShard:
     link, slash, _ = shard.files[0].name.partition("/")
     if not slash or link not in links or not all(file.name.startswith(f"{link}/") for file in shard.files):
-        return Held(root, shard)
+        return BasedShard(root, shard)
     inner = tuple(file.replace(name=file.name.removeprefix(f"{link}/")) for file in shard.files)
-    return Held(links[link], shard.replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
+    return BasedShard(links[link], shard.replace(name=shard.name.removeprefix(f"{link}/"), files=inner))
 
 
 def _chosen(shard: Shard, chosen: Rows) -> Shard:
@@ -94,14 +94,14 @@ def _with(shard: Shard, records: Rows) -> Shard:
     return shard.replace(num_samples=len(records), part=part, skipped=(), inputs="")
 
 
-def joined(held: Iterable[Held]) -> list[Held]:
+def joined(held: Iterable[BasedShard]) -> list[BasedShard]:
     """Returns the shards with each of them once; parts of the same one are united, and copies are the same.
 
     Raises:
         UsageError: a record is in two of them.
         ManifestError: two manifests name different files for the same shard.
     """
-    found: dict[Any, Held] = {}
+    found: dict[Any, BasedShard] = {}
     digests: dict[tuple[str, str], Any] = {}
     for each in held:
         content = each.shard.name, tuple(file.digest for file in each.shard.files)
@@ -112,7 +112,7 @@ def joined(held: Iterable[Held]) -> list[Held]:
     return list(found.values())
 
 
-def _united(one: Held, other: Held) -> Shard:
+def _united(one: BasedShard, other: BasedShard) -> Shard:
     where = Path(other.base, other.shard.name)
     if one.shard.num_records != other.shard.num_records:
         raise ManifestError(f"{where}: two manifests give it other numbers of records: verify both data sets")
@@ -137,7 +137,7 @@ class Planned:
     links: Mapping[str, Path]
 
 
-def planned(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, Any]) -> Planned:
+def planned(out: Path, like: Manifest, held: Sequence[BasedShard], origin: dict[str, Any]) -> Planned:
     """Returns a data set of these shards.
 
     Args:
@@ -159,7 +159,7 @@ def planned(out: Path, like: Manifest, held: Sequence[Held], origin: dict[str, A
     return Planned(Manifest(like.format, like.schema, shards, made, out), links)
 
 
-def publish(sets: Sequence[Planned]) -> None:
+def publish_sets(sets: Sequence[Planned]) -> None:
     """Writes data sets, all or none of them; those that their folders hold already stay as they are.
 
     Raises:

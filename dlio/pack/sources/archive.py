@@ -20,8 +20,8 @@ from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.listing.archive_members import (
     STORED,
+    ArchiveMember,
     LocalHeader,
-    Member,
     check_crc,
     members_of,
     read_local_header,
@@ -127,16 +127,16 @@ class Archive:
             yield read_in_order
 
 
-def _extent(member: Member) -> tuple[int, int, int, int]:
+def _extent(member: ArchiveMember) -> tuple[int, int, int, int]:
     return member.offset, member.packed_bytes, member.num_bytes, member.method
 
 
-def _order(member: Member) -> tuple[str, str, str]:
+def _order(member: ArchiveMember) -> tuple[str, str, str]:
     folder, _, name = member.name.rpartition("/")
     return folder.partition("/")[0], folder, name
 
 
-def _common_folder(images: list[Member]) -> str:
+def _common_folder(images: list[ArchiveMember]) -> str:
     """Returns the deepest folder that holds all images and more than one class folder, with a slash; '' for none."""
     folders = {PurePosixPath(member.name).parent.parts for member in images}
     shared: tuple[str, ...] = min(folders, default=())

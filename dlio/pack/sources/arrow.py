@@ -110,7 +110,7 @@ class _Rows:
         return (head, whole) if num_bytes else (b"", 0)
 
     def _unread(self) -> Iterator[tuple[int, pyarrow.RecordBatch, Callable[[Iterable[pyarrow.Buffer]], None]]]:
-        """Yields the place of each batch, the batch in memory without content, and what reads some of its buffers."""
+        """Yields the offset of each batch, the batch in memory without content, and what reads some of its buffers."""
         at = self._first
         while (message := self._message(at))[0]:
             head, num_bytes = message
@@ -151,9 +151,9 @@ class _Rows:
                 found.validate(full=True)
             yield found
 
-    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
-        """Yields the record batch at an offset."""
-        batch = self._batch(self._file.read(place, self._message(place)[1]))
+    def batches(self, group: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
+        """Yields the record batch at the offset `group`."""
+        batch = self._batch(self._file.read(group, self._message(group)[1]))
         with reading(self._file.path):
             batch.validate(full=True)
         yield batch

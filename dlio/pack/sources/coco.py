@@ -30,7 +30,7 @@ from dlio.io.files import read_regular
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.lists import Listed
-from dlio.pack.listing.objects import Found, object_listing, object_reader, within
+from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader, within
 from dlio.pack.listing.segments import MAX_CLASSES, class_mask
 
 log = logging.getLogger(__name__)
@@ -87,23 +87,13 @@ class Coco:
 
     def listing(self) -> Listing:
         """Returns the images in the order of the file; a key is the image's path below the root."""
-        try:
-            found = json.loads(read_regular(self.path, _MAX_BYTES))
-            images, annotations = list(found["images"]), list(found["annotations"])
-            classes = {_id(each["id"]): str(each["name"]) for each in found["categories"]}
-            if len(classes) != len(found["categories"]):
-                raise ValueError("two categories of one id")
-            names = [str(each["file_name"]) for each in images]
-            ids = [_id(each["id"]) for each in images]
-            of_image = _by_image(annotations, set(ids))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceError(f"{self.path} is not an annotation file of COCO: {error!r}") from error
+        images, names, ids, of_image, classes = self._annotations()
         index = {number: label for label, number in enumerate(sorted(classes))}
         if self.has_masks and len(index) > MAX_CLASSES:
             raise SourceError(
                 f"{self.path} has {len(index)} categories, a mask at most {MAX_CLASSES}: pack without masks"
             )
-        listed = Listed[tuple[Found, ...]](self.path)
+        listed = Listed[tuple[ObjectBox, ...]](self.path)
         kept: list[tuple[int, bytes]] = []
         seen: set[int] = set()
         for line, (name, number, image) in enumerate(zip(names, ids, images, strict=True), start=1):
@@ -127,6 +117,20 @@ class Coco:
         made = object_listing(self.root, listed, names, "crowd", {"image_id": image_ids})
         return _with_masks(made, [lines[line][1] for line in listed.lines]) if self.has_masks else made
 
+    def _annotations(self) -> tuple[list[Any], list[str], list[int], dict[int, list[Any]], dict[int, str]]:
+        """Returns the images, their names and ids, the annotations of each id, and the names of the categories."""
+        try:
+            found = json.loads(read_regular(self.path, _MAX_BYTES))
+            images, annotations = list(found["images"]), list(found["annotations"])
+            classes = {_id(each["id"]): str(each["name"]) for each in found["categories"]}
+            if len(classes) != len(found["categories"]):
+                raise ValueError("two categories of one id")
+            names = [str(each["file_name"]) for each in images]
+            ids = [_id(each["id"]) for each in images]
+            return images, names, ids, _by_image(annotations, set(ids)), classes
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SourceError(f"{self.path} is not an annotation file of COCO: {error!r}") from error
+
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its objects."""
@@ -145,11 +149,7 @@ def _with_masks(listing: Listing, segments: list[bytes]) -> Listing:
 
 
 def _with_mask(sample: Sample, segments: bytes) -> Sample:
-    """Returns a sample with the mask of its objects.
-
-    Raises:
-        SourceError: a segmentation is wrong, or the image has another size.
-    """
+    """Returns a sample with the mask of its objects; raises SourceError."""
     told = json.loads(segments)
     image = inspect_image(bytes(sample.fields["image"]))
     try:
@@ -183,9 +183,9 @@ def _by_image(annotations: list[Any], ids: set[int]) -> dict[int, list[Any]]:
     return found
 
 
-def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[Found, ...]:
+def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[ObjectBox, ...]:
     """Returns the objects of an image; raises ValueError for one that is wrong."""
-    found: dict[Any, Found] = {}
+    found: dict[Any, ObjectBox] = {}
     for each in annotations:
         number = each.get("id", len(found))
         if number in found:
@@ -194,7 +194,7 @@ def _objects(image: Any, annotations: Any, index: dict[int, int]) -> tuple[Found
             raise ValueError(f"annotation {number!r} is of category {each['category_id']!r}, which is not listed")
         left, top, width, height = map(float, each["bbox"])
         area, is_crowd = float(each.get("area", width * height)), bool(each.get("iscrowd", 0))
-        box = Found(left, top, left + width, top + height, index[each["category_id"]], area, is_crowd)
+        box = ObjectBox(left, top, left + width, top + height, index[each["category_id"]], area, is_crowd)
         found[number] = within(box, float(image["width"]), float(image["height"]))
     for number, each in found.items():
         if not each.has_area:

@@ -28,7 +28,7 @@ from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
 from dlio.pack.listing.keys import printable
-from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_name, is_number, stack
+from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_of_column, is_number_text, stack
 from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, raw_lines, root_of
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
@@ -117,7 +117,7 @@ class CsvFile:
         columns = label_columns(listed, (*label_names, *self.fields))
         values, class_names = self._values(columns[: len(label_names)])
         for name, column in zip(self.fields, columns[len(label_names) :], strict=True):
-            values[field_name(name, values)] = column.values()
+            values[field_of_column(name, values)] = column.values()
         kept = listed.refuse(columns[0].refused if columns else {})
         values = {name: column[kept] for name, column in values.items()}
         return image_file_listing(self.root, listed, values.pop("label", None), class_names, values)
@@ -139,7 +139,7 @@ class CsvFile:
         return {"label": labels}, class_names
 
     def _check_numbers(self, columns: list[LabelColumn]) -> None:
-        text = [column.name for column in columns if column.texts and not any(map(is_number, column.texts))]
+        text = [column.name for column in columns if column.texts and not any(map(is_number_text, column.texts))]
         if text and not self.label_columns:
             found = ", ".join(column.name for column in columns)
             which = f"--option label_columns={text[0]}"

@@ -105,9 +105,9 @@ class _Rows:
         for number in range(len(self._file.groups)):
             yield from (image.names(batch) for batch in self._file.batches(number, [path]))
 
-    def batches(self, place: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
-        """Yields the batches of a row group."""
-        return self._file.batches(place, list(map(leaf, taken.values())))
+    def batches(self, group: int, taken: Columns) -> Iterator[pyarrow.RecordBatch]:
+        """Yields the batches of the row group of this number."""
+        return self._file.batches(group, list(map(leaf, taken.values())))
 
     def close(self) -> None:
         """Closes the file."""

@@ -21,7 +21,7 @@ from dlio.errors import DlioError, SourceError
 from dlio.io.files import read_regular, storage_errors
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.lists import Listed, read_lines
-from dlio.pack.listing.objects import Found, object_listing, object_reader, within
+from dlio.pack.listing.objects import ObjectBox, object_listing, object_reader, within
 from dlio.pack.prefetch import side_by_side
 
 IMAGES, ANNOTATIONS = "JPEGImages", "Annotations"
@@ -70,7 +70,7 @@ class Voc:
         stems = self._stems()
         if not stems:
             raise SourceError(f"{self.path} has no annotations: give a folder of Pascal VOC")
-        listed = Listed[tuple[Found, ...]](self.path)
+        listed = Listed[tuple[ObjectBox, ...]](self.path)
         every = sorted({*stems, *self._annotated()})  # so that a class has the same index in each split
         parsed = dict(zip(every, side_by_side(self._parse, every), strict=True))
         names = sorted({name for objects in parsed.values() if not isinstance(objects, str) for name, _ in objects})
@@ -83,7 +83,7 @@ class Voc:
         listed.refuse_names()
         return object_listing(self.path / IMAGES, listed, names, "difficult", {})
 
-    def _parse(self, stem: str) -> list[tuple[str, Found]] | str:
+    def _parse(self, stem: str) -> list[tuple[str, ObjectBox]] | str:
         """Returns the objects of an image by the names of their classes, or why the image is refused."""
         path = self.path / ANNOTATIONS / f"{stem}.xml"
         try:
@@ -111,11 +111,11 @@ class _Plain(ElementTree.TreeBuilder):
         raise ValueError("it declares a type of its own, which VOC's annotations do not")
 
 
-def _object(element: ElementTree.Element, width: float, height: float) -> tuple[str, Found]:
+def _object(element: ElementTree.Element, width: float, height: float) -> tuple[str, ObjectBox]:
     left, top, right, bottom = (float(_text(element, f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
     left, top = left - 1, top - 1
     is_difficult = (element.findtext("difficult") or "0").strip() == "1"
-    found = within(Found(left, top, right, bottom, 0, 0.0, is_difficult), width, height)
+    found = within(ObjectBox(left, top, right, bottom, 0, 0.0, is_difficult), width, height)
     area = (found.right - found.left) * (found.bottom - found.top)
     return _text(element, "name"), replace(found, area=area)
 

@@ -56,7 +56,7 @@ class Access:
 PRIVATE = Access(0o600)
 
 
-class Surroundings:
+class FolderAccess:
     """Finds out who may read the files of one data set, by their modes and those of the folders around them.
 
     The folders are looked at once. A file or folder with an access control list counts as closed to other users, since

@@ -23,7 +23,7 @@ from dlio.io.open_folder import FILE, FOLDER, OpenFolder
 from dlio.stage.planning.placement import BLOCK_BYTES
 
 
-class Pace:
+class RateLimit:
     """Limits reading to a rate in bytes per second; None for no limit. Used by one thread."""
 
     def __init__(self, max_rate: int | None = None) -> None:
@@ -40,7 +40,7 @@ class Pace:
         self._free_at = max(self._free_at, now) + num_bytes / self._max_rate
 
 
-NO_LIMIT = Pace()
+NO_LIMIT = RateLimit()
 
 
 class CopyAtRest:
@@ -73,8 +73,8 @@ class CopyAtRest:
         except OSError:
             return False
 
-    def damage(self, file: File, pace: Pace = NO_LIMIT) -> str | None:
-        """Returns what is wrong with a file, or None if it is what the manifest says."""
+    def damage(self, file: File, pace: RateLimit = NO_LIMIT) -> str | None:
+        """Returns the damage of a file; None if it is as in the manifest."""
         algorithm = file.digest.partition(":")[0]
         try:
             digest = files.new_hash(algorithm)
@@ -127,12 +127,7 @@ class CopyAtRest:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
-        """Yields the descriptor of a regular file of the owner.
-
-        Raises:
-            OSError: it cannot be opened, or its path leads over a link.
-            StorageError: it is another kind of file, or another user's.
-        """
+        """Yields the descriptor of a regular file of the owner; raises OSError, StorageError."""
         around, last = self._entered(name)
         with around:
             descriptor = os.open(last, FILE, dir_fd=around.descriptor)
@@ -151,7 +146,7 @@ class CopyAtRest:
         return self._folder.below(*(folders or ["."])), last
 
 
-def _blocks(descriptor: int, num_bytes: int, pace: Pace) -> Iterator[memoryview]:
+def _blocks(descriptor: int, num_bytes: int, pace: RateLimit) -> Iterator[memoryview]:
     """Yields a file's first `num_bytes`, or fewer if it has become shorter; a block is valid until the next."""
     with suppress(OSError):  # a file system without O_DIRECT
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NOATIME | os.O_DIRECT)

@@ -15,6 +15,8 @@ from dlio.io.open_folder import OpenFolder, is_loose
 CACHE = "dlio"
 CLAIMS = ".claims"
 LEASES = ".leases"
+CONTROL = ".dlio"  # in a copy
+MARKER = "copy.json"  # in CONTROL
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a file or a link in its place is not dlio's either
 OWN = "dlio-u"
 OWN_NAME = re.compile(rf"{OWN}\d+")
@@ -105,3 +107,14 @@ def _opened_to_others(around: OpenFolder, name: str, mode: int) -> OpenFolder:
     if made.owner == os.geteuid() and wanted != before:
         os.fchmod(made.descriptor, wanted)
     return made
+
+
+def marker_of(copy: OpenFolder) -> os.stat_result | None:
+    """Returns the status of a copy's marker; None if its owner has made none."""
+    try:
+        with copy.below(CONTROL) as control:
+            status = control.look(MARKER)
+            is_owners = status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == copy.owner
+            return status if is_owners and control.owner == copy.owner else None
+    except OSError:
+        return None

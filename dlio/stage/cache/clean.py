@@ -10,8 +10,20 @@ from pathlib import Path
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, copy_named, is_own, may_change, open_cache, open_dest
-from dlio.stage.cache.folder import ASIDE, CONTROL, MARKER, StagedFolder, marker_of
+from dlio.stage.cache.base_folder import (
+    CACHE,
+    CLAIMS,
+    CONTROL,
+    LEASES,
+    MARKER,
+    copy_named,
+    is_own,
+    marker_of,
+    may_change,
+    open_cache,
+    open_dest,
+)
+from dlio.stage.cache.folder import ASIDE, StagedFolder
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +34,10 @@ from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
-from dlio.stage.cache.base_folder import CACHE, CLAIMS, is_closed, is_own, open_cache
+from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 
-CONTROL = ".dlio"
 ASIDE = "aside"
 LIVE = "live"
-MARKER = "copy.json"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
 _THREADS = 32
 
@@ -104,7 +101,7 @@ class StagedFolder:
             StorageError: the folder cannot be read.
         """
         with files.storage_errors("look at", self.path):
-            absent = self._not_listed({file.name for file in wanted})
+            absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-look") as pool:  # starts no idle thread
@@ -114,15 +111,15 @@ class StagedFolder:
     def _incomplete(self, wanted: Sequence[File]) -> set[str]:
         return {file.name for file in wanted if not self.has(file)}
 
-    def _not_listed(self, names: set[str]) -> set[str]:
+    def _not_listed(self, names: Sequence[str]) -> set[str]:
         """Returns those of `names` that are not in this folder, by listing its folders."""
-        absent = set(names)
+        found: set[str] = set()
         folders = {name.rpartition("/")[0] for name in names} if "/" in "".join(names) else {""}
         for folder in folders:
             with suppress(FileNotFoundError):
-                found = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
-                absent.difference_update([f"{folder}/{name}" for name in found] if folder else found)
-        return absent
+                listed = os.listdir(self.path / folder)  # noqa: PTH208  names are enough
+                found.update([f"{folder}/{name}" for name in listed] if folder else listed)
+        return set() if found.issuperset(names) else set(names) - found
 
     def holds(self, wanted: Sequence[File]) -> bool:
         """Returns whether the copy is complete: it has the manifest and the names of all files `wanted`.
@@ -133,12 +130,12 @@ class StagedFolder:
             StorageError: the folder cannot be read.
         """
         with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
-            if self._marked_as() != self.copy or not self.has_manifest():
+            if self.marked_as() != self.copy or not self.has_manifest():
                 return False
-            return not self._not_listed({file.name for file in wanted})
+            return not self._not_listed([file.name for file in wanted])
         return False
 
-    def _marked_as(self) -> object:
+    def marked_as(self) -> object:
         """Returns the name in the marker; None if the marker does not exist or is not complete."""
         try:
             with OpenFolder.at(self.path / CONTROL) as control:
@@ -173,7 +170,7 @@ class StagedFolder:
         with files.storage_errors("create", self.path):
             self._make_ours(self.path, 0o700)  # its users may enter it when it is complete
             without_lists(self.path)
-            marked = self._marked_as()
+            marked = self.marked_as()
             if not self.marker.exists() and any(path.name != CONTROL for path in self.path.iterdir()):
                 raise StorageError(f"{self.path} holds files, but not dlio's marker {self.marker.name}: remove it")
             if marked not in (None, self.copy):
@@ -275,17 +272,6 @@ class StagedFolder:
                     raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
                 copy.remove(CONTROL, copy.owner)
             cache.rmdir(self.copy)
-
-
-def marker_of(copy: OpenFolder) -> os.stat_result | None:
-    """Returns the status of a copy's marker; None if its owner has made none."""
-    try:
-        with copy.below(CONTROL) as control:
-            status = control.look(MARKER)
-            is_owners = status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == copy.owner
-            return status if is_owners and control.owner == copy.owner else None
-    except OSError:
-        return None
 
 
 def check_names(manifest: Manifest) -> None:

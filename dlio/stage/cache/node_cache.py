@@ -20,8 +20,8 @@ from dlio.io.filesystems import FileSystem, check_room, filesystem_of
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import forget, is_in_progress
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import ABSENT, CACHE, CLAIMS, copy_named, may_change, open_cache
-from dlio.stage.cache.folder import StagedFolder, marker_of
+from dlio.stage.cache.base_folder import ABSENT, CACHE, CLAIMS, copy_named, marker_of, may_change, open_cache
+from dlio.stage.cache.folder import StagedFolder
 
 # A copy to remove is renamed twice: to the first name while its leases are read again, to the second once certain.
 LEAVING, REMOVED = ".leaving-", ".removed-"
@@ -74,7 +74,7 @@ def is_being_filled(folder: StagedFolder) -> bool:
 
 
 def room(folder: StagedFolder) -> int:
-    """Returns the bytes that a copy may grow to: what is free, what it holds already, and what may be evicted."""
+    """Returns the bytes that a copy may grow to: free space, its own size, and copies that may be evicted."""
     others = (
         other for other in copies(folder.dest) if other != folder and _is_removable(other) and not is_in_use(other)
     )
@@ -151,7 +151,7 @@ def forget_claims(cache: OpenFolder, copy: str) -> None:
 
 
 def discard(folder: StagedFolder) -> bool:
-    """Removes a copy that was renamed for removal, or what is left of it; returns whether it is gone."""
+    """Removes a copy that was renamed for removal, or its rest; returns whether it is gone."""
     try:
         folder.remove()
     except StorageError as error:

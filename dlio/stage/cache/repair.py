@@ -21,8 +21,8 @@ from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.at_rest import CopyAtRest
-from dlio.stage.cache.base_folder import CACHE, copy_named
-from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.cache.base_folder import CACHE, CONTROL, MARKER, copy_named
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.transfer.copy import Copying, Tally, copy_files
@@ -110,11 +110,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
 
 
 def _named_origin(folder: StagedFolder) -> str:
-    """Returns the source that the copy's marker names.
-
-    Raises:
-        UsageError: it names none, or a relative path.
-    """
+    """Returns the source that the copy's marker names; raises UsageError."""
     advice = "name the source with --from"
     try:
         with CopyAtRest(folder.path) as copy:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import ManifestError, StorageError
-from dlio.stage.cache.base_folder import copy_named, open_cache
-from dlio.stage.cache.folder import CONTROL, MARKER, StagedFolder
+from dlio.stage.cache.base_folder import CONTROL, MARKER, copy_named, open_cache
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
 from dlio.stage.cache.locations import known_folders
 from dlio.stage.cache.ownership import is_replaceable, is_safe, own_dest

@@ -18,7 +18,7 @@ from typing import Any
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError
 from dlio.stage.cache.as_owner import PATIENCE_SECONDS, as_owner
-from dlio.stage.cache.at_rest import CopyAtRest, Pace
+from dlio.stage.cache.at_rest import CopyAtRest, RateLimit
 from dlio.stage.cache.base_folder import may_change
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import folders_with_copies
@@ -126,13 +126,13 @@ def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | 
     """Returns the same as `check_copy`, as a JSON value."""
     with CopyAtRest(folder.path) as copy:
         manifest, damage = manifest_of(folder, source) if mend else (manifest_at_rest(folder), "")
-        found = _checked(copy, manifest, {NAME: damage} if damage else {}, Pace(max_rate))
+        found = _checked(copy, manifest, {NAME: damage} if damage else {}, RateLimit(max_rate))
         if not copy.is_there():
             raise StorageError(errno.ENOENT, f"{folder.path} has been removed meanwhile")
     return asdict(_mended(folder, manifest, found, source) if mend and found.damaged else found)
 
 
-def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace: Pace) -> Scrubbed:
+def _checked(copy: CopyAtRest, manifest: Manifest, damaged: dict[str, str], pace: RateLimit) -> Scrubbed:
     """Returns the findings in a copy's files, added to what is known to be damaged."""
     wanted = files_here(manifest)
     damaged |= {file.name: problem for file in wanted if (problem := copy.damage(file, pace))}

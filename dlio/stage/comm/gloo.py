@@ -69,7 +69,7 @@ class GlooRing:
         return [json.loads(value) for value in self._live.call("multi_get", keys)]
 
     def _look_for(self, keys: Sequence[str], seconds: float) -> None:
-        """Raises LostError for processes that have set no key and are not alive, and tells the others.
+        """Raises LostError, here and in the others, for processes that have set no key and are not alive.
 
         Raises:
             LostError: processes are lost, as seen here or by another process, or were waited for too long.
@@ -129,7 +129,7 @@ class GlooRing:
     def _missing(self, started: float) -> list[int]:
         """Returns the ranks that do not answer a roll call and have no heartbeat.
 
-        Gloo tells the neighbours of a dead process at once, and the others when their waiting is over. So all answer
+        Gloo notices a dead process in its neighbours at once, in the others when their waiting is over. So all answer
         within the same time after the block that did not come. A process that has already passed on its last block
         does not answer, but has a heartbeat.
         """

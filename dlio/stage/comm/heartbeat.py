@@ -1,7 +1,7 @@
 """Liveness over MPI: each process of a communicator has a thread that answers when another process asks.
 
 A process that syncs a file for minutes answers too. One that is stopped, or whose node has lost power, does not.
-A process that finds others lost tells the rest, so that all report the same ranks.
+A process that finds others lost informs the rest, so that all report the same ranks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MpiHeartbeat:
         self._thread.start()
 
     def find_lost(self) -> list[int]:
-        """Returns the ranks of the processes that do not answer a roll call, and tells the others."""
+        """Returns the ranks of the processes that do not answer a roll call, and informs the others."""
         self._here = set()
         self._sent = [(request, word) for request, word in tuple(self._sent) if not request.Test()]
         for rank in self._others:

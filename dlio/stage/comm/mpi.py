@@ -96,11 +96,7 @@ class MpiRing:
         self._wait(are_done, seconds)
 
     def _wait(self, is_done: Callable[[], bool], seconds: float) -> None:
-        """Waits until `is_done`.
-
-        Raises:
-            LostError: a process is gone, or it is not done after `seconds` though all others live.
-        """
+        """Waits until `is_done`; raises LostError."""
         started, pause = time.monotonic(), _FIRST_POLL_SECONDS
         looked = started
         try:

@@ -7,7 +7,7 @@
     client      what loaders ask of it
     status      how far it is
     wire        the protocol; connection: both ends prove that they know the token; pool: of connections
-    folder      what the agent and the loaders of a node tell each other by files
+    folder      the files by which the agent and the loaders of a node exchange their state
     blocks      which blocks of an unfinished file are there
 
 Which node reads a shard from the source, and what each keeps, is planned in dlio/stage/planning (owners.py, live.py).

@@ -70,7 +70,7 @@ class Blocks:
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-                    raise StorageError(f"cannot open {path}: it is no regular file of this user")
+                    raise StorageError(f"cannot open {path}: it is not a regular file of this user")
                 if status.st_size != bitmap_bytes(num_bytes):
                     expected = f"expected {bitmap_bytes(num_bytes)} bytes, found {status.st_size}"
                     raise StorageError(f"{path} is not of a file of {num_bytes} bytes: {expected}; stage again")

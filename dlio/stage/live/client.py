@@ -19,7 +19,7 @@ from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live import wire
 from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.pool import Answer, Pool
+from dlio.stage.live.pool import Answer, ConnectionPool
 from dlio.stage.live.wire import Op, Origin, Reply, Request, Span, Status, WireError
 
 _KEPT = 32  # connections that wait for the next request
@@ -57,7 +57,7 @@ class Client:
         named = copy_named(folder.copy)
         self._content = named["content_id"] if named else folder.copy
         self._restart = restart
-        self._pool = Pool(_KEPT)
+        self._pool = ConnectionPool(_KEPT)
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
 
     def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
@@ -87,13 +87,13 @@ class Client:
         return farthest
 
     def order(self, shards: Sequence[int]) -> None:
-        """Tells the order in which this rank will first use the shards; replaces what was told before."""
+        """Sends the order in which this rank will first use the shards; replaces the order sent before."""
         for first in range(0, len(shards), wire.MAX_RANGES):
             part = shards[first : first + wire.MAX_RANGES]
             self._ask(Request(Op.ORDER, first, tuple((shard, shard) for shard in part)))
 
     def bad(self, file: int, spans: Sequence[Span]) -> None:
-        """Tells that spans failed their checksums, and waits until they have been fetched from the source again."""
+        """Reports spans that failed their checksums, and waits until they have been fetched from the source again."""
         for request in wire.in_requests(Op.BAD, file, spans):
             self._ask(request)
 

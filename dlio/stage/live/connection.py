@@ -66,7 +66,7 @@ def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
 
 
 def _prove(peer: socket.socket, token: bytes, content: str, client: bytes, deadline: float) -> None:
-    """Proves the token to a server, and has it prove its own; raises as `accept`."""
+    """Proves the token to a server, which has to prove its own; raises as `accept`."""
     theirs = _receive(peer, NONCE_BYTES, deadline)
     server = peer.getpeername()[:2]
     own = client + os.urandom(NONCE_BYTES - CLIENT_BYTES)

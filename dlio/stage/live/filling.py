@@ -93,7 +93,7 @@ def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> t
 
 
 class LiveFilling:
-    """A `Filling`: has the agent bring what is missing. Picklable; safe for several threads and across fork.
+    """A `Filling` that asks the agent for missing files. Picklable; safe for several threads and across fork.
 
     Attributes:
         manifest: of the whole data set, all of which can be read through the agent.
@@ -145,7 +145,7 @@ class LiveFilling:
             )
 
     def arrival(self, path: Path) -> Arrival | None:
-        """Returns a file that is arriving, None if it is no file of the data set; raises as `prepare`."""
+        """Returns a file that is arriving, None if the data set has no such file; raises as `prepare`."""
         try:
             number, file = self._files[str(path.relative_to(self.manifest.root))]
         except (ValueError, KeyError):
@@ -162,7 +162,7 @@ class LiveFilling:
         )
 
     def expect(self, shards: Sequence[int]) -> None:
-        """Tells in which order this process will first use the shards; does not raise."""
+        """Sends the order in which this process will first use the shards; does not raise."""
         with suppress(StorageError, OSError):
             if not self._path(NAME).exists():  # else nothing is left to bring
                 self._client.order(shards)
@@ -193,7 +193,7 @@ class LiveFilling:
         return origin is not None
 
     def _count(self, origin: int, num_bytes: int, began: float) -> None:
-        """Adds to what was waited for; what was found on the disk after all counts as read from there."""
+        """Adds to the counts of waiting; bytes found on the disk after all count as read from there."""
         if origin == Origin.DISK:
             return
         name, seconds = Origin(origin).name.lower(), time.perf_counter() - began

@@ -1,6 +1,6 @@
-"""The folder of a copy that is being filled: what the agent and the loaders of a node tell each other by files.
+"""The folder of a copy that is being filled: the files that the agent and the loaders of a node exchange.
 
-It is this user's alone. What is read from it is small, regular, not behind a link, and the user's own; else it is
+It is this user's alone. Files read from it are small, regular, not behind a link, and the user's own; others are
 ignored.
 """
 
@@ -23,7 +23,8 @@ from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
-from dlio.stage.cache.folder import CONTROL, LIVE, StagedFolder
+from dlio.stage.cache.base_folder import CONTROL
+from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.connection import TOKEN_BYTES, Address
 
@@ -135,12 +136,12 @@ class LiveFolder:
         with suppress(OSError):
             os.utime(self.path / AGENT, follow_symlinks=False)
 
-    def announce(self, record: AgentRecord) -> None:
-        """Tells the loaders of the node of the agent; raises StorageError if the file cannot be written."""
+    def write_record(self, record: AgentRecord) -> None:
+        """Writes where the loaders of the node find the agent; raises StorageError if the file cannot be written."""
         files.publish_bytes(self.path / AGENT, json.dumps({"version": _VERSION, **asdict(record)}).encode())
 
-    def withdraw(self) -> None:
-        """Takes the announcement back."""
+    def remove_record(self) -> None:
+        """Removes the agent's record."""
         with suppress(OSError), self._open() as opened:
             opened.unlink(AGENT)
 

@@ -11,7 +11,7 @@ from dlio.stage.live.connection import AgentError, Connection
 Answer = TypeVar("Answer")
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one agent; for any number of threads.
 
     Args:

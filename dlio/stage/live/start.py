@@ -1,6 +1,6 @@
 """Starting the agent of a node: one runs, however many processes ask for it at once.
 
-The agent is a process of a session of its own, which outlives the one that started it. What it is to do it reads from
+The agent is a process of a session of its own, which outlives the one that started it. It reads its task from
 its standard input, since arguments are seen by all users, and a URL may hold a password.
 """
 
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an agent is to do; all of it crosses to its process as JSON.
+    """The task of an agent, sent to its process as JSON.
 
     Attributes:
         dataset: a folder or a URL.
@@ -90,7 +90,7 @@ class Task:
         if self.job != lease.job_name():
             return False
         here, there = Topology.from_env(), self.topology
-        return not load(self.strategy).NEEDS.parts or _place(here) == _place(there)
+        return not load(self.strategy).NEEDS.parts or _rank_and_count(here) == _rank_and_count(there)
 
     def start_again(self) -> StagedFolder:
         """Returns as `ensure_agent`, asked for the same on the node that this process has in its job now."""
@@ -107,9 +107,14 @@ class Task:
         """
         options = replace(NO_OPTIONS, copies=self.copies, mode=self.mode)
         job = Job(source_of(self.dataset), self.dest, self.topology, options)
-        check_names(job.manifest)
-        plan = plan_of(job, self.strategy)
-        return job, plan, folder_for_us(self.dest, copy_name(job, self.strategy), plan.wanted)
+        return job, *prepared(job, self.strategy)
+
+
+def prepared(job: Job, strategy: str) -> tuple[Plan, StagedFolder]:
+    """Returns this node's part if it has room for all, and the folder of the copy; raises DlioError."""
+    check_names(job.manifest)
+    plan = plan_of(job, strategy)
+    return plan, folder_for_us(job.dest, copy_name(job, strategy), plan.wanted)
 
 
 def copy_name(job: Job, strategy: str) -> str:
@@ -125,14 +130,14 @@ def copy_name(job: Job, strategy: str) -> str:
 
 def plan_of(job: Job, strategy: str) -> Plan:
     """Returns this node's part; a launcher that does not number the nodes leaves each node to itself."""
-    node, nodes = _place(job.topology)
+    node, nodes = _rank_and_count(job.topology)
     manifest: Manifest = job.manifest
     if load(strategy).NEEDS.parts:
         manifest = replace(partitioned(manifest, nodes, job.options.copies), node=node)
     return Plan(manifest, node, nodes)
 
 
-def _place(topology: Topology) -> tuple[int, int]:
+def _rank_and_count(topology: Topology) -> tuple[int, int]:
     """Returns a node's rank, and the number of nodes."""
     node, nodes = topology.node_rank, topology.num_nodes
     return (0, 1) if node is None or nodes is None else (node, nodes)
@@ -162,22 +167,20 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    topology = topology or Topology.from_env()
     strategy = "replicate" if strategy == AUTO else strategy
-    job = Job(source_of(name), Path(dest or "").absolute(), topology, options, listeners)
+    job = Job(source_of(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
     copy_name(job, strategy)
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)
-    task = Task(name, job.dest, strategy, topology, options.copies, options.mode, cache_bytes)
-    _, plan, folder = task.prepared()
+    plan, folder = prepared(job, strategy)
     open_up(folder.dest)
     remember(job.dest)
     lease.take(folder)
-    if topology.local_rank:
+    if job.topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        _start(task, folder)
+        _start(Task(name, job.dest, strategy, job.topology, options.copies, options.mode, cache_bytes), folder)
     return folder
 
 

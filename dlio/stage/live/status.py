@@ -17,7 +17,7 @@ from dlio.stage.job import Listeners
 from dlio.stage.live.client import Client, connect
 from dlio.stage.live.folder import LiveFolder
 
-STUCK_SECONDS = 20.0  # without a byte: then whoever waits gets an error
+STUCK_SECONDS = 20.0  # without a byte: then a waiting reader gets an error
 _LOOK_SECONDS = 0.2
 
 

@@ -48,7 +48,7 @@ class Op(IntEnum):
     STAT = 5  # send how far the agent is, as JSON
     SERVE = 6  # of an agent: send the ranges if this node keeps them, and read them from the source if it must
     HELD = 7  # of an agent: send the ranges if they are here already
-    AHEAD = 8  # as SERVE, after all that somebody waits for
+    AHEAD = 8  # as SERVE, after all that readers wait for
 
 
 class Status(IntEnum):
@@ -142,7 +142,7 @@ def receive_reply(peer: socket.socket, limit: int) -> Reply:
     """Returns the head of a reply with a body of at most `limit` bytes, which the caller receives.
 
     Raises:
-        WireError: it is no reply, or too long.
+        WireError: it is not a reply, or too long.
         OSError: the connection failed.
     """
     magic, version, status, origin, length = _REPLY.unpack(receive(peer, _REPLY.size))
@@ -159,7 +159,7 @@ def _check(magic: bytes, version: int) -> None:
 
 
 def receive(peer: socket.socket, num_bytes: int) -> bytes:
-    """Returns exactly so many bytes; raises WireError if the connection ends before."""
+    """Returns exactly this many bytes; raises WireError if the connection ends before."""
     data = bytearray(num_bytes)
     receive_into(peer, memoryview(data))
     return bytes(data)

@@ -19,7 +19,7 @@ _LEAST, _MOST = 1e-9, 1e18  # of a machine's figures: far beyond real ones, and 
 class Machine:
     """The cluster that data are staged on; rates are in bytes per second.
 
-    Where neither a machine file (dlio/stage/machine_file.py) nor `dlio bench` tells them, the rates are those of a
+    If neither a machine file (dlio/stage/machine_file.py) nor `dlio bench` gives them, the rates are those of a
     typical cluster: a shared file system of 5 GB/s, of which one node gets 2, an InfiniBand network of 10, and an NVMe
     disk of 2. The formulas of the strategies use the attributes up to `rates`; the simulator uses all.
 
@@ -32,7 +32,7 @@ class Machine:
         network: rate at which a node sends while it receives as much.
         local: rate at which a node's local storage writes.
         num_targets: storage targets of the shared file system; 0 for more than are used.
-        rates: the file that tells the rates; "" for those of a typical cluster.
+        rates: the file of the rates, and which it lacks; "" for those of a typical cluster.
         opens: files that the source opens per second for all nodes together; 0 for any number.
         request_seconds: how long the source lets each request wait.
         switch_nodes: nodes below one switch, or behind one gateway to the source; 0 if none limits them.

@@ -64,7 +64,7 @@ class Flows:
     returns: bool = False
 
 
-def alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:
+def flows_alone(read: Array, opens: Array, threads: int, *, returns: bool = False) -> Flows:
     """Returns the flows of nodes that each write what they read; the arrays are those of `Flows`."""
     return Flows(read, opens, np.zeros_like(read), read, threads, returns=returns)
 

@@ -68,7 +68,7 @@ class Plan:
         """The numbers of the files that this node keeps: those of its shards, and the small files of all."""
         return frozenset(self._in_order(self.kept_shards)) | frozenset(self._small(range(len(self._sizes))))
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether the node keeps everything that a staged copy holds."""
         return self.kept.issuperset(self.numbers_of(self.manifest.shards_here))

@@ -54,7 +54,7 @@ def small_files(files: Sequence[File]) -> list[int]:
 
 
 def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_nodes: int, room: int) -> list[int]:
-    """Returns the shards that a node keeps in so many bytes: its own until they are full, then others.
+    """Returns the shards that a node keeps within this size: its own first, then others.
 
     The others begin at the node's share of the shards, so that the caches of all nodes together hold as much as they
     can. Nothing is ever put out for something else: an epoch that reads each shard once gains nothing by that.
@@ -68,7 +68,7 @@ def kept_shards(sizes: Sequence[int], owner_of: Sequence[int], node: int, num_no
 
 
 def order_alone(owner_of: Sequence[int], node: int, num_nodes: int) -> list[int]:
-    """Returns all shards in the order in which a node fetches them if no loader has told one: its own first."""
+    """Returns all shards in the order in which a node fetches them unless a loader has sent another: its own first."""
     is_own = np.array(owner_of, dtype=np.int64) == node
     others = np.flatnonzero(~is_own)
     start = node * len(others) // num_nodes

@@ -40,7 +40,7 @@ class Simulation:
         strategy: its name.
         num_nodes: of the job.
         seconds: until the last node has its part.
-        percentiles: the seconds until so many percent of the nodes have theirs, by percentage.
+        percentiles: the seconds until a percentage of the nodes have theirs, by that percentage.
         num_bytes: moved over each kind of link: from the source, between nodes, and to local storage.
         opens: files opened at the source.
         failures: of nodes.
@@ -171,7 +171,7 @@ class _Run:
         return np.minimum(most, flows.threads * blocks / turn)
 
     def _source(self, active: NDArray[np.bool_]) -> float:
-        """Returns the rate of the source while so many readers ask its targets at random."""
+        """Returns the rate of the source while this many readers ask its targets at random."""
         readers, targets = float(active.sum()) * self.flows.threads, self.machine.num_targets
         share = readers / (readers + targets - 1) if targets and readers else 1.0
         return self.machine.source * share / (1 + self.flows.returns)  # which serves what is written, too

@@ -63,7 +63,7 @@ def stripe_count(num_bytes: int, num_files: int, num_targets: int) -> int:
     return max(1, min(wanted, num_targets, -(-num_bytes // STRIPE_BYTES)))
 
 
-def described(layouts: Iterable[Layout]) -> str:
+def layouts_text(layouts: Iterable[Layout]) -> str:
     """Returns in one line the number of files of each layout; "" for no files."""
     return "; ".join(
         f"{number:,} files over {layout.count} targets"

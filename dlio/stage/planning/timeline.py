@@ -44,5 +44,5 @@ def _text(x: float, y: float, text: str, colour: str = "black") -> str:
 
 def _points(found: Simulation, column: int) -> str:
     whole = max(found.seconds, 1e-9)
-    places = ((each[0] / whole, each[column]) for each in ((0.0, 0.0, 0.0), *found.timeline))
-    return " ".join(f"{_LEFT + x * _WIDTH:.1f},{_TOP + (1 - y) * _HEIGHT:.1f}" for x, y in places)
+    points = ((each[0] / whole, each[column]) for each in ((0.0, 0.0, 0.0), *found.timeline))
+    return " ".join(f"{_LEFT + x * _WIDTH:.1f},{_TOP + (1 - y) * _HEIGHT:.1f}" for x, y in points)

@@ -92,11 +92,7 @@ def carry_out(job: Job) -> Outcome:
 
 
 def _exchange(job: Job, everyone: Ring, tally: Tally) -> None:
-    """Brings the data set to all nodes that lack it; one process of each node takes part.
-
-    Raises:
-        StorageError: a node failed or is lost; all nodes name it.
-    """
+    """Brings the data set to all nodes that lack it; one process of each node takes part; raises StorageError."""
     nodes = everyone.gather(node_id())
     leaders = sorted({node: rank for rank, node in reversed(list(enumerate(nodes)))}.values())
     folder = StagedFolder(job.dest, copy_name(job))
@@ -144,12 +140,7 @@ def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Lacking,
 
 
 def _take_part(job: Job, ring: Ring, ready: Lacking, tally: Tally) -> None:
-    """Reads, passes on and writes until every node has what it lacked.
-
-    Raises:
-        LostError: a node is lost.
-        StorageError: a node failed; all nodes name it.
-    """
+    """Reads, passes on and writes until every node has what it lacked; raises LostError, StorageError."""
     lacking = sum(file.num_bytes for file in ready.missing)
     hosts, totals = zip(*ring.gather((socket.gethostname(), lacking)), strict=True)
     lacked = _union(all_files(job.manifest), ready.missing, ring)

@@ -18,7 +18,7 @@ from dlio.cluster.topology import Topology
 from dlio.errors import UsageError
 from dlio.stage.job import Job, Outcome
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, alone, totals
+from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
 from dlio.stage.planning.placement import assign_first, check_copies, files_on, partitioned
 from dlio.stage.strategies import Needs
 from dlio.stage.transfer.copy import THREADS
@@ -50,7 +50,7 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     first = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
     read, opens = totals(first, sizes.shards, num_nodes), totals(first, sizes.num_files, num_nodes)
     held = np.array([np.sum([np.roll(each, step) for step in range(copies)], axis=0) for each in (read, opens)])
-    return alone(held[0], held[1], THREADS)
+    return flows_alone(held[0], held[1], THREADS)
 
 
 def copy_name(job: Job) -> str:

@@ -16,7 +16,7 @@ from dlio.cluster.topology import Topology
 from dlio.locking.owner import node_id
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, alone
+from dlio.stage.planning.flows import Flows, Sizes, flows_alone
 from dlio.stage.planning.placement import rotated
 from dlio.stage.strategies import Needs
 from dlio.stage.transfer.copy import THREADS
@@ -36,7 +36,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each reads all."""
     read, opens = float(sizes.files.sum()), float(len(sizes.files))
-    return alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
+    return flows_alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
 
 
 def carry_out(job: Job) -> Outcome:

@@ -25,7 +25,7 @@ from dlio.stage.cache.ownership import check_safe, folder_for_us
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
-from dlio.stage.planning.flows import Flows, Sizes, alone, totals
+from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
 from dlio.stage.planning.placement import assign_first, files_on, partitioned
 from dlio.stage.planning.striping import Layout
 from dlio.stage.strategies import Needs
@@ -55,12 +55,12 @@ def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each copies its share within the shared file system."""
     owners = np.array(assign_first(sizes.shards.tolist(), num_nodes), np.int64)
     read, opens = (totals(owners, each, num_nodes) for each in (sizes.shards, sizes.num_files))
-    return alone(read, opens, THREADS, returns=True)
+    return flows_alone(read, opens, THREADS, returns=True)
 
 
 def layout(job: Job) -> str:
     """Returns in one line how files are to be striped; raises as `layouts`."""
-    return striping.described(layouts(job).values())
+    return striping.layouts_text(layouts(job).values())
 
 
 def carry_out(job: Job) -> Outcome:
@@ -133,7 +133,7 @@ def _count(file: File, num_files: int, num_targets: int) -> int:
 
 
 def _check_layouts(root: Path, laid_out: dict[str, Layout]) -> None:
-    """Raises StorageError if a file that was to lie on a certain target lies elsewhere."""
+    """Raises StorageError if a file is not on the target that it was assigned to."""
     for name, wanted in laid_out.items():
         if wanted.first is None:
             continue

@@ -121,11 +121,7 @@ def _next(queue: Iterator[File], lock: threading.Lock) -> File | None:
 
 
 def _copy_and_name(source: StagingSource, target: Copying, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Copies one file aside and gives it its final name.
-
-    Raises:
-        DigestError, StorageError: as `copy_files`.
-    """
+    """Copies one file aside and gives it its final name; raises DigestError, StorageError."""
     aside, final = target.aside / file.name, target.final / file.name
     if "/" in file.name:
         with files.storage_errors("create", aside):
@@ -152,7 +148,7 @@ def give_name(aside: Path, final: Path, access: Access) -> None:
 
 
 def _copy_one(source: StagingSource, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Copies one file; goes on from what a dead process left, and starts again if the digest is wrong then.
+    """Copies one file; continues a dead process's file, and starts again if the digest is wrong then.
 
     Raises:
         DigestError, StorageError: as `copy_files`.
@@ -166,11 +162,7 @@ def _copy_one(source: StagingSource, aside: Path, file: File, buffer: bytearray,
 
 
 def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, tally: Tally) -> None:
-    """Appends to `aside` until it is the whole file.
-
-    Raises:
-        DigestError, StorageError: as `copy_files`; a file with a wrong digest is emptied.
-    """
+    """Appends to `aside` until it is the whole file; raises DigestError, StorageError."""
     algorithm = file.digest.partition(":")[0]
     digest = files.new_hash(algorithm)
     with files.storage_errors("write", aside), aside.open("ab+", buffering=0) as target:

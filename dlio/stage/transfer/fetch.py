@@ -40,7 +40,6 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, or the copier of this node failed.
     """
-    check_names(manifest)
     folder = folder_for_us(job.dest, copy, wanted)
     open_up(folder.dest)
     staged = replace(manifest, root=folder.path)
@@ -51,6 +50,7 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         if job.options.mode is not None:
             folder.give([file.name for file in wanted], job.access(None))
         return Outcome(staged)
+    check_names(manifest)  # which was done before, if the copy is complete
     _let_the_leader_begin(job, folder, wanted)
     with claimed(folder.claims, lambda: folder.holds(wanted)) as claim:
         if claim is None:

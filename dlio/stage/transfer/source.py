@@ -16,7 +16,8 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.named import names_url
-from dlio.stage.cache.access import Access, Surroundings
+from dlio.stage.cache.access import Access, FolderAccess
+from dlio.stage.transfer.remote import Remote
 
 _HELD = 128  # open files from which ranges are read
 _FORGET_BYTES = 32 << 20  # read between two calls that drop these bytes from the page cache
@@ -73,8 +74,6 @@ def source_of(dataset: str | PathLike[str] | Manifest | StagingSource) -> Stagin
     if isinstance(dataset, StagingSource):
         return dataset
     if names_url(dataset):
-        from dlio.stage.transfer.remote import Remote
-
         return Remote(os.fspath(dataset).removesuffix(f"/{NAME}"))
     return MountedFolder(Manifest.load(Path(dataset)))
 
@@ -86,7 +85,7 @@ class MountedFolder:
         self.manifest = manifest
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
-        self._surroundings = Surroundings()
+        self._surroundings = FolderAccess()
         self._held = lru_cache(_HELD)(_Held)
 
     def __str__(self) -> str:
@@ -148,7 +147,7 @@ class MountedFolder:
 
 
 class _Held:
-    """A file that stays open for reading while somebody refers to it: each opening is work for a metadata server."""
+    """A file that stays open while it is referred to, since each opening is work for a metadata server."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)

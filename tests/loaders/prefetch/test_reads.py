@@ -26,7 +26,7 @@ from dlio.loaders._prefetch import prefetch as ahead_module
 from dlio.loaders._prefetch import reads as reads_module
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders._prefetch.prefetch import Work, prefetched
-from dlio.loaders._prefetch.reads import Pace, ReadAhead, Reads, pieces
+from dlio.loaders._prefetch.reads import ReadAhead, Reads, WaitTimes, pieces
 from dlio.loaders.batches import with_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
@@ -38,7 +38,7 @@ from tests.loaders.photos import loader_of, numbers
 @pytest.fixture(params=[1, 8, 64])
 def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Has everything read ahead of need, in pieces of a request, up to so many at a time; returns how many."""
-    monkeypatch.setattr(Pace, "is_slow", True)
+    monkeypatch.setattr(WaitTimes, "is_slow", True)
     monkeypatch.setattr(reads_module, "_REQUESTS", 1)
     monkeypatch.setattr(reads_module, "_FIRST_AHEAD", request.param)
     monkeypatch.setattr(reads_module, "_MOST_AHEAD", request.param)
@@ -66,7 +66,7 @@ def test_batches_do_not_depend_on_what_is_read_ahead(
 ) -> None:
     made = {}
     for is_slow in (False, True):
-        monkeypatch.setattr(Pace, "is_slow", is_slow)
+        monkeypatch.setattr(WaitTimes, "is_slow", is_slow)
         for num_threads in (0, 1, 3):
             made[is_slow, num_threads] = digests(PackedSamples(packed_anyhow, transform), shuffle, num_threads)
     assert len(set(made[False, 0])) == 5
@@ -76,7 +76,7 @@ def test_batches_do_not_depend_on_what_is_read_ahead(
 def test_batches_are_the_same_at_every_depth(packed: Manifest, slow: int) -> None:
     with closing(loader_of(packed, 4, shuffle=True)) as loader, pytest.MonkeyPatch.context() as patch:
         made = numbers(loader)
-        patch.setattr(Pace, "is_slow", False)
+        patch.setattr(WaitTimes, "is_slow", False)
         loader.set_epoch(0)
         assert made == numbers(loader)
 
@@ -106,7 +106,7 @@ def test_damage_met_ahead_is_replaced_as_ever(packed: Manifest, tmp_path: Path, 
     made = digests(samples, False, 2)
     assert len(samples.skips) == 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pace, "is_slow", False)
+        patch.setattr(WaitTimes, "is_slow", False)
         assert made == digests(PackedSamples(copy, Resize(16), max_skipped=1), False, 0)
 
 
@@ -148,7 +148,7 @@ class Gate:
             self.opened.wait(60)
             return list(range(num_pieces)) if rows is None else rows.tolist()
 
-        return Reads(read, list, lambda: np.array_split(np.arange(num_pieces), num_pieces), num_bytes, Pace())
+        return Reads(read, list, lambda: np.array_split(np.arange(num_pieces), num_pieces), num_bytes, WaitTimes())
 
     def work(self, reads: Reads[int, list[int]]) -> Work[list[int]]:
         item: list[int] = []
@@ -218,7 +218,7 @@ def test_nothing_is_read_ahead_from_memory() -> None:
 
 @pytest.mark.parametrize("notes", [True, False])
 def test_only_waiting_for_storage_makes_it_slow(notes: bool) -> None:
-    pace = Pace()
+    pace = WaitTimes()
 
     def read(rows: object) -> list[int]:
         time.sleep(0.002)

@@ -15,7 +15,7 @@ from dlio.errors import StorageError
 from dlio.locking import claim_file
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.live.agent import __main__ as agent_main
-from dlio.stage.live.agent import fill, passing
+from dlio.stage.live.agent import fill, relay
 from dlio.stage.live.agent import node as agent_node
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.folder import LiveFolder
@@ -101,7 +101,7 @@ def test_a_source_that_hangs_while_it_is_passed_through_is_named(
         plain(self, file, offset, target)
 
     monkeypatch.setattr(MountedFolder, "read_range", read_range)
-    monkeypatch.setattr(passing, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(relay, "GIVE_UP_SECONDS", 0.5)
     given = task(source.root, tmp_path / "dest", cache_bytes=4 * MiB)
     with working(given) as node, closing(client_of(node)) as client:
         try:

@@ -121,7 +121,7 @@ def test_a_bitmap_that_is_missing_cut_off_or_a_link_is_an_error_with_its_path(tm
         Blocks.open(path, 10)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         Blocks.open(path, 10)
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(StorageError, match="link"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import File
+from dlio.io import files
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.agent import fill as filling
@@ -22,6 +23,35 @@ from tests.helpers.staging import MiB
 
 _URGENT, _AHEAD = 0, 1
 _BEFORE = 8  # pieces that loaders get while what is asked ahead is not overdue
+
+
+def _store(folder: Path, listed: list[File]) -> Store:
+    live = LiveFolder(StagedFolder(folder, "0" * 32))
+    live.staged.path.mkdir(parents=True)
+    live.make()
+    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
+    return Store(live, listed, set(range(len(listed))), copying)
+
+
+def test_files_left_for_later_are_not_begun_until_then(tmp_path: Path) -> None:
+    content, later = b"content", {1}
+    listed = [File(name, len(content), files.digest_bytes(content)) for name in ("now.bin", "later.bin")]
+    store = _store(tmp_path, listed)
+    begun = store._live.path / FILES / "later.bin"
+
+    def fetch(number: int, begin: int, target: memoryview, *_: bool) -> Origin:
+        target[:] = content
+        return Origin.SOURCE
+
+    fill = Fill(store, fetch, str, is_for_later=later.__contains__)
+    fill.follow([0, 1])
+    fill.start(2)
+    eventually(lambda: store.is_finished(0))
+    eventually(lambda: fill._pending._anew_at > 0)  # a whole round is over
+    assert not begun.exists()
+    later.clear()
+    eventually(lambda: store.is_complete)
+    assert fill.stop()
 
 
 def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,12 +75,8 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
         fill.need(_AHEAD, [(0, MiB)], is_urgent=False)
         given.set()
 
-    live = LiveFolder(StagedFolder(tmp_path, "0" * 32))
-    live.staged.path.mkdir(parents=True)
-    live.make()
     listed = [File(name, size, "sha256:" + "0" * 64) for name in ("urgent.bin", "ahead.bin")]
-    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
-    fill = Fill(Store(live, listed, {_URGENT, _AHEAD}, copying), fetch, str)
+    fill = Fill(_store(tmp_path, listed), fetch, str)
     fill._ask(_URGENT, [(0, MiB)], is_urgent=True, comes_first=True)
     node = threading.Thread(target=ask_ahead)
     node.start()

@@ -11,7 +11,7 @@ import pytest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
-from dlio.stage.live.agent.meeting import Meeting, Peer, folder_of
+from dlio.stage.live.agent.meeting import Meeting, Peer, meeting_folder
 from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in
 
@@ -21,7 +21,7 @@ _LONG_AGO = (1_000_000_000, 1_000_000_000)
 
 def test_only_old_meetings_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meet_in(tmp_path, monkeypatch)
-    around = folder_of(CONTENT).parent
+    around = meeting_folder(CONTENT).parent
     foreign = [tmp_path / "huggingface", around / "huggingface", around / f"with-more-{CONTENT}"]
     ours = around / f"old-{CONTENT}"
     for folder in (*foreign, ours):
@@ -31,7 +31,7 @@ def test_only_old_meetings_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
     for folder in (*foreign, ours):
         os.utime(folder, _LONG_AGO)
     Meeting(CONTENT, 0, 2).leave()
-    assert not ours.exists() and not folder_of(CONTENT).exists()
+    assert not ours.exists() and not meeting_folder(CONTENT).exists()
     assert all((folder / "token").exists() for folder in foreign[:2]) and (foreign[2] / "more").exists()
 
 
@@ -43,7 +43,7 @@ def test_clean_removes_what_dead_agents_of_the_job_left(
     meetings = [Meeting(CONTENT, node, 2) for node in range(2)]
     for each, owner in zip(meetings, (dead, Owner.current()), strict=True):
         each.tell(Peer(each.node, ("127.0.0.1", 9), owner, False, 0, 0))
-    around = folder_of(CONTENT)
+    around = meeting_folder(CONTENT)
     clean(tmp_path, job="8")
     assert sorted(path.name for path in around.iterdir()) == ["node-0.json", "node-1.json", "token"]
     clean(tmp_path)
@@ -60,7 +60,7 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
 ) -> None:
     """Users share DLIO_MEET: one may have made what another would trust."""
     meet_in(tmp_path, monkeypatch)
-    path = folder_of(CONTENT)
+    path = meeting_folder(CONTENT)
     planted = path if below else path.parent
     planted.mkdir(parents=True, mode=0o700)
     os.chown(planted, 54321, 54321)
@@ -71,9 +71,9 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
 
 def test_users_share_the_place_of_meetings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meet_in(tmp_path, monkeypatch)
-    ours = folder_of(CONTENT)
+    ours = meeting_folder(CONTENT)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    assert folder_of(CONTENT).parent != ours.parent and folder_of(CONTENT).parent.parent == ours.parent.parent
+    assert meeting_folder(CONTENT).parent != ours.parent and meeting_folder(CONTENT).parent.parent == ours.parent.parent
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without a name")
@@ -87,6 +87,6 @@ def test_a_user_without_a_home_cleans_and_is_told_to_name_a_folder(
         os.setuid(54321)
         assert clean("/nowhere", job="7") == []
         with pytest.raises(UsageError, match="DLIO_MEET"):
-            folder_of(CONTENT)
+            meeting_folder(CONTENT)
 
     assert Forked(work).wait() == 0

@@ -2,7 +2,7 @@
 
 `python -m dlio.stage.live.agent` reads its task from its standard input (start.py), and writes one line to its standard
 output: "ready", or why it could not start. It ends when the copy is complete and nobody needs it, when the job's lease
-is over, when the copy is removed, or by SIGTERM. Killed at any moment, it leaves what the next one goes on with.
+is over, when the copy is removed, or by SIGTERM. Killed at any moment, it leaves files that the next one continues.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _log_to(path: Path) -> None:
 
 
 def take_over(folder: StagedFolder, source: str, mine: Claim, previous: Claim | None) -> None:
-    """Begins, or goes on with what the last agent left if that one is surely over, and does not write any more."""
+    """Begins, or continues the last agent's files if that one is surely over and does not write any more."""
     if previous and not previous.is_over:
         shutil.rmtree(LiveFolder(folder).path, ignore_errors=True)
     folder.begin(source, mine, previous)

@@ -1,4 +1,4 @@
-"""What failed of which file: when it is tried again, and when those who wait for it are told."""
+"""Failed files: when each is tried again, and when the readers that wait for it get the error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dlio.errors import DigestError, StorageError
 
-GIVE_UP_SECONDS = 15.0  # without a block: then whoever waits gets an error
+GIVE_UP_SECONDS = 15.0  # without a block: then a waiting reader gets an error
 _FAILING_SECONDS = 8.0  # of failures that may pass
 _PAUSES = (0.25, 5.0)  # before it is tried again: the first, twice as long each time, the longest
 _DAMAGED_PAUSE = 60.0  # all of a damaged file would be read again
@@ -53,7 +53,7 @@ class Failure:
         return time.monotonic() >= self.last + self.pause
 
     def explains(self, asked: float) -> bool:
-        """Returns whether it is to be told to somebody who waits since `asked`."""
+        """Returns whether a reader that waits since `asked` is to get the error."""
         if self.is_final:
             return self.last >= asked or not self.is_due
         return self.last >= asked and self.last - max(asked, self.since) >= _FAILING_SECONDS

@@ -1,6 +1,6 @@
 """Fetches the files of a store by threads, and lets others wait for what they need of them.
 
-What fails is tried again after growing pauses; whoever waits for it gets the error in words.
+What fails is tried again after growing pauses; a waiting reader gets the error in words.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
 _OVERDUE_SECONDS = 1.0
-_IDLE_SECONDS = 5.0  # between two looks for work of which nobody told, once all is there
+_IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
 
 
 class Fill:
@@ -27,10 +27,11 @@ class Fill:
 
     Args:
         store: the files.
-        fetch: fills memory with a span of a file, and returns whence: (number, begin, target, only from the source,
-            whether somebody waits).
+        fetch: fills memory with a span of a file, and returns its origin: (number, begin, target, only from the source,
+            whether a reader waits).
         source_name: returns the name of a file at the source.
-        judge: told of each file, once it is whole, whether its digest is right.
+        judge: called with each whole file, and whether its digest is right.
+        is_for_later: returns whether the background leaves a file for a later round.
     """
 
     def __init__(
@@ -39,11 +40,12 @@ class Fill:
         fetch: Callable[[int, int, memoryview, bool, bool], Origin],
         source_name: Callable[[int], str],
         judge: Callable[[int, bool], None] = lambda number, is_right: None,
+        is_for_later: Callable[[int], bool] = lambda number: False,
     ) -> None:
         self._store, self._fetch, self._source_name, self._judge = store, fetch, source_name, judge
         self._changed = threading.Condition()  # notified of work
         self._waiters, self._failures = Waiters(), Failures()
-        self._pending = Pending(store, self._failures)
+        self._pending = Pending(store, self._failures, is_for_later)
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
@@ -52,7 +54,7 @@ class Fill:
         self._threads: list[threading.Thread] = []
 
     def start(self, threads: int) -> None:
-        """Starts so many threads."""
+        """Starts this many threads."""
         for _ in range(threads):
             thread = threading.Thread(target=self._work, name="dlio-fill", daemon=True)
             thread.start()
@@ -93,7 +95,7 @@ class Fill:
             is_urgent: a loader waits; else another node asks ahead of need, and all that is urgent comes first.
 
         Raises:
-            StorageError: it cannot be had, or nothing of it has come for a while; says why, and what to do.
+            StorageError: it cannot be read, or nothing of it has come for a while; says why, and what to do.
             FullError: there is no room for it here.
         """
         whole = not spans
@@ -127,7 +129,7 @@ class Fill:
         return self._store.is_finished(number) or (not whole and not self._store.missing(number, spans))
 
     def _ask(self, number: int, spans: Sequence[Span], *, is_urgent: bool, comes_first: bool) -> None:
-        """Has what is missing of the spans fetched next, and what failed since it was asked for fetched again."""
+        """Requests the missing parts of the spans next, and again the parts that failed since they were requested."""
         missing = self._store.missing(number, spans)
         with self._changed:
             if pieces := self._pending.ask(number, missing, is_urgent=is_urgent, comes_first=comes_first):
@@ -216,7 +218,7 @@ class Fill:
             return is_first
 
     def _take(self) -> tuple[Piece, bool] | None:
-        """Waits for the next piece, and notes that it is under way; None once stopped. Tells whether it is urgent."""
+        """Waits for the next piece and marks it as under way; None once stopped. Also returns whether it is urgent."""
         while True:
             with self._changed:
                 if self._stopped:

@@ -70,7 +70,7 @@ class Peer:
     waiting_for: str = ""
 
 
-def folder_of(content: str, job: str = "") -> Path:
+def meeting_folder(content: str, job: str = "") -> Path:
     """Returns the meeting folder of a job, by default of this one, and a data set.
 
     Raises:
@@ -88,7 +88,7 @@ def folder_of(content: str, job: str = "") -> Path:
 def forget(job: str) -> None:
     """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
     try:
-        name = folder_of("", job)
+        name = meeting_folder("", job)
     except UsageError:  # so there are none
         return
     _forget_old(name.parent)
@@ -123,7 +123,7 @@ class Meeting:
 
     def __init__(self, content: str, node: int, num_nodes: int) -> None:
         self.node, self.num_nodes = node, num_nodes
-        self.path = folder_of(content)
+        self.path = meeting_folder(content)
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._signs = liveness.Signs()

@@ -1,4 +1,4 @@
-"""One node at work: what it keeps and fetches, what it tells, and when it ends."""
+"""The agent of one node: what it keeps and fetches, what it reports, and when it ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dlio.stage.job import Job
 from dlio.stage.live.agent.fill import Fill
 from dlio.stage.live.agent.meeting import Meeting, Peer, host_address
 from dlio.stage.live.agent.near_and_far import NearAndFar
-from dlio.stage.live.agent.passing import Passing
 from dlio.stage.live.agent.peers import Fetching
+from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import TOKEN_BYTES
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class LetGo(BaseException):
-    """The work is left to whoever claims it next."""
+    """The work is left to the next process that claims it."""
 
 
 class Node:
@@ -72,17 +72,18 @@ class Node:
         self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
         self._begun_bytes = self.store.present_bytes
         self._fetching = Fetching(job.source, self.plan, self._meeting)
+        fetching = self._fetching
         self.fill = NearAndFar(
-            lambda: Fill(self.store, self._fetching.fetch, self._source_name, self._fetching.judge),
+            lambda: Fill(self.store, fetching.fetch, self._source_name, fetching.judge, fetching.is_expected),
             lambda number: self.plan.owner(number) != self.plan.node,
             is_alone=self._meeting is None,
         )
         self.owns = self._fetching.owns
-        self._passing = Passing(self._fetching.fetch, self._fetching.asked)
+        self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
         host = host_address() if self._meeting else "127.0.0.1"
-        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._passing, self)
+        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._relay, self)
         self._inode = self._live.path.stat().st_ino
 
     @staticmethod
@@ -109,7 +110,7 @@ class Node:
         return self._job.source.name_of(self.plan.listed[number])
 
     def begin(self) -> None:
-        """Starts to fetch, and tells the loaders and the other nodes where it listens."""
+        """Starts to fetch, and publishes its address for the loaders and the other nodes."""
         self._live.keep_manifest(self.plan.manifest)
         with files.storage_errors("create", self.folder.path):
             for inner in {file.name.rpartition("/")[0] for file in self.plan.listed} - {""}:
@@ -117,7 +118,7 @@ class Node:
         self.fill.follow(self.plan.order())
         self.fill.start()
         self._tell()
-        self._live.announce(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
+        self._live.write_record(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
         _log.warning("node %d of %d listens at %s:%d", self.plan.node, self.plan.num_nodes, *self.server.address)
 
     def _tell(self) -> None:
@@ -126,7 +127,7 @@ class Node:
                 self._meeting.tell(self._peer())
 
     def _peer(self) -> Peer:
-        """Returns what the other nodes, and `dlio stage --status`, learn of this one."""
+        """Returns this node's record for the other nodes and for `dlio stage --status`."""
         done, seconds = self.store.present_bytes, time.monotonic() - self._began
         rate = round((done - self._begun_bytes) / max(seconds, 1e-9))
         return Peer(
@@ -214,16 +215,16 @@ class Node:
         return [self.plan.listed[number].name for number in sorted(self.plan.kept)]
 
     def publish(self) -> None:
-        """Tells that the copy is complete."""
+        """Publishes that the copy is complete."""
         self._tell()
         shutil.rmtree(self._live.path / FILES, ignore_errors=True)
 
     def close(self) -> bool:
-        """Stops fetching and serving, and withdraws what was told; returns whether nothing can be written any more."""
-        self._live.withdraw()
+        """Stops fetching and serving, and removes its records; returns whether nothing can be written any more."""
+        self._live.remove_record()
         self.server.close()
         has_stopped = self.fill.stop()
-        self._passing.close()
+        self._relay.close()
         self._fetching.close()
         if self._meeting:
             self._meeting.leave()
@@ -233,7 +234,7 @@ class Node:
 
 
 def _shown(peer: Peer) -> dict[str, Any]:
-    """Returns what is told of a node, for `Client.stat`."""
+    """Returns the figures of a node, for `Client.stat`."""
     return {
         "node": peer.node,
         "host": peer.owner.node.partition("/")[0],

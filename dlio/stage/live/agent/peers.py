@@ -14,7 +14,7 @@ from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
-from dlio.stage.live.pool import Pool
+from dlio.stage.live.pool import ConnectionPool
 from dlio.stage.live.wire import Op, Origin, Request
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.source import StagingSource
@@ -45,7 +45,7 @@ class Fetching:
         self._lock = threading.Lock()
         self._client = node_client(plan.node)
         self._streams: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(STREAMS))
-        self._pools: dict[tuple[int, object], Pool] = {}
+        self._pools: dict[tuple[int, object], ConnectionPool] = {}
         self._asked: dict[int, str] = {}
         self._not_held: set[int] = set()
         self._senders: dict[int, set[int]] = defaultdict(set)
@@ -55,6 +55,11 @@ class Fetching:
         """Returns whether this node is to read a file from the source now."""
         return self._meeting is None or self._plan.owner(number, self._meeting) == self._plan.node
 
+    def is_expected(self, number: int) -> bool:
+        """Returns whether a file is left to the node that reads it, which has not come yet."""
+        home = self._plan.owner(number)
+        return self._meeting is not None and home != self._plan.node and self._meeting.expects(home)
+
     def fetch(
         self, number: int, begin: int, target: memoryview, only_source: bool = False, is_urgent: bool = True
     ) -> Origin:
@@ -63,7 +68,7 @@ class Fetching:
         Args:
             number, begin, target: the file, the span's begin, and the memory of its length.
             only_source: do not ask other nodes.
-            is_urgent: somebody waits for it.
+            is_urgent: a reader waits for it.
 
         Raises:
             LaterError: the file's owner has not come yet, and may come soon.
@@ -89,9 +94,6 @@ class Fetching:
 
     def _from_peers(self, meeting: Meeting, number: int, begin: int, target: memoryview, is_urgent: bool) -> bool:
         """Fills `target` from another node; returns False if the source is to be read."""
-        home = self._plan.owner(number)
-        if not is_urgent and home != self._plan.node and meeting.expects(home):
-            raise LaterError(f"node {home}, which reads {self._plan.listed[number].name}, has not come yet")
         for _ in range(_TRIES):
             owner = self._plan.owner(number, meeting)
             if owner == self._plan.node:
@@ -107,11 +109,11 @@ class Fetching:
         return False
 
     def _held_elsewhere(self, meeting: Meeting, number: int, begin: int, target: memoryview) -> bool:
-        """Asks the node that reads a file if this one is lost: it has it if this one has just come again."""
+        """Asks the node that takes over a file while this node is lost: it may have it once this node is back."""
         if number in self._not_held:
             return False
-        substitute = self._plan.owner(number, _And(meeting, self._plan.node)) if meeting.num_nodes > 1 else None
-        peer = meeting.peer(substitute) if substitute is not None else None
+        substitute = self._plan.owner(number, _And(meeting, self._plan.node))
+        peer = None if substitute == self._plan.node else meeting.peer(substitute)  # itself if all others are lost
         if peer and self._ask(meeting, peer, Op.HELD, number, begin, target):
             return True
         with self._lock:
@@ -147,7 +149,7 @@ class Fetching:
             if key not in self._pools:
                 for old in [old for old in self._pools if old[0] == peer.node]:
                     self._pools.pop(old).close()  # of an agent that has ended
-                self._pools[key] = Pool(STREAMS)
+                self._pools[key] = ConnectionPool(STREAMS)
             pool = self._pools[key]
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:

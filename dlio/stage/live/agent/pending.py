@@ -1,4 +1,4 @@
-"""Which piece of which file is fetched next: what somebody waits for, then the rest in the background.
+"""Which piece of which file is fetched next: a piece that a reader waits for, then the rest in the background.
 
 Each block is fetched once: a span that another thread fetches is left to it.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dlio.errors import StorageError
 from dlio.stage.live.agent.failures import Failures
-from dlio.stage.live.agent.pieces import Pace, Piece, without
+from dlio.stage.live.agent.pieces import Piece, PieceSize, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Room
 from dlio.stage.live.wire import Span
@@ -21,19 +21,20 @@ LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 
 
 class Pending:
-    """The pieces that are wanted, and those that are under way; whoever uses it holds a lock.
+    """The pieces that are wanted, and those that are under way; its callers hold a lock.
 
     Args:
         store: the files.
         failures: what failed of them, and is to rest for a while.
+        is_for_later: returns whether the background leaves a file for a later round.
 
     Attributes:
         pace: the size of a piece.
     """
 
-    def __init__(self, store: Store, failures: Failures) -> None:
-        self._store, self._failures = store, failures
-        self.pace, self._room = Pace(), Room()
+    def __init__(self, store: Store, failures: Failures, is_for_later: Callable[[int], bool]) -> None:
+        self._store, self._failures, self._is_for_later = store, failures, is_for_later
+        self.pace, self._room = PieceSize(), Room()
         self._asked: deque[Piece] = deque()
         self._asked_ahead: deque[Piece] = deque()
         self._ahead: deque[Piece] = deque()
@@ -66,7 +67,7 @@ class Pending:
         return len(pieces)
 
     def take(self) -> tuple[Piece, bool] | None:
-        """Returns the next piece, which is under way until it is released, and whether somebody waits for it."""
+        """Returns the next piece, which is under way until it is released, and whether a reader waits for it."""
         if (piece := self._next_asked(self._asked)) is not None:
             return piece, True
         if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:
@@ -117,7 +118,7 @@ class Pending:
                 self._begin_anew()
                 return None
             failure = self._failures.get(number)
-            if self._store.is_finished(number) or (failure and not failure.is_due):
+            if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
             with suppress(StorageError):  # it cannot be made now: a later round notes why
                 missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])

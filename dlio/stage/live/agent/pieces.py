@@ -21,7 +21,7 @@ class Piece:
     end: int
 
 
-class Pace:
+class PieceSize:
     """The size of a piece: as much as comes in about half a second, so that a slow source shows progress."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from dlio.errors import DlioError
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import FullError
 from dlio.stage.live.agent.near_and_far import NearAndFar
-from dlio.stage.live.agent.passing import Passing
+from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.connection import Address, RefusedError, accept, is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
@@ -27,8 +27,8 @@ MAX_CONNECTIONS = 1024
 _log = logging.getLogger(__name__)
 
 
-class Surroundings(Protocol):
-    """What the server asks its agent."""
+class AgentState(Protocol):
+    """The agent's state as its server asks for it."""
 
     def owns(self, number: int) -> bool:
         """Returns whether this node is to read a file from the source."""
@@ -52,7 +52,7 @@ class Server:
         content: the content id of the data set.
         store: the files that this node keeps.
         fill: fetches them.
-        passing: reads the other files.
+        relay: reads the other files.
         agent: what else is known.
     """
 
@@ -63,11 +63,11 @@ class Server:
         content: str,
         store: Store,
         fill: NearAndFar,
-        passing: Passing,
-        agent: Surroundings,
+        relay: Relay,
+        agent: AgentState,
     ) -> None:
         self._token, self._content = token, content
-        self._store, self._fill, self._passing, self._agent = store, fill, passing, agent
+        self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
         self._listener = socket.create_server(address, backlog=256)
         self.address: Address = self._listener.getsockname()[:2]
         self._lock = threading.Lock()
@@ -185,12 +185,7 @@ class Server:
         answer()
 
     def _prepared(self, peer: socket.socket, request: Request, client: bytes) -> Callable[[], None]:
-        """Does what is asked, and returns what sends the reply.
-
-        Raises:
-            DlioError: it cannot be done.
-            OSError: the connection failed.
-        """
+        """Carries out a request, and returns a call that sends the reply; raises DlioError, OSError."""
         beat = lambda: wire.send_reply(peer, Status.WAIT)  # noqa: E731
         if request.op == Op.STAT:
             body = json.dumps(self._agent.stat()).encode()[: wire.MAX_STAT]
@@ -216,7 +211,7 @@ class Server:
 
     def _bring(self, peer: socket.socket, request: Request, beat: Callable[[], None]) -> Callable[[], None]:
         if request.op == Op.BAD:
-            self._passing.distrust(request.file)
+            self._relay.distrust(request.file)
         if request.file not in self._store:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
         bring = self._fill.need if request.op == Op.NEED else self._fill.again
@@ -238,7 +233,7 @@ class Server:
                 return lambda: self._send_file(peer, request, origin)
         if request.op != Op.READ:
             return lambda: wire.send_reply(peer, Status.ELSEWHERE)
-        data, origin = self._passing.read(request, beat)
+        data, origin = self._relay.read(request, beat)
         return lambda: wire.send_reply(peer, Status.OK, data, origin=origin)
 
     def _send_file(self, peer: socket.socket, request: Request, origin: Origin) -> None:

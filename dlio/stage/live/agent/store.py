@@ -1,6 +1,6 @@
 """The files that a node keeps: under their final names once their digests are right, until then with their blocks.
 
-What an agent that died has left is gone on with: its blocks say what is there, and the digest proves it in the end.
+An agent continues what a dead one has left: its blocks say what is there, and the digest proves it in the end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 from dlio.dataset.manifest import File
@@ -40,11 +41,12 @@ class Store:
         self._lock = threading.Lock()
         self._begun: dict[int, Blocks] = {}
         self._finished = {number for number in kept if live.staged.has(listed[number])}
+        self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
 
     def __contains__(self, number: int) -> bool:
         return number in self._kept
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """The size of all kept files."""
         return sum(self.listed[number].num_bytes for number in self._kept)
@@ -53,8 +55,7 @@ class Store:
     def present_bytes(self) -> int:
         """The bytes of them that are there."""
         with self._lock:
-            begun = list(self._begun.values())
-            finished = sum(self.listed[number].num_bytes for number in self._finished)
+            begun, finished = list(self._begun.values()), self._finished_bytes
         return finished + sum(blocks.present_bytes for blocks in begun)
 
     @property
@@ -122,6 +123,7 @@ class Store:
         give_name(path, self._copying.final / file.name, self._copying.access(file))
         with self._lock:
             self._finished.add(number)
+            self._finished_bytes += file.num_bytes
             self._begun.pop(number, None)  # unmapped once no thread looks at it any more
         self._live.blocks(file).unlink(missing_ok=True)
 

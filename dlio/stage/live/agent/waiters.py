@@ -37,13 +37,13 @@ class Waiters:
                     del self._events[number]
 
     def wake(self, number: int) -> None:
-        """Tells those who wait for a file that there is news."""
+        """Wakes those who wait for a file."""
         with self._lock:
             for event in self._events.get(number, ()):
                 event.set()
 
     def wake_all(self) -> None:
-        """Tells everybody."""
+        """Wakes all who wait."""
         with self._lock:
             for number in self._events:
                 for event in self._events[number]:
@@ -51,14 +51,14 @@ class Waiters:
 
 
 class Room:
-    """How much is fetched for which nobody waits: what is urgent comes after it, so less while much is urgent."""
+    """How much is fetched without a waiting reader: urgent pieces come after it, so less while much is urgent."""
 
     def __init__(self) -> None:
         self._urgent_at = self._burst_began = 0.0
         self._began = time.monotonic()
 
     def note_urgent(self) -> None:
-        """Notes that somebody waits."""
+        """Counts a reader that waits."""
         now = time.monotonic()
         if now - self._urgent_at > _QUIET_SECONDS:
             self._burst_began = now

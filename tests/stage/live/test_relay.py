@@ -10,14 +10,14 @@ import pytest
 
 from dlio.errors import StorageError
 from dlio.stage.live import wire
-from dlio.stage.live.agent import passing
-from dlio.stage.live.agent.passing import Passing
+from dlio.stage.live.agent import relay
+from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.wire import Op, Origin, Request
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(relay, "GIVE_UP_SECONDS", 0.5)
     monkeypatch.setattr(wire, "BEAT_SECONDS", 0.05)
 
 
@@ -27,7 +27,7 @@ def test_a_slow_source_that_answers_is_not_taken_for_silent() -> None:
         target[:] = bytes([number]) * len(target)
         return Origin.SOURCE
 
-    passes = Passing(fetch, lambda number: "the source")
+    passes = Relay(fetch, lambda number: "the source")
     with ThreadPoolExecutor(24) as threads:
         found = [
             threads.submit(passes.read, Request(Op.READ, number, ((0, 1), (1, 2), (2, 3))), lambda: None)
@@ -44,7 +44,7 @@ def test_one_that_hangs_is_given_up_though_others_get_on() -> None:
         over.wait(20 if number == 0 else 0.05)
         return Origin.SOURCE
 
-    passes, request = Passing(fetch, lambda number: f"node {number}"), Request(Op.READ, 0, ((0, 1),))
+    passes, request = Relay(fetch, lambda number: f"node {number}"), Request(Op.READ, 0, ((0, 1),))
     with ThreadPoolExecutor(1) as threads:
         hanging = threads.submit(passes.read, request, lambda: None)
         while not hanging.done():

@@ -15,11 +15,11 @@ from dlio.stage.live.wire import Origin, Request
 _AT_A_TIME = 8  # requests, of up to `wire.MAX_READ` each
 
 
-class Passing:
-    """Reads what is passed through; for any number of threads.
+class Relay:
+    """Reads the ranges; for any number of threads.
 
     Args:
-        fetch: fills memory with a span of a file, and returns whence: as `Fetching.fetch`.
+        fetch: fills memory with a span of a file, and returns its origin: as `Fetching.fetch`.
         asked: returns who is asked for a file now.
     """
 
@@ -37,7 +37,7 @@ class Passing:
         """Returns the ranges, and where they came from; calls `beat` while this takes longer.
 
         Raises:
-            StorageError: they cannot be had, or nothing has come for a while; names whom this waited for.
+            StorageError: they cannot be read, or nothing has come for a while; names the node that was asked.
         """
         data, asked = bytearray(request.num_bytes), time.monotonic()
         spans: list[float] = []
