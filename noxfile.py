@@ -29,12 +29,12 @@ def _test(session: nox.Session, *default: str) -> None:
 @nox.session(python=PYTHONS)
 def quick(session: nox.Session) -> None:
     """What needs no framework and no MPI."""
-    session.install(f".[{','.join(LIGHT)}]", *TOOLS)
+    session.install("--editable", f".[{','.join(LIGHT)}]", *TOOLS)
     _test(session, *QUICK)
 
 
 @nox.session(python=PYTHONS)
 def all(session: nox.Session) -> None:  # noqa: A001
     """Everything, with every extra."""
-    session.install(".[test]")
+    session.install("--editable", ".[test]")
     _test(session)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dlio import native
+
 Keys = npt.NDArray[np.uint64]
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -55,6 +57,8 @@ def permute(positions: npt.NDArray[np.int64], size: int, key: int) -> npt.NDArra
         return positions.copy()
     bits = max(2, (size - 1).bit_length())
     round_keys = derive_each(key, np.arange(_NUM_ROUNDS))
+    if native.available:
+        return native.permute(positions.ravel(), size, round_keys).reshape(positions.shape)
     values = _encipher(positions.astype(np.uint64), bits, round_keys)
     while (outside := values >= size).any():
         values[outside] = _encipher(values[outside], bits, round_keys)

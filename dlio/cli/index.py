@@ -15,6 +15,8 @@ from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
 from dlio.pack.inside import watching
 
+_SCHEMA = """'{"image": "bytes", "label": "int64"}'"""
+
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
@@ -26,7 +28,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--schema",
         type=_schema,
         metavar="JSON",
-        help='what the records hold, such as \'{"image": "bytes", "label": "int64"}\' (default: as the first records)',
+        help=f"what the records hold, such as {_SCHEMA} (default: as the first records)",
     )
     verb.add_argument(
         "--label-offset",
@@ -64,4 +66,4 @@ def _schema(text: str) -> Schema:
             raise ValueError("expected an object of field names and types")
         return Schema.of({name: str(kind) for name, kind in types.items()})
     except (ValueError, DlioError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a schema: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a schema such as {_SCHEMA}: {error}") from None

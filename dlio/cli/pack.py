@@ -26,7 +26,7 @@ from dlio.dataset.remote import load
 from dlio.dataset.words import describe
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.pack import sources
 from dlio.pack.append import appendable, container
 from dlio.pack.inside import watching
@@ -94,7 +94,7 @@ def _print_plan(args: argparse.Namespace) -> int:
         plan.listing.check_whole()
     _print_skipped(plan.header)
     for shard in plan.shards:
-        say(args, f"{shard.name}  {len(shard.indices)} samples, {format_size(shard.num_bytes)}")
+        say(args, f"{shard.name}  {counted(len(shard.indices), 'sample')}, {format_size(shard.num_bytes)}")
     num_bytes = sum(shard.num_bytes for shard in plan.shards)
     report = describe(plan.header) | {"samples": len(plan.listing), "bytes": num_bytes, "shards": len(plan.shards)}
     print_report(args, {name: report[name] for name in report if name != "content_id"})

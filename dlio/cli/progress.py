@@ -73,7 +73,9 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **self._unit)
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a job's terminal may say 0 x 0
+            shown: dict[str, Any] = {"ncols": columns, "nrows": 2, **self._unit}
+            self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **shown)
         self._thread = threading.Thread(target=self._run, name="dlio-progress", daemon=True)
         self._thread.start()
 

@@ -9,6 +9,7 @@ from dlio.cli.options import Verbs, add_verb, chosen, local_path
 from dlio.cli.output import print_report
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.words import describe
+from dlio.io.sizes import counted
 from dlio.pack.sets import GROUP
 
 _FOLDER = "the folder that holds manifest.jsonl"
@@ -30,7 +31,7 @@ def split(args: argparse.Namespace) -> int:
     """
     parts = dlio.split(args.dataset, args.out, **chosen(args, "fractions", "names", "by", "group", "seed"))
     about = {
-        name: _about(part) if args.json else f"{part.num_samples:,} samples, {part.root}"
+        name: _about(part) if args.json else f"{counted(part.num_samples, 'sample')}, {part.root}"
         for name, part in parts.items()
     }
     return print_report(args, about)

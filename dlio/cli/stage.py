@@ -17,7 +17,7 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
 from dlio.stage.cache.as_owner import become_user_of_job
 from dlio.stage.cache.clean import clean as remove
@@ -180,9 +180,9 @@ def _say_dest(args: argparse.Namespace, dest: Path, system: FileSystem) -> None:
 def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
-    shards = "1 shard" if len(staged.shards) == 1 else f"{len(staged.shards)} shards"
+    samples, shards = counted(staged.num_samples, "sample"), counted(len(staged.shards), "shard")
     return (
-        f"{summary.node}: {staged.num_samples} samples in {shards}, {format_size(copied)} copied "
+        f"{summary.node}: {samples} in {shards}, {format_size(copied)} copied "
         f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
     )
 

@@ -74,9 +74,9 @@ def decode_batch(
         UsageError: another shape, or 3 x 3 pixels, for which both are the same.
         TypeError: an image is not bytes-like.
     """
-    readable = [pictures.readable(image) for image in images]
+    readable = pictures.all_readable(images)
     rows = _channels_last(out, transform.output_size)
-    heads = pictures.read_heads(readable, upright=upright)
+    heads = pictures.heads_of_pixels(images) or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
     if windows.places is not None:
         rows[...] = windows.fill

@@ -49,6 +49,13 @@ def readable(picture: Picture) -> Readable:
     return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy's types allow it from Python 3.12 on
 
 
+def all_readable(pictures: Sequence[Picture]) -> list[Readable]:
+    """Returns `readable` of each."""
+    if isinstance(pictures, np.ndarray) and pictures.ndim > 2:
+        return list(pictures)
+    return [readable(picture) for picture in pictures]
+
+
 def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
     """Returns the heads, sizes as after turning if `upright`; decodes no image."""
     sizes = jpeg.measure(pictures)
@@ -65,6 +72,16 @@ def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
             if plain_size:
                 heads.plain.append(row)
     return heads
+
+
+def heads_of_pixels(pictures: object) -> Heads | None:
+    """Returns the heads of pixels in one array, uint8 of shape (n, height, width, 3); None of anything else."""
+    if not (isinstance(pictures, np.ndarray) and pictures.ndim == 4 and len(pictures)):
+        return None
+    size, n = _plain_size(pictures[0], upright=False), len(pictures)
+    if size is None or size[0] * size[1] > MAX_PIXELS:
+        return None
+    return Heads(np.full((n, 2), size, np.int64), np.zeros(n, np.bool_), list(range(n)), {})
 
 
 def _bounded(size: tuple[int, int]) -> tuple[int, int]:

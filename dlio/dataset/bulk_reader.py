@@ -154,7 +154,7 @@ class BulkValues:
         rows = np.arange(len(records)) if out is None else out.rows
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
         whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
-        wrong = np.flatnonzero((crcs != self._after[records]) | ~whole).tolist()
+        wrong = ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
         return self._shaped(memory) if out is None else out, wrong
 
     def _as_array(self, values: list[memoryview]) -> Array:

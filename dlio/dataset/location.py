@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 NAME = "manifest.jsonl"
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
+_MOST_LOOKED_AT = 1000  # entries of a folder that holds no data set: it may hold all images
+_MOST_NAMED = 5
 
 
 def folder_of(path: Path) -> Path:
@@ -16,3 +20,12 @@ def folder_of(path: Path) -> Path:
         if is_one and not (path / NAME).exists() and (path.parent / NAME).is_file():
             return path.parent
     return path
+
+
+def named_in(folder: Path) -> str:
+    """Returns in words which data sets lie in the folders within `folder`; empty if none is seen."""
+    found: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        found = sorted(entry.name for entry in islice(entries, _MOST_LOOKED_AT) if (Path(entry) / NAME).is_file())
+    more = ", ..." if len(found) > _MOST_NAMED else ""
+    return f"give one of the data sets in it: {', '.join(map(repr, found[:_MOST_NAMED]))}{more}" if found else ""

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from dlio.dataset import json_lines
-from dlio.dataset.location import NAME, folder_of
+from dlio.dataset.location import NAME, folder_of, named_in
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
 from dlio.dataset.words import in_a_line, in_html
@@ -164,7 +164,8 @@ class Manifest:
                 raise
         is_partial = (path.parent / PARTIAL_NAME).exists()
         hint = "it is still being packed: run the same pack command again" if is_partial else ""
-        raise ManifestError(f"{path} does not exist; {hint or 'give the folder that dlio pack has written'}")
+        hint = hint or named_in(path.parent) or "give the folder that dlio pack has written"
+        raise ManifestError(f"{path} does not exist; {hint}")
 
     def save(self, root: str | Path) -> Path:
         """Publishes the manifest in the folder `root` and returns its path.

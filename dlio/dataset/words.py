@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.urls import without_credentials
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ def in_a_line(manifest: Manifest) -> str:
     """Returns what a data set holds and where."""
     fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
     classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
-    size = f"{manifest.num_samples:,} samples ({fields}{classes}) in {len(manifest.shards):,} shards"
+    samples, shards = counted(manifest.num_samples, "sample"), counted(len(manifest.shards), "shard")
+    size = f"{samples} ({fields}{classes}) in {shards}"
     location = without_credentials(str(manifest.root))
     return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {location}"
 

@@ -6,12 +6,15 @@ The first says which part of each image to take (`Transform`): RandomResizedCrop
 around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing.
 All are defined as torchvision's transforms of these names on PIL images. Each draws by the key of the sample and of its
 own place in the list, so that a run can be repeated.
+
+`Normalize` is no transform: it makes floats of the uint8 images of a batch, where the batch is.
 """
 
 from __future__ import annotations
 
 from dlio.images.composed import Composed, Transforms, composed
 from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing
+from dlio.images.normalize import Normalize
 from dlio.images.padded import Pad, RandomCrop
 from dlio.images.windows import WHITE, CenterCrop, RandomResizedCrop, Resize, Sizes, Transform, Windows
 
@@ -22,6 +25,7 @@ __all__ = [
     "Composed",
     "Effect",
     "Grayscale",
+    "Normalize",
     "Pad",
     "RandomCrop",
     "RandomErasing",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class OutRows:
     @property
     def memory(self) -> npt.NDArray[np.uint8]:
         """The bytes of the array, of shape (m, size)."""
-        return self.array.reshape(len(self.array), -1).view(np.uint8)
+        return self.array.reshape(len(self.array), prod(self.array.shape[1:])).view(np.uint8)
 
     def __setitem__(self, which: int | slice, values: object) -> None:
         """Writes one value, or several, to their rows."""

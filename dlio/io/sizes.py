@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them."""
+"""Sizes and numbers of things as people write them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def format_size(num_bytes: float) -> str:
             break
         num_bytes /= 1000
     return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+
+
+def counted(number: int, thing: str) -> str:
+    """Returns such as `1 shard` or `2,000 shards`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

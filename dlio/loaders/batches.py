@@ -114,9 +114,11 @@ def fill(
         if name == IMAGE and samples.transform is not None:
             with samples.clock.stage("decode"):
                 damaged |= _decode(samples, columns[name], indices, key, column[rows])
+        elif _is_there(column, columns[name]):
+            continue
         elif name == LABEL and isinstance(column, np.ndarray):
             column[rows] = samples.class_indices(np.asarray(columns[name], dtype=column.dtype))
-        elif not _is_there(column, columns[name]):
+        else:
             column[rows] = columns[name]
     return [start + row for row in _replace(batch, rows, damaged)]
 
@@ -125,7 +127,7 @@ def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
     """Returns the arrays of a batch's rows that samples can be read into, as they are stored."""
     if sys.byteorder != "little":
         return {}
-    made = {LABEL, IMAGE} if samples.transform is not None else {LABEL}
+    made = {LABEL if samples.schema.label_offset else "", IMAGE if samples.transform is not None else ""}
     return {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name not in made}
 
 

@@ -257,19 +257,19 @@ class PackedSamples:
     def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
         """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
         numbers = self.numbers(indices)
-        order = np.argsort(numbers, kind="stable")
+        order = numbers.argsort(kind="stable")
         numbers = numbers[order]
-        shards = np.searchsorted(self._offsets, numbers, side="right") - 1
+        shards = self._offsets.searchsorted(numbers, side="right") - 1
         records = numbers - self._offsets[shards]
-        begins = np.flatnonzero(np.diff(shards, prepend=-1)).tolist()
-        for begin, end in pairwise([*begins, len(numbers)]):
+        bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(bounds if len(numbers) else ()):
             with self._pool.shard(int(shards[begin])) as shard:
                 yield shard, order[begin:end], records[begin:end]
 
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
         is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
-        if is_array and ((array := np.asarray(indices)) >= 0).all() and (array < len(self)).all():
+        if is_array and ((array := np.asarray(indices)).view(np.uint64) < len(self)).all():  # -1 is a large one there
             return array
         return np.array([self.number(index) for index in indices], dtype=np.int64)
 

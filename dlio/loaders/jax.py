@@ -117,7 +117,6 @@ class DataLoader:
             num_threads=num_threads,
         )
         samples.keep_memory(self._loader.prefetch + prefetch + _HELD, num_rows)
-        self._used = self._loader.next_epoch, 0
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch."""
@@ -130,19 +129,17 @@ class DataLoader:
             UsageError: there is no whole batch.
             CorruptRecordError, StorageError: raised at the batch with the record, or up to `prefetch` batches earlier.
         """
-        epoch = self._loader.next_epoch
-        batches = iter(self._loader)
-        self._used = epoch, 0
-        return self._counted(self._on_devices(batches), epoch)
+        return self._loader.through(self._on_devices)
 
-    def _on_devices(self, batches: Iterator[Batch]) -> Generator[Any, None, None]:
+    def _on_devices(self, batches: Generator[Batch, None, None]) -> Generator[Any, None, None]:
         """Yields global arrays; copies to the devices run while earlier batches are in use."""
         ahead: deque[Any] = deque()
-        for batch in batches:
-            ahead.append(self._global(batch))
-            if len(ahead) > self._prefetch:
-                yield ahead.popleft()
-        yield from ahead
+        with closing(batches):
+            for batch in batches:
+                ahead.append(self._global(batch))
+                if len(ahead) > self._prefetch:
+                    yield ahead.popleft()
+            yield from ahead
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""
@@ -155,20 +152,13 @@ class DataLoader:
         }
         return paired(arrays, schema)
 
-    def _counted(self, batches: Generator[Any, None, None], epoch: int) -> Generator[Any, None, None]:
-        with closing(batches):
-            for number, batch in enumerate(batches, start=1):
-                self._used = epoch, number
-                yield batch
-
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one."""
         self._loader.set_epoch(epoch)
-        self._used = epoch, 0
 
     def state_dict(self) -> State:
         """Returns the state after the batches that were handed out: five scalars, the same on every process."""
-        return self._loader.state_after(*self._used)
+        return self._loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken, for any number of processes and devices.
@@ -177,7 +167,6 @@ class DataLoader:
             UsageError: the state is malformed, or of another data set, order or seed.
         """
         self._loader.load_state_dict(state)
-        self._used = self._loader.next_epoch, 0
 
     def stats(self) -> dict[str, float | int]:
         """Returns the times and counts of the latest iteration; see `Loader.stats`."""

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
+from itertools import count
 from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
@@ -37,6 +38,8 @@ __all__ = ["ArrayBatches", "Loader"]
 log = logging.getLogger(__name__)
 
 B = TypeVar("B")  # a batch
+C = TypeVar("C")  # what is made of it
+Iteration = Generator[object, None, None]
 
 
 class Loader(Generic[B]):
@@ -97,7 +100,7 @@ class Loader(Generic[B]):
         self._reached = Position()  # how far the run is
         self._loaded = Position()  # where it started
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
-        self._running: weakref.WeakKeyDictionary[Generator[B, None, None], int] = weakref.WeakKeyDictionary()  # epochs
+        self._running: weakref.WeakKeyDictionary[Iteration, int] = weakref.WeakKeyDictionary()  # their epochs
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_running"}
@@ -156,26 +159,32 @@ class Loader(Generic[B]):
             UsageError, LauncherError: as `steps`.
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
+        return self.through(lambda batches: batches)
+
+    def through(self, take: Callable[[Generator[B, None, None]], Generator[C, None, None]]) -> Iterator[C]:
+        """Starts an epoch as `__iter__`, and yields what `take` makes of its batches; the state counts these."""
         start = self._next
         steps = self._steps_from(start)
         self._next = Position(start.epoch + 1)
         self._reached = start
-        return self._watched(self._counted(steps), start.epoch)
+        return self._watched(self._counted(steps, take(self.run(steps, start.epoch))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
         """Returns this rank's steps of an epoch from `start` on; raises as `steps`."""
         whole = self.steps(start.epoch)
         return RankSteps(whole.order, whole.share, self.end, start.consumed)
 
-    def _counted(self, steps: RankSteps) -> Generator[B, None, None]:
-        """Yields the batches of `steps` and counts them."""
-        epoch = steps.order.epoch
-        with closing(self.run(steps, epoch)) as batches:
-            for number, batch in enumerate(batches, start=1):
+    def _counted(self, steps: RankSteps, batches: Generator[C, None, None]) -> Generator[C, None, None]:
+        """Yields batches, one for each of `steps`, and counts them."""
+        with closing(batches):
+            for number in count(1):
+                if (batch := next(batches, None)) is None:
+                    break
                 self._reached = _position_after(steps, number)
                 yield batch
+                del batch  # its memory may be the next one's, unless the consumer keeps it
         if log.isEnabledFor(logging.INFO):
-            log.info("epoch %d: %s", epoch, self.verdict())
+            log.info("epoch %d: %s", steps.order.epoch, self.verdict())
 
     def run(self, steps: Iterable[Step], epoch: int) -> Generator[B, None, None]:
         """Yields the batches of any steps, without a change of the state.
@@ -205,6 +214,7 @@ class Loader(Generic[B]):
                     return
                 clock.add("batches", 1)
                 yield batch
+                del batch  # as in `_counted`
 
     def stats(self) -> dict[str, float | int]:
         """Returns the times and counts of the latest iteration.
@@ -235,7 +245,7 @@ class Loader(Generic[B]):
         ready = any(shard.crop_ready for shard in self.source.samples.manifest.shards)
         return verdict(self.stats(), num_cores_of_rank(), crop_ready=ready)
 
-    def _watched(self, batches: Generator[B, None, None], epoch: int) -> Generator[B, None, None]:
+    def _watched(self, batches: Generator[C, None, None], epoch: int) -> Generator[C, None, None]:
         self._running[batches] = epoch
         return batches
 

@@ -1,13 +1,14 @@
 """PyTorch: `PackedDataset`, a map-style dataset for any DataLoader, and `DataLoader`, whose workers are threads.
 
-    from dlio.images import RandomResizedCrop
+    from dlio.images import Normalize, RandomResizedCrop
     from dlio.loaders.torch import DataLoader, PackedDataset
 
     train = PackedDataset("packed", transform=RandomResizedCrop(224, flip=True))
-    loader = DataLoader(train, batch_size=256, shuffle=True, num_workers=8, drop_last=True, seed=0)
+    loader = DataLoader(train, batch_size=256, shuffle=True, num_workers=8, drop_last=True, seed=0, device="cuda")
+    normalize = Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     for epoch in range(90):
-        for images, labels in loader:       # uint8 (256, 3, 224, 224), int64 (256,)
-            images = images.to(device, non_blocking=True).float().div_(255)
+        for images, labels in loader:       # uint8 (256, 3, 224, 224), int64 (256,), on the GPU
+            images = normalize(images)      # float32
 
 The same code runs in a job of several ranks: each rank gets its share of every global batch, as many batches as every
 other rank, and each pass over the loader is the next epoch. `batch_size` is that of one rank. Torch's own DataLoader

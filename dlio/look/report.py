@@ -18,7 +18,7 @@ from dlio.dataset.remote import load
 from dlio.dataset.words import describe
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
@@ -78,7 +78,7 @@ def report(
         first = [number for group in [*facts.equal[:_MOST_GROUPS], *facts.near[:_MOST_GROUPS]] for number in group[:4]]
         images = thumbnails.inline([*first, *chain(*_sheet(facts))], partial(_image, packed), _IMAGE_BYTES)
         location = shown(manifest.url) if manifest.url else str(manifest.root.absolute())
-        title = f"{Path(location).name}: {manifest.num_samples:,} samples"
+        title = f"{Path(location).name}: {counted(manifest.num_samples, 'sample')}"
         text = html.page(title, location, _sections(facts, images))
     files.publish_bytes(target.absolute(), text.encode())
     return target
@@ -147,7 +147,7 @@ def _contact_sheet(facts: _Facts, images: Mapping[int, str]) -> str:
     rows = []
     for group, numbers in zip(facts.groups, _sheet(facts), strict=True):
         pictures = "".join(thumbnails.image_tag(images.get(n), facts.keys(n)) for n in numbers)
-        name = f"<b>{html.text(group.name)}</b><span class=soft>{group.count:,} samples</span>"
+        name = f"<b>{html.text(group.name)}</b><span class=soft>{counted(group.count, 'sample')}</span>"
         rows.append(f'<div class="class"><div>{name}</div><div>{pictures}</div></div>' if pictures else "")
     counts = facts.summary.class_counts.values()
     hidden = sum(map(bool, counts)) - len(facts.groups)
@@ -229,7 +229,7 @@ def _shards(facts: _Facts) -> str:
     )
     drawn = html.figure(charts.columns(sizes), "samples of each shard")
     weights = html.figure(charts.columns(num_bytes // 1000), "kilobytes of each shard")
-    return html.section("Shards", f"{len(sizes):,} shards", html.row(f"{drawn}{weights}", mixing))
+    return html.section("Shards", counted(len(sizes), "shard"), html.row(f"{drawn}{weights}", mixing))
 
 
 def _problems(facts: _Facts) -> str:

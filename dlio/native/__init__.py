@@ -14,6 +14,9 @@
     read_ranges(descriptor, starts, sizes, out)  many parts of one file
     read_rows(descriptor, starts, out, rows, crcs)
                                                  many parts of one size, each to its row, with checksums
+    normalize(images, tables, out, channel, out_channel)
+                                                 numbers of pixels by a table for each channel
+    permute(positions, size, keys)               places in a shuffled order
     extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
     status_message(status)                       the meaning of a status of decode_batch
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
         extend_crcs,
         make_crop_ready,
         measure,
+        normalize,
+        permute,
         place,
         probe,
         read_files,
@@ -73,6 +78,8 @@ __all__ = [
     "make_crop_ready",
     "measure",
     "missing",
+    "normalize",
+    "permute",
     "place",
     "probe",
     "read_files",

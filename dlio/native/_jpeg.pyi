@@ -251,6 +251,35 @@ def read_rows(
         ValueError: another number of rows or checksums, a negative start, or a row that `out` has not.
     """
 
+def normalize(
+    images: NDArray[np.uint8], tables: NDArray[Any], out: NDArray[Any], channel: int, out_channel: int
+) -> None:
+    """Sets each number of `out` to that of its pixel's level in its channel's table.
+
+    Args:
+        images: uint8, with n images, their rows, columns and channels in the order that `channel` gives.
+        tables: uint16 or uint32 (channels, 256).
+        out: of the tables' dtype.
+        channel, out_channel: the axis of the channels, 1 or 3, in `images` and `out`.
+
+    Raises:
+        TypeError: an array of another dtype, or a read-only `out`.
+        ValueError: the lengths differ, or an axis is not 1 or 3.
+    """
+
+def permute(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Returns the places of positions under a permutation of range(size), as `dlio.random_keys.permute` defines it.
+
+    Args:
+        positions: int64 (n,), each in range(size).
+        size: at least 2.
+        keys: uint64 (8,), of the rounds.
+
+    Raises:
+        TypeError: an array of another dtype.
+        ValueError: a position, a size or a number of keys that is out of range.
+    """
+
 def extend_crcs(data: Buffer, bounds: NDArray[np.int64], crcs: NDArray[np.uint32]) -> None:
     """Extends n CRC-32Cs, each by its piece of the data.
 

@@ -1,9 +1,11 @@
 #include "read_files.hpp"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -14,7 +16,9 @@ namespace {
 // Several files from memory take less; where one takes longer, threads read the others side by side.
 constexpr std::chrono::milliseconds kEnough{5};
 
-constexpr std::size_t kRunBytes = std::size_t{256} << 10;  // by one read, so that they stay in the cache
+constexpr std::size_t kRunBytes = std::size_t{256} << 10;   // by one read, so that they stay in the cache
+constexpr std::int64_t kNearBytes = std::int64_t{4} << 10;  // between two rows; sooner read than skipped
+constexpr std::size_t kNearRows = 128;
 
 FileRead read_file(int folder, const char* path, std::size_t room, char* buffer) {
   FileRead file;
@@ -27,6 +31,47 @@ FileRead read_file(int folder, const char* path, std::size_t room, char* buffer)
     file.descriptor = -1;
   }
   return file;
+}
+
+// Returns how many of the ranges are read together, at least one.
+std::size_t num_near(const std::int64_t* starts, std::size_t count, std::int64_t size) noexcept {
+  const std::size_t most = std::min(count, kNearRows);
+  std::size_t near = 1;
+  for (; near < most; ++near) {
+    const std::int64_t gap = starts[near] - starts[near - 1] - size;
+    if (gap < 0 || gap > kNearBytes || starts[near] - starts[0] + size > static_cast<std::int64_t>(kRunBytes)) break;
+  }
+  return near;
+}
+
+// Reads ranges that are near each other, and drops what lies between them. Returns the bytes read, or -1.
+ssize_t read_near_rows(int descriptor, const std::int64_t* starts, std::size_t first, std::size_t next,
+                       const Rows& rows) noexcept {
+  std::array<char, kNearBytes> dropped;
+  std::array<iovec, 2 * kNearRows> parts;
+  int used = 0;
+  for (std::size_t i = first; i < next; ++i) {
+    parts[used++] = {rows.row(i), rows.size};
+    const std::size_t gap = i + 1 < next ? starts[i + 1] - starts[i] - rows.size : 0;
+    if (gap > 0) parts[used++] = {dropped.data(), gap};
+  }
+  return ::preadv(descriptor, parts.data(), used, starts[first]);
+}
+
+// Reads one range in parts, each of which is in the cache when its checksum is computed. Returns whether that was done.
+bool read_large_row(int descriptor, std::int64_t start, const Rows& rows, char* row, std::int64_t& size,
+                    std::uint32_t& crc) noexcept {
+  std::uint32_t extended = crc;
+  std::size_t done = 0;
+  for (ssize_t got = 1; got > 0 && done < rows.size; done += static_cast<std::size_t>(got)) {
+    got =
+        ::pread(descriptor, row + done, std::min(rows.size - done, kRunBytes), start + static_cast<std::int64_t>(done));
+    if (got < 0) return false;
+    extended = extend_crc(extended, row + done, static_cast<std::size_t>(got));
+  }
+  size = static_cast<std::int64_t>(done);
+  crc = extended;
+  return true;
 }
 
 }  // namespace
@@ -67,17 +112,18 @@ std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t
 
 std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t count, const Rows& rows,
                       std::int64_t* sizes, std::uint32_t* crcs) noexcept {
-  const auto size = static_cast<std::int64_t>(rows.size);
   for (std::size_t first = 0, next = 0; first < count; first = next) {
-    for (++next; next < count && (next + 1 - first) * rows.size <= kRunBytes; ++next) {
-      if (starts[next] - starts[next - 1] != size || rows.numbers[next] != rows.numbers[next - 1] + 1) break;
+    if (rows.size > kRunBytes) {
+      next = first + 1;
+      if (!read_large_row(descriptor, starts[first], rows, rows.row(first), sizes[first], crcs[first])) return first;
+      continue;
     }
-    char* row = rows.data + rows.numbers[first] * size;
-    std::int64_t left = ::pread(descriptor, row, (next - first) * rows.size, starts[first]);
-    if (left < 0) return first;
-    for (std::size_t i = first; i < next; ++i, row += size, left -= sizes[i - 1]) {
-      sizes[i] = std::min(left, size);
-      crcs[i] = extend_crc(crcs[i], row, static_cast<std::size_t>(sizes[i]));
+    next = first + num_near(starts + first, count - first, static_cast<std::int64_t>(rows.size));
+    const std::int64_t got = read_near_rows(descriptor, starts, first, next, rows);
+    if (got < 0) return first;
+    for (std::size_t i = first; i < next; ++i) {
+      sizes[i] = std::clamp(got - (starts[i] - starts[first]), std::int64_t{0}, static_cast<std::int64_t>(rows.size));
+      crcs[i] = extend_crc(crcs[i], rows.row(i), static_cast<std::size_t>(sizes[i]));
     }
   }
   return count;

@@ -32,11 +32,13 @@ struct Rows {
   char* data;
   std::size_t size;
   const std::int64_t* numbers;  // which row each range is for
+
+  char* row(std::size_t range) const noexcept { return data + static_cast<std::size_t>(numbers[range]) * size; }
 };
 
-// Reads a range of a file from each of `starts` into its row, those that follow one another in both by one read, and
-// extends each of the CRC-32Cs by its range while that is in the processor's cache. Sets `sizes` to what was read of
-// each. Returns how many ranges were read before one that the system refused, with `errno`.
+// Reads a range of a file from each of `starts` into its row, those that are near each other by one read, and extends
+// each of the CRC-32Cs by its range while that is in the processor's cache. Sets `sizes` to what was read of each.
+// Returns how many ranges were read before one that the system refused, with `errno`.
 std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t count, const Rows& rows,
                       std::int64_t* sizes, std::uint32_t* crcs) noexcept;
 

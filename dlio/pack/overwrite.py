@@ -15,6 +15,7 @@ from dlio.dataset.reader import open_table
 from dlio.errors import DlioError, ManifestError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
+from dlio.io.sizes import counted
 from dlio.pack.listing.keys import Keys
 from dlio.pack.recode import KEEP
 from dlio.pack.resume import INDEXED, NEXT, FolderContents
@@ -109,7 +110,10 @@ def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
         return []
     new = set(keys)
     found = {"added": sorted(new - old), "removed": sorted(old - new)}
-    return [f"{len(names):,} samples {word} (such as {names[0]!r})" for word, names in found.items() if names]
+    more = "" if found["removed"] else "; --append packs what was added"
+    return [
+        f"{counted(len(names), 'sample')} {word} (such as {names[0]!r}{more})" for word, names in found.items() if names
+    ]
 
 
 def next_folder(out: Path, plan: Manifest, inputs: Mapping[str, str]) -> Path:

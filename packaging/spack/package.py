@@ -1,5 +1,5 @@
 """Spack's recipe: put it into a repository of yours as packages/py-dlio-toolkit/package.py, then
-`spack dev-build py-dlio-toolkit@main` in a checkout."""
+`spack dev-build py-dlio-toolkit@0.1.0` in a checkout."""
 
 from spack.package import *
 
@@ -7,10 +7,11 @@ from spack.package import *
 class PyDlioToolkit(PythonPackage):
     """Packs small image files into shards, stages them to node-local storage, feeds data-parallel trainers."""
 
+    pypi = "dlio-toolkit/dlio_toolkit-0.1.0.tar.gz"
+
     license("Apache-2.0")
 
-    version("main", branch="main")
-    version("0.1.0")
+    version("0.1.0")  # from a checkout; a release adds its sha256
 
     variant("tfrecord", default=True, description="TFRecord and LMDB")
     variant("hdf5", default=False, description="HDF5")

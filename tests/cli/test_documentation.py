@@ -44,7 +44,7 @@ def test_the_site_documents_every_option_of_every_verb():
     page = command_line()
     for name, verb in verbs().items():
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        assert [option for option in options(verb) if not re.search(rf"[` ]{option}[` ]", section)] == []
+        assert [option for option in options(verb) if not re.search(rf"[` ]{option}[`, ]", section)] == []
 
 
 def test_every_environment_variable_of_dlio_is_documented():

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from dlio.cli import progress as progress_module
 from dlio.cli.progress import Progress
@@ -102,3 +103,16 @@ def test_a_terminal_shows_a_bar_with_shards(tmp_path: Path) -> None:
     os.close(master)
     assert b"100%" in shown
     assert re.search(rb"12/12 \[.* samples/s, 3 of 3 shards, .*B/s\]", shown)
+
+
+def test_a_terminal_that_does_not_know_its_size_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # its thread would stay
+    master, terminal = pty.openpty()
+    assert os.get_terminal_size(terminal) == (0, 0)
+    with os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with Progress("pack", unit="samples", quiet=False) as progress:
+            progress.start(4, 2)
+            progress.advance(3, 10**9, 1)
+        assert b"3/4 [" in os.read(master, 1 << 16)
+    os.close(master)

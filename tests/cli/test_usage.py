@@ -11,6 +11,7 @@ import pytest
 
 import dlio
 from dlio import formats
+from dlio.pack.sources import open_source
 
 
 def test_the_options_of_all_verbs_may_stand_before_the_verb(run, packed):
@@ -68,6 +69,7 @@ def test_a_manifest_or_a_shard_stands_for_its_data_set(run, photos, tmp_path, na
         assert run("verify", path, "--workers", 1, "--quiet") == (0, "", "")
         assert dlio.stage(path, tmp_path / "local").content_id == manifest.content_id
         assert dlio.convert(path, tmp_path / given / "out", format="webdataset", engine="serial").num_samples == 12
+        assert open_source(path).name == "packed"
     assert dlio.resolve(manifest.root / shard) == dlio.resolve(manifest.root)
 
 

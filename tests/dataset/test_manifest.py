@@ -212,6 +212,11 @@ def test_a_manifest_cut_at_a_line_is_noticed(tmp_path):
 def test_no_manifest_says_what_to_do(tmp_path):
     with pytest.raises(ManifestError, match="does not exist; give the folder"):
         Manifest.load(tmp_path)
+    for name in "train", "val":
+        (tmp_path / name).mkdir()
+        _manifest().save(tmp_path / name)
+    with pytest.raises(ManifestError, match=r"does not exist; give one of the data sets in it: 'train', 'val'$"):
+        Manifest.load(tmp_path)
     (tmp_path / manifests.PARTIAL_NAME).touch()
     with pytest.raises(ManifestError, match="still being packed"):
         Manifest.load(tmp_path)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dlio import native
 from dlio.errors import StorageError
 from dlio.io import random_access
-from dlio.io.random_access import RandomAccessFile
+from dlio.io.random_access import OutRows, RandomAccessFile
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)
@@ -110,6 +110,22 @@ def test_rows_are_read_in_place_and_a_short_one_is_told(path: Path, size: int) -
     file.close()
     with pytest.raises(StorageError, match="open the shard again"):
         read_rows(file, [0], memory, [0])
+
+
+@pytest.mark.parametrize(("size", "gap"), [(3072, 64), (100, 4096), (100, 4097), (7, -3), (300_000, 5), (500_000, 0)])
+def test_rows_with_something_between_them_are_read_to_their_places(path: Path, size: int, gap: int) -> None:
+    offsets = np.arange(13, NUM_BYTES, size + gap)[:300]
+    file, memory = RandomAccessFile(path), np.zeros((len(offsets), size), np.uint8)
+    rows = np.random.default_rng(0).permutation(len(offsets))
+    whole = read_rows(file, offsets.tolist(), memory, rows.tolist())
+    assert whole == (offsets + size <= NUM_BYTES).tolist()
+    expected = [DATA[offset : offset + size].ljust(size, b"\0") for offset in offsets]
+    assert [memory[row].tobytes() for row in rows] == expected
+    file.close()
+
+
+def test_no_rows_have_memory_too() -> None:
+    assert OutRows(np.empty((0, 2, 3), np.float32), np.arange(0)).memory.shape == (0, 24)
 
 
 def test_the_last_of_adjacent_rows_is_short(path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders.dataset import PackedSamples
+from dlio.loaders._prefetch.prefetch import Work
+from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle, Window
-from dlio.loaders.sampling.rank_share import End
+from dlio.loaders.sampling.rank_share import End, Step
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, loader_of, numbers
 
@@ -138,3 +141,20 @@ def test_numbers_out_of_range_are_refused(packed: Manifest) -> None:
     for options in ({"prefetch": 0}, {"num_threads": -1}):
         with pytest.raises(UsageError, match="expected at least"):
             loader_of(packed, **options)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_the_consumer_drops_is_free_for_the_next(packed: Manifest) -> None:
+    source = ArrayBatches(PackedSamples(packed, Resize(8)))
+    made: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    class Watched:
+        samples = source.samples
+
+        def work(self, step: Step, key: int) -> Work[Batch]:
+            assert not made or made[-1]() is None
+            return source.work(step, key)
+
+    for batch in Loader(Watched(), 4, rank_and_size=lambda: (0, 1), num_threads=0):
+        made.append(weakref.ref(batch["image"]))
+        del batch
+    assert len(made) > 3

@@ -29,7 +29,7 @@ def test_near_to_pillow(data: st.DataObject, width: int, height: int, flip: bool
 
 
 @pytest.mark.parametrize("shape", [(40, 31, 3), (3, 40, 31)])
-@pytest.mark.parametrize("part", [None, (10.5, 3.25, 60.0, 70.5)])
+@pytest.mark.parametrize("part", [None, (10.5, 3.25, 60.0, 70.5), (11.0, 4.0, 31.0, 40.0)])  # the last is copied
 def test_equal_to_the_decode_of_the_same_pixels(
     shape: tuple[int, int, int], part: tuple[float, float, float, float] | None
 ) -> None:

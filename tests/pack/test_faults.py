@@ -126,6 +126,7 @@ class TestPermission:
         (open_tmp / "in/a").chmod(0)
         with unprivileged():
             listing = image_folder(open_tmp / "in").listing()
+        assert [key for key, _ in listing.refused] == ["a"]
         with pytest.raises(SourceError, match=r"in/a.*Permission denied"):
             listing.check_whole()
         (open_tmp / "in/a").chmod(0o755)

@@ -102,6 +102,10 @@ class TestLists:
         path = table(tmp_path, "path,label\na.png,0|1\nb.png,10\nc.png,\n")
         with pytest.raises(UsageError, match=r"line 2: the label '0\|1' has a '\|': give --option 'separator=\|'"):
             csv_file(path).listing()
+        for several in "0 1 12", '"0,1"':
+            with pytest.raises(UsageError, match=r"if these are several labels, --option labels=names if it is one"):
+                csv_file(table(tmp_path, f"path,label\na.png,0\nb.png,{several}\n")).listing()
+        path = table(tmp_path, "path,label\na.png,0|1\nb.png,10\nc.png,\n")
         listing = csv_file(path, separator="|").listing()
         assert listing.schema.class_names == ("0", "1", "10")
         assert listing.columns["label"].tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]

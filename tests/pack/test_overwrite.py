@@ -241,8 +241,8 @@ def test_where_nothing_is_to_do_nothing_is_written(photos, out):
 @pytest.mark.parametrize(
     ("change", "options", "problem"),
     [
-        ("new", {}, r"1 samples added \(such as 'cat/new.png'\)"),
-        ("gone", {}, r"1 samples removed \(such as 'dog/0000.png'\)"),
+        ("new", {}, r"1 sample added \(such as 'cat/new.png'; --append packs what was added\): give"),
+        ("gone", {}, r"1 sample removed \(such as 'dog/0000.png'\)"),
         ("touched", {}, "the files of 1 of 1 shards were changed since"),
         ("", {"shuffle": 7}, "shuffle is 7, there not given"),
         (

@@ -43,7 +43,7 @@ def test_a_part_is_the_records_that_were_chosen(taken):
     part = Part.of(len(taken), records)
     assert part.records().tolist() == records.tolist()
     shard = Shard("a", len(records), (File("a.rec", len(taken), ""),), part=part)
-    assert list(checked([shard])) == [shard]
+    assert list(checked([shard], b"")) == [shard]
 
 
 @pytest.mark.parametrize(

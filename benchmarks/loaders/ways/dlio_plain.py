@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,5 +38,4 @@ def batches(data: Path, task: Task, num_threads: int = NUM_WORKERS, batch_size: 
     samples = PackedSamples(data / "packed", transform_of(task))
     loader = Loader(ArrayBatches(samples), batch_size, shuffle=task.shuffle, num_threads=num_threads)
     while True:
-        for batch in loader:
-            yield batch["image"]
+        yield from map(itemgetter("image"), loader)

@@ -21,7 +21,9 @@ def joined_samples(size: int, read: list[tuple[Numbers, list[Sample]]]) -> list[
 
 def joined_columns(schema: Schema, size: int, placed: Fields, read: list[tuple[Numbers, Fields]]) -> Fields:
     """Returns a column of `size` values for each field: those that are `placed` already, and what was read by rows."""
-    if len(read) == 1 and len(read[0][0]) == size and (np.diff(read[0][0]) == 1).all():
+    if len(placed) == len(schema):
+        return placed
+    if len(read) == 1 and len(rows := read[0][0]) == size and (rows[1:] > rows[:-1]).all():
         return {**read[0][1], **placed}
     columns: Fields = {
         name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size

@@ -72,7 +72,7 @@ def prefetched(
         UsageError: the process was forked since the threads started.
     """
     if num_threads == 0:
-        yield from (work.finish() for work in works)
+        yield from map(Work.finish, works)  # which keeps no item that was handed out
     else:
         yield from _by_threads(works, num_threads, prefetch, timeout)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import repeat
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from dlio.errors import UsageError
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders._torch.accelerate import for_accelerate
 from dlio.loaders._torch.dataset import PackedDataset, chosen_part, tensors
+from dlio.loaders._torch.device import checked_device, on_device
 from dlio.loaders._torch.items import ItemBatches, Items
 from dlio.loaders._torch.rank import rank_of_process
 from dlio.loaders._torch.sampler import RankBatches, RankSampler
@@ -68,6 +71,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         end: End | str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 
@@ -92,10 +96,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             end: `drop`, `pad` or `mask` instead of `drop_last`; `mask` adds a bool tensor to each batch, False for
                 repeated samples.
             rank, world_size: this process, and the number of processes.
+            device: where the tensors of a batch are to be. Two batches are copied to a GPU ahead of the one in use,
+                from pinned memory, beside the stream that the consumer uses. The state counts the batch in use.
 
         Raises:
             ValueError: as torch's DataLoader.
-            UsageError: the numbers do not divide evenly, or `dataset` is not a PackedDataset.
+            UsageError: the numbers do not divide evenly, `dataset` is not a PackedDataset, or no tensor can be made on
+                `device`.
         """
         given_rank(rank, world_size)
         chosen: PackedDataset = chosen_part(dataset, ascending=sampler is None and batch_sampler is None)
@@ -108,6 +115,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
             raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
         self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
+        self.device = None if device is None else checked_device(device)
         self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
@@ -185,11 +193,22 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
         """
         if self._own_order:
-            batches = map(self._convert, self._loader)
+            batches = self._loader.through(self._converted)
             return self._for_accelerate(batches) if self._accelerated else batches
         epoch = self._loader.next_epoch
         self._loader.set_epoch(epoch + 1)
-        return map(self._convert, self._loader.run(self._given_steps(), epoch))
+        return self._converted(self._loader.run(self._given_steps(), epoch))
+
+    def _converted(self, batches: Generator[Items | Batch, None, None]) -> Generator[Any, None, None]:
+        """Yields batches as the consumer gets them."""
+        made = self._as_tensors(batches)
+        return made if self.device is None else on_device(made, self.device)
+
+    def _as_tensors(self, batches: Generator[Items | Batch, None, None]) -> Generator[Any, None, None]:
+        with closing(batches):
+            for made in map(self._convert, batches):
+                yield made
+                del made  # its memory may be the next one's
 
     def _given_steps(self) -> Iterator[Step]:
         """Yields the batches of a given sampler; a trainer that recreates a loader passes its RankSampler."""
@@ -266,7 +285,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
     """Checks that batches can be made of the samples; raises UsageError."""
     if not isinstance(dataset, PackedDataset):
-        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: use torch's own")
+        one = "give PackedDataset(PATH)" if isinstance(dataset, str | PathLike) else "use torch's own"
+        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: {one}")
     if dataset.makes_images and not collates:
         raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
     if not sized:

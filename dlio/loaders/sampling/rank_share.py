@@ -173,7 +173,7 @@ class RankSteps:
     def _stretch(self, steps: range) -> Iterator[Step]:
         """Yields consecutive steps, whose samples are looked up together."""
         parts = [self._positions(step) for step in steps]
-        positions = np.concatenate(parts)
+        positions = np.concatenate([np.arange(part.start, part.stop) for part in parts])
         indices = np.stack([lane.indices(positions % len(lane)) for lane in self._lanes])
         valid = np.stack([positions < len(lane) for lane in self._lanes])
         stop = 0
@@ -181,12 +181,13 @@ class RankSteps:
             start, stop = stop, stop + len(part)
             yield Step(indices[:, start:stop].ravel(), valid[:, start:stop].ravel())
 
-    def _positions(self, step: int) -> Indices:
+    def _positions(self, step: int) -> range:
         """Returns the positions that this rank takes from each of its lanes in a step."""
         begin = self.start + step * self.share.lane_batch
         end = min(begin + self.share.lane_batch, self.stop)
         size = (end - begin) // self.share.ranks_per_lane
-        return np.arange(size, dtype=np.int64) + begin + self.share.slot * size
+        begin += self.share.slot * size
+        return range(begin, begin + size)
 
     def consumed(self, steps: int) -> int:
         """Returns the position reached in every lane after `steps` batches."""

@@ -10,7 +10,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import load
 from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.look.checks.finding import Finding, State, judged
 from dlio.stage import measured
 from dlio.stage.cache.locations import folders_with_copies
@@ -78,8 +78,8 @@ def rates(check: str) -> Iterator[Finding]:
 
 
 def _size(manifest: Manifest) -> str:
-    size = f"{manifest.num_samples} samples, {format_size(manifest.num_bytes)}, {len(manifest.shards)} shards"
-    return f"{manifest.format}, {size}"
+    samples, shards = counted(manifest.num_samples, "sample"), counted(len(manifest.shards), "shard")
+    return f"{manifest.format}, {samples}, {format_size(manifest.num_bytes)}, {shards}"
 
 
 def data_set_at_url(url: str | Path, check: str) -> Iterator[Finding]:

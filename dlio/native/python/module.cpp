@@ -12,6 +12,7 @@
 #include "jpeg/encode.hpp"
 #include "jpeg/probe.hpp"
 #include "jpeg/window_decoder.hpp"
+#include "normalize.hpp"
 #include "png.hpp"
 #include "python/arrays.hpp"
 #include "python/pieces.hpp"
@@ -131,6 +132,42 @@ nb::object measure_all(const nb::list& buffers) {
   return sizes;
 }
 
+using Images = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+template <class Number>
+using Tables = nb::ndarray<const Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class Number>
+using Numbers = nb::ndarray<Number, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+
+// The lengths of images whose channels are on axis 1 or 3.
+struct ImageLengths {
+  std::size_t images;
+  std::size_t channels;
+  std::size_t pixels;
+
+  template <class Array>
+  ImageLengths(const Array& array, int axis) : images(array.shape(0)), channels(array.shape(axis)), pixels(1) {
+    if (axis != 1 && axis != 3) throw nb::value_error("channel, out_channel: expected 1 or 3");
+    pixels = array.shape(axis == 1 ? 3 : 1) * array.shape(2);
+  }
+  bool operator==(const ImageLengths& other) const {
+    return images == other.images && channels == other.channels && pixels == other.pixels;
+  }
+};
+
+template <class Number>
+void normalize_images(const Images& images, const Tables<Number>& tables, const Numbers<Number>& out, int channel,
+                      int out_channel) {
+  const ImageLengths lengths(images, channel);
+  const bool is_table = tables.shape(0) == lengths.channels && tables.shape(1) == 256;
+  if (!(is_table && lengths == ImageLengths(out, out_channel))) {
+    throw nb::value_error("tables, out: expected 256 numbers for each channel, and as many pixels as the images have");
+  }
+  const auto layout = [](int axis) { return axis == 1 ? Channels::kPlanes : Channels::kInterleaved; };
+  nb::gil_scoped_release unlocked;
+  normalize(images.data(), layout(channel), lengths.images, lengths.channels, lengths.pixels, tables.data(),
+            layout(out_channel), out.data());
+}
+
 std::string status_message(std::int32_t status) {
   const char* text = describe(static_cast<Status>(status));
   if (text == nullptr) throw nb::value_error(("no status of decode_batch: " + std::to_string(status)).c_str());
@@ -190,6 +227,10 @@ NB_MODULE(_jpeg, module) {
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
   module.def("adjust_colors", dlio::adjust_colors, "images"_a.noconvert(), "steps"_a.noconvert(),
              "factors"_a.noconvert());
+  module.def("normalize", dlio::normalize_images<std::uint16_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
+             "out"_a.noconvert(), "channel"_a, "out_channel"_a);
+  module.def("normalize", dlio::normalize_images<std::uint32_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
+             "out"_a.noconvert(), "channel"_a, "out_channel"_a);
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
   dlio::bind_pieces(module);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "permute.hpp"
 #include "pieces.hpp"
 #include "python/arrays.hpp"
 #include "read_files.hpp"
@@ -22,6 +23,7 @@ namespace {
 using Bounds = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Keys = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Crcs = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Pieces, and the Python objects that they are of.
@@ -152,6 +154,23 @@ nb::tuple read_all_rows(int descriptor, const Bounds& starts, const Table& out, 
   return nb::make_tuple(result, done, error, waited);
 }
 
+nb::object permute_all(const Bounds& positions, std::int64_t size, const Keys& keys) {
+  RoundKeys rounds{};
+  if (size < 2 || keys.size() != rounds.size()) throw nb::value_error("size, keys: expected 2 or more, and 8 keys");
+  std::copy_n(keys.data(), rounds.size(), rounds.begin());
+  const auto outside = [size](std::int64_t position) { return position < 0 || position >= size; };
+  if (std::any_of(positions.data(), positions.data() + positions.size(), outside)) {
+    throw nb::value_error("positions: expected 0 to size");
+  }
+  std::int64_t* places = nullptr;
+  nb::object result = new_array({positions.size()}, places);
+  {
+    nb::gil_scoped_release unlocked;
+    permute(positions.data(), positions.size(), static_cast<std::uint64_t>(size), rounds, places);
+  }
+  return result;
+}
+
 void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   const PiecesView view(data, std::move(bounds));
   if (crcs.size() != view.pieces().count) throw nb::value_error("crcs: expected one for each piece");
@@ -193,6 +212,7 @@ void bind_pieces(nb::module_& module) {
              "out"_a.noconvert());
   module.def("read_rows", read_all_rows, "descriptor"_a, "starts"_a.noconvert(), "out"_a.noconvert(),
              "rows"_a.noconvert(), "crcs"_a.noconvert());
+  module.def("permute", permute_all, "positions"_a.noconvert(), "size"_a, "keys"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
   module.def("place", place_all, "size"_a, "columns"_a);
 }

@@ -1,5 +1,7 @@
 #include "resize/pixels.hpp"
 
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <new>
 
@@ -39,15 +41,41 @@ class SpreadRows final : public PixelRows {
   std::uint8_t* const row_;
 };
 
+// Whether each pixel of the output is one of the input, and no other counts.
+bool is_copied(const Stretch& part, std::uint32_t output) noexcept {
+  return part.size == output && part.begin == std::floor(part.begin);
+}
+
+DLIO_FOR_AVX2_TOO
+void copy_pixels(const std::uint8_t* pixels, std::size_t stride, bool flip, const Target& target) {
+  const std::size_t step = target.pixel_bytes();
+  const std::ptrdiff_t forward = flip ? -std::ptrdiff_t{kRgbBytes} : std::ptrdiff_t{kRgbBytes};
+  const std::uint8_t* const first = flip ? pixels + (target.width - 1) * kRgbBytes : pixels;
+  for (std::size_t c = 0; c < kRgbBytes; ++c) {
+    for (std::size_t y = 0; y < target.height; ++y) {
+      const std::uint8_t* from = first + y * stride + c;
+      std::uint8_t* const out = step == 1 ? target.row(c, y) : target.row(0, y) + c;
+      for (std::size_t x = 0; x < target.width; ++x, from += forward) out[x * step] = *from;
+    }
+  }
+}
+
 void resize_or_throw(const RgbPixels& pixels, const Request& request, const Target& target) {
   if (pixels.height > 0 && pixels.width > kMaxPixels / pixels.height) {
     throw JpegError(Status::too_large, describe(Status::too_large));
   }
   const Box box =
       checked_box(request, static_cast<std::uint32_t>(pixels.width), static_cast<std::uint32_t>(pixels.height));
+  const Part part = part_of(request);
+  if (is_copied(part.columns, target.width) && is_copied(part.rows, target.height)) {
+    const auto left = box.left + static_cast<std::size_t>(part.columns.begin);
+    const auto top = box.top + static_cast<std::size_t>(part.rows.begin);
+    const std::size_t stride = pixels.width * kRgbBytes;
+    return copy_pixels(pixels.data + top * stride + left * kRgbBytes, stride, request.flip, target);
+  }
   Kept<Scratch> row;
   SpreadRows rows(pixels, box, row->at_least(box.width * kPixelBytes + kPixelsReadAhead));
-  resize(rows, part_of(request), request.flip, target);
+  resize(rows, part, request.flip, target);
 }
 
 }  // namespace

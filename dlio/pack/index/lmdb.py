@@ -49,5 +49,8 @@ def _datum(path: Path, number: int, data: bytes) -> Any:
     except ValueError:
         datum = None
     if datum is None or not datum.HasField("data"):
-        raise SchemaError(f"{path}, record {number} is neither a Datum with an image nor an Example")
+        raise SchemaError(
+            f"{path}, record {number} is neither a Datum with an image nor an Example: "
+            f"if it is an encoded image, dlio pack {path} OUT"
+        )
     return datum

@@ -74,7 +74,10 @@ class ImageObjects:
         pace.take(1)
         folders = files.folders()
         if not folders:
-            raise SourceError(f"{self.path} has no class folders: expected one folder of images for each class")
+            raise SourceError(
+                f"{self.path} has no class folders: expected one folder of images for each class; "
+                "a packed data set is taken by --source packed, or dlio convert"
+            )
         if self.checked:
             check_no_splits(self.path, folders, "give the URL of one, or --option split=no if these are classes")
         listed = side_by_side(partial(_images, files), folders, Depth(idle_clock), lambda of: _ENTRY_BYTES * len(of))

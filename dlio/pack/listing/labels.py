@@ -29,6 +29,7 @@ _MOST_CHARACTERS = 400  # no float64 has more digits before its point
 
 AUTO, NAMES, NUMBERS = "auto", "names", "numbers"  # what labels are: see `LabelColumn.labels`
 SEPARATORS = "|;"  # one of these in a label may separate several
+_OF_NUMBERS = " ,"  # so may these, if all between them are numbers
 _MOST_TEXT = 256  # characters of a text in a column: numpy gives each row the room of the longest
 Values = Array
 
@@ -178,8 +179,8 @@ class LabelColumn:
         return self.classes()
 
     def _check_single(self) -> None:
-        for mark in SEPARATORS:
-            row = next((row for row, text in self._rows() if mark in text.strip(mark)), None)
+        for mark in SEPARATORS + _OF_NUMBERS:
+            row = next((row for row, text in self._rows() if _may_be_several(text, mark)), None)
             if row is not None:
                 where = f"{self.path}, line {self.lines[row]}: the label {self.texts[row]!r}"
                 asked = f"--option 'separator={mark}' if these are several labels, --option labels={NAMES} if it is one"
@@ -206,6 +207,10 @@ class LabelColumn:
 
     def _column(self) -> str:
         return f" in column {self.name!r}" if self.name else ""
+
+
+def _may_be_several(text: str, mark: str) -> bool:
+    return mark in text.strip(mark) and (mark in SEPARATORS or all(map(is_number_text, text.split(mark))))
 
 
 def _whole(text: str) -> int:

@@ -105,9 +105,9 @@ def _open(kind: str, path: str | Path, root: str | Path | None, options: dict[st
 
 
 def _recognise(path: Path) -> str:
-    """Returns the name of the source that recognises `path`; general sources are asked last."""
+    """Returns the name of the source that recognises `path`: a manifest says it at once, general sources come last."""
     modules = {name: load(name) for name in names()}
-    for name in sorted(modules, key=lambda name: getattr(modules[name], "IS_GENERAL", False)):
+    for name in sorted(modules, key=lambda name: (getattr(modules[name], "IS_GENERAL", False), name != "packed")):
         module = modules[name]
         if isinstance(module, RecognisingModule) and module.recognises(path):
             return name

@@ -113,7 +113,7 @@ class ImageFolder:
                 yield from paths
             if count:
                 counts[name] = count
-            else:
+            elif printable(name) not in dict(refused):  # else it could not be read
                 refused.append((printable(name), without_images(self.path / name)))
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:

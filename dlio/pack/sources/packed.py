@@ -38,8 +38,8 @@ open_source = packed
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether `path` is a folder with a manifest, or its manifest."""
-    return (path / NAME).is_file() or (path.name == NAME and path.is_file())
+    """Returns whether `path` is a folder with a manifest, or its manifest or a shard."""
+    return (path / NAME).is_file() or (path.name.startswith((NAME, "shard-")) and folder_of(path) != path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,16 @@ def assign(sizes: Sequence[int], num_nodes: int, copies: int = 1) -> list[tuple[
 def assign_first(sizes: Sequence[int], num_nodes: int) -> list[int]:
     """Returns the first of the node ranks that `assign` gives each shard."""
     held = list(range(num_nodes))  # each node's bytes times num_nodes, plus its rank: integers compare fastest
-    assigned = [0] * len(sizes)
-    replace_least = heapq.heapreplace
-    largest_first = np.argsort(-np.array(sizes, dtype=np.int64), kind="stable")
-    for shard in largest_first.tolist():
-        emptiest = held[0]
-        assigned[shard] = emptiest % num_nodes
-        replace_least(held, emptiest + sizes[shard] * num_nodes)
-    return assigned
+    all_sizes = np.array(sizes, dtype=np.int64)
+    largest_first = np.argsort(-all_sizes, kind="stable")
+    found = []
+    for size in all_sizes[largest_first].tolist():
+        found.append(held[0] % num_nodes)
+        heapq.heapreplace(held, held[0] + size * num_nodes)
+    assigned = np.empty(len(found), dtype=np.int64)
+    assigned[largest_first] = found
+    first: list[int] = assigned.tolist()
+    return first
 
 
 def check_copies(copies: int, num_nodes: int) -> None:

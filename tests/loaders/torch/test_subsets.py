@@ -79,9 +79,24 @@ def test_a_weighted_sampler_draws(dataset):
     assert {label for _, labels in loader for label in labels.tolist()} == {1}
 
 
+def test_each_rank_draws_by_its_own_weighted_sampler(dataset):
+    def drawn(rank, threads):
+        sampler = WeightedRandomSampler(torch.ones(36), 18, generator=torch.Generator().manual_seed(rank))
+        return read(DataLoader(dataset, 4, sampler=sampler, num_workers=threads, rank=rank, world_size=2))
+
+    ranks = [drawn(0, 2), drawn(1, 2)]
+    assert [len(rank) for rank in ranks] == [18, 18] and ranks[0] != ranks[1]
+    assert ranks == [drawn(0, 0), drawn(1, 0)]
+
+
 def test_a_row_that_is_not_there_is_an_error(dataset):
     with pytest.raises(IndexError, match=r"no sample 36: .* has 36, numbered from 0"):
         DataLoader(Subset(dataset, [36]), batch_size=1)
+
+
+def test_a_path_is_no_dataset_and_the_error_says_what_makes_one(dataset):
+    with pytest.raises(UsageError, match=r"reads a PackedDataset, not str: give PackedDataset\(PATH\)"):
+        DataLoader(str(dataset.manifest.root))
 
 
 @pytest.mark.parametrize("transform", [CenterCrop, 224, "crop"])

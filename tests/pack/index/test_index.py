@@ -260,7 +260,7 @@ class TestCommandLine:
         with pytest.raises(SystemExit) as raised:
             main(["index", str(tmp_path), "--format", "tfrecord", "--schema", schema])
         assert raised.value.code == 2
-        assert "is not a schema" in capsys.readouterr().err
+        assert "is not a schema such as '{" in capsys.readouterr().err
 
     def test_a_folder_that_may_only_be_read(self, open_tmp, tmp_path, capsys):
         write_records(open_tmp / "a.tfrecord", "tfrecord", photo_records(0, 3), PAIR)
