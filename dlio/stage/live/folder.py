@@ -126,15 +126,19 @@ class LiveFolder:
         (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
         if host == here and boot != booted:
             return True
-        return self.silent_seconds > liveness.LOST_SECONDS
+        try:
+            return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
+        except OSError:
+            return True
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the latest agent gave a sign of life; without end if none has left a record."""
-        try:
-            return time.time() - (self.path / AGENT).lstat().st_mtime
-        except OSError:
-            return float("inf")
+        """How long ago the latest agent gave a sign of life, or ended and removed its record from the folder."""
+        signs = [0.0]
+        for path in (self.path, self.path / AGENT):
+            with suppress(OSError):
+                signs.append(path.lstat().st_mtime)
+        return time.time() - max(signs)
 
     def beat(self) -> None:
         """Shows that the agent lives to those who cannot look at its process."""

@@ -36,7 +36,8 @@ def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
     with pytest.raises(StorageError, match="it ended before it was ready"):
         filling.find_filling(node.folder, source.root)
     two_days_ago = time.time() - 2 * 86400
-    os.utime(live.path / "agent.json", (two_days_ago, two_days_ago))
+    for path in (live.path / "agent.json", live.path):
+        os.utime(path, (two_days_ago, two_days_ago))
     assert filling.find_filling(node.folder, source.root) is None
 
 
