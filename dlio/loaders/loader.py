@@ -204,9 +204,7 @@ class Loader(Generic[B]):
         clock = self.source.samples.clock
         clock.clear()
         self._arrived_before = self.source.samples.arrived()
-        fillings = self.source.samples.fillings
-        shows = fillings and self._rank_and_size()[0] == 0
-        with closing(made), clock.stage("epoch"), shown(fillings if shows else (), self.stats):
+        with closing(made), clock.stage("epoch"), shown(self.source.samples.fillings, self._rank_and_size, self.stats):
             while True:
                 with clock.stage("wait"):
                     batch = next(made, None)

@@ -22,10 +22,14 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def shown(fillings: Sequence[Filling], stats: Callable[[], Mapping[str, float]]) -> Iterator[None]:
-    """Logs a line now and then within the body, until the folders are filled; `stats` are those of a loader."""
+def shown(
+    fillings: Sequence[Filling],
+    rank_and_size: Callable[[], tuple[int, int]],
+    stats: Callable[[], Mapping[str, float]],
+) -> Iterator[None]:
+    """Logs a line now and then within the body, on rank 0 until the folders are filled; `stats` are a loader's."""
     ended = threading.Event()
-    if not fillings:
+    if not fillings or rank_and_size()[0]:
         yield
         return
     thread = threading.Thread(target=_show, args=(fillings, stats, ended), name="dlio-staging-line", daemon=True)

@@ -87,7 +87,7 @@ def test_rank_0_sees_how_far_staging_is(
         LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
         found = filling.find_filling(node.folder, source.root)
         assert found
-        with staging_line.shown([found], lambda: stats):
+        with staging_line.shown([found], lambda: (0, 1), lambda: stats):
             eventually(lambda: " of 50.3 MB, " in caplog.text)
         gate[0].set()
         eventually(lambda: is_complete(node))
