@@ -26,7 +26,7 @@ from dlio.stage.comm.connect import start_together
 from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import status
+from dlio.stage.live.status import in_words, status
 from dlio.stage.preview import preview
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.source import source_of
@@ -141,19 +141,10 @@ def _status(args: argparse.Namespace) -> int:
         state = "complete" if copy["is_complete"] else "being filled"
         say(args, f"{copy['path']}: {state}{', no agent runs' if 'nodes' not in copy else ''}")
         for node in copy.get("nodes", ()):
-            say(args, f"  {_of_node(node)}")
+            say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
         say(args, f"nothing of {shown(args.dataset)} is staged here, or being staged")
     return EXIT_DONE
-
-
-def _of_node(node: dict[str, Any]) -> str:
-    """Returns the line of one node."""
-    done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
-    left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
-    waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
-    rate = format_size(node["bytes_per_second"])
-    return f"node {node['node']} ({node['host']}): {done} of {total}, {rate}/s{left}{waiting}"
 
 
 def _stage(args: argparse.Namespace, topology: Topology, *, watch: bool) -> int:

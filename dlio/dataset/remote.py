@@ -122,6 +122,10 @@ class InPlace:
         """Returns nothing."""
         return {}
 
+    def progress(self) -> str:
+        """Returns nothing."""
+        return ""
+
 
 class FileInPlace:
     """A file at a URL, as an `Arrival`: a read that goes on where an earlier one ended brings a block.

@@ -63,6 +63,9 @@ class Filling(Protocol):
     def counts(self) -> Mapping[str, float]:
         """Returns what this process has waited for so far: `peer_bytes`, `peer_seconds`, `source_bytes`, ..."""
 
+    def progress(self) -> str:
+        """Returns how far the folder is, in words; "" if it is filled, or nobody can tell."""
+
 
 _filling: ContextVar[Filling | None] = ContextVar("filling", default=None)
 _is_afresh: ContextVar[bool] = ContextVar("afresh", default=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
@@ -19,6 +20,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
+from dlio.io.arrivals import Filling
 from dlio.io.random_access import OutRows
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
@@ -283,7 +285,12 @@ class PackedSamples:
 
     def arrived(self) -> Mapping[str, float]:
         """Returns the bytes and seconds that this process has waited for others, as `Filling.counts`."""
-        return {} if self.filling is None else self.filling.counts()
+        return sum((Counter(dict(filling.counts())) for filling in self.fillings), Counter())
+
+    @property
+    def fillings(self) -> list[Filling]:
+        """Who fills the folders that are read."""
+        return [] if self.filling is None else [self.filling]
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
@@ -13,6 +12,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.reader import ShardReader
 from dlio.errors import UsageError
+from dlio.io.arrivals import Filling
 from dlio.io.files import digest_bytes
 from dlio.loaders.dataset import PackedSamples
 
@@ -36,9 +36,10 @@ class JoinedSamples(PackedSamples):
         self.manifest = _joined([part.manifest for part in parts])
         self._pool = _Pools(parts)  # type: ignore[assignment]
 
-    def arrived(self) -> Mapping[str, float]:
-        """Returns the sums of what the parts have waited for."""
-        return sum((Counter(dict(part.arrived())) for part in self._parts), Counter())
+    @property
+    def fillings(self) -> list[Filling]:
+        """Who fills the folders of the parts."""
+        return [filling for part in self._parts for filling in part.fillings]
 
 
 class _Pools:

@@ -30,6 +30,7 @@ from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_
 from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
 from dlio.loaders.sampling.state import Position, Run, State
+from dlio.loaders.staging_line import shown
 from dlio.loaders.stats import verdict
 
 __all__ = ["ArrayBatches", "Loader"]
@@ -203,7 +204,7 @@ class Loader(Generic[B]):
         clock = self.source.samples.clock
         clock.clear()
         self._arrived_before = self.source.samples.arrived()
-        with closing(made), clock.stage("epoch"):
+        with closing(made), clock.stage("epoch"), shown(self.source.samples.fillings, self._rank_and_size, self.stats):
             while True:
                 with clock.stage("wait"):
                     batch = next(made, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -59,6 +60,7 @@ class Client:
         self._restart = restart
         self._pool = ConnectionPool(_KEPT)
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
+        self._hangs_until = 0.0
 
     def need(self, file: int, spans: Sequence[Span] = ()) -> Origin | None:
         """Waits until the spans are in the file on this node; without spans, until it has its final name.
@@ -124,10 +126,15 @@ class Client:
             self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
             self.close()
         for attempt in range(1, _TRIES + 1):
+            if time.monotonic() < self._hangs_until:
+                raise self._gone(TimeoutError("it hangs"))
             try:
                 return self._pool.use(ask, self._connected)
             except AgentError:
                 raise
+            except TimeoutError as error:
+                if attempt > 1:
+                    raise self._gone(error) from error
             except OSError as error:  # the first kinds are those of an agent that was killed in the middle of it
                 if not isinstance(error, WireError | ConnectionError) or attempt == _TRIES:
                     raise self._gone(error) from error
@@ -137,6 +144,11 @@ class Client:
         """Returns a new connection; raises OSError."""
         try:
             return self._new()
+        except TimeoutError:
+            self._hangs_until = (
+                time.monotonic() + wire.STALL_SECONDS
+            )  # other threads shall not wait one after the other
+            raise
         except OSError:
             if self._restart is None:
                 raise
@@ -150,7 +162,9 @@ class Client:
         return Connection(agent.address, token, self._content, self._name)
 
     def _gone(self, error: OSError) -> StorageError:
+        agent = self._folder.agent()
         return StorageError(
             f"the agent that stages {self._folder.staged.path} on {os.uname().nodename} does not answer: "
-            f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: stage again"
+            f"{getattr(error, 'strerror', None) or error}; its log is {self._folder.log}: "
+            f"{f'end process {agent.owner.pid}, then ' if agent else ''}stage again"
         )

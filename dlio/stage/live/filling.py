@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,8 @@ from dlio.stage.live.arriving import PassedFile, Wanted, open_arriving
 from dlio.stage.live.blocks import Range
 from dlio.stage.live.client import Client
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import Task, ensure_agent
+from dlio.stage.live.start import Task, ensure_agent, task_of_job
+from dlio.stage.live.status import in_words, state
 from dlio.stage.live.wire import Origin
 from dlio.stage.strategies import load
 
@@ -51,27 +53,23 @@ def find_filling(folder: StagedFolder, dataset: str | PathLike[str]) -> LiveFill
 
 def _revived(live: LiveFolder) -> bool:
     """Returns whether the agent that this job has had here could be started again."""
-    task = _task(live)
+    task = task_of_job(live)
+    if task is None:
+        return False
     try:
-        return task is not None and task.is_ours and task.start_again() == live.staged and live.agent() is not None
+        return task.start_again() == live.staged and live.agent() is not None
     except LauncherError:
         return False
     except DlioError as error:
-        if task is None or load(task.strategy).NEEDS.parts:  # no other place holds this node's part of the order
+        if load(task.strategy).NEEDS.parts:  # no other place holds this node's part of the order
             raise
         _log.warning("the data set is read in place: its agent cannot be started again: %s", error)
         return False
 
 
-def _task(live: LiveFolder) -> Task | None:
-    with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
-        return Task.from_json(live.task() or "")
-    return None
-
-
 def _restart(live: LiveFolder, manifest: Manifest, dataset: str | PathLike[str]) -> Callable[[], object]:
     """Returns what starts the agent again, asked for the same as the last one."""
-    if task := _task(live):
+    if task := Task.of(live):
         return task.start_again
     strategy = "partition" if has_parts(manifest) else "replicate"
     return partial(ensure_agent, dataset, live.staged.dest, strategy=strategy)
@@ -89,6 +87,9 @@ def cached(dataset: str | PathLike[str], cache: str | PathLike[str] | bool) -> t
     """
     folder = ensure_agent(dataset, None if cache is True else Path(cache))  # type: ignore[arg-type]
     filling = find_filling(folder, dataset)
+    if filling is None and not folder.has_manifest():
+        log, host = LiveFolder(folder).log, os.uname().nodename
+        raise StorageError(f"the agent on {host} ended before {folder.path} was complete: see {log}, then start again")
     return (Manifest.load(folder.path), None) if filling is None else (filling.manifest, filling)
 
 
@@ -171,6 +172,11 @@ class LiveFilling:
         """Returns what this process has waited for so far: bytes and seconds of `peer` and `source`."""
         with self._lock:
             return dict(self._counts)
+
+    def progress(self) -> str:
+        """Returns how far this node's copy is, in words; "" if what it keeps is complete, or no agent answers."""
+        node = (state(self._given[0]) or {}).get("nodes", [{"is_complete": True}])[0]
+        return "" if node["is_complete"] else in_words(node)
 
     def _path(self, name: str) -> Path:
         return self.manifest.root / name

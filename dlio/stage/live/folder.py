@@ -131,6 +131,15 @@ class LiveFolder:
         except OSError:
             return True
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the latest agent gave a sign of life, or ended and removed its record from the folder."""
+        signs = [0.0]
+        for path in (self.path, self.path / AGENT):
+            with suppress(OSError):
+                signs.append(path.lstat().st_mtime)
+        return time.time() - max(signs)
+
     def beat(self) -> None:
         """Shows that the agent lives to those who cannot look at its process."""
         with suppress(OSError):

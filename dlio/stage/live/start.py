@@ -19,7 +19,7 @@ from typing import Any
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.errors import StorageError, UsageError
+from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.io import files, trace
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
@@ -33,6 +33,7 @@ from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
 from dlio.stage.live.client import connect
 from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.live.status import copies
 from dlio.stage.planning.live import Plan
 from dlio.stage.planning.placement import partitioned
 from dlio.stage.strategies import AUTO, load
@@ -40,6 +41,7 @@ from dlio.stage.transfer.source import source_of
 
 STRATEGIES = ("replicate", "broadcast", "partition")
 _HEADSTART_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 86400.0  # outside a scheduler: an agent killed so long ago was another job's
 START_SECONDS = 60.0  # a shared file system may be slow to load Python
 _POLL_SECONDS = 0.02
 
@@ -79,6 +81,13 @@ class Task:
         """Returns the task that a process of the same dlio wrote."""
         record: dict[str, Any] = json.loads(text)
         return cls(**record | {"dest": Path(record["dest"]), "topology": Topology(**record["topology"])})
+
+    @classmethod
+    def of(cls, live: LiveFolder) -> Task | None:
+        """Returns the task that the last agent of a copy was given; None if there is none that can be read."""
+        with suppress(ValueError, KeyError, TypeError, RecursionError, LauncherError):
+            return cls.from_json(live.task() or "")
+        return None
 
     @property
     def is_ours(self) -> bool:
@@ -158,7 +167,8 @@ def ensure_agent(
     The copy is leased for this job. Every process of a job may call it, at once.
 
     Args:
-        dataset, dest, strategy, topology: as `dlio.stage`.
+        dataset, dest, topology: as `dlio.stage`.
+        strategy: as `dlio.stage`; by default that of this job's agent that is here already, else replicate.
         options: of these the copies, the mode and whether a shared destination is accepted.
         cache_bytes: the most that this node keeps; by default as much as there is room.
         listeners: `chosen` is called with a destination that was not named.
@@ -167,8 +177,11 @@ def ensure_agent(
         DlioError: as `dlio.stage`, or the agent could not start.
     """
     name = os.fspath(dataset) if "://" in os.fspath(dataset) else os.path.abspath(dataset)  # noqa: PTH100
-    strategy = "replicate" if strategy == AUTO else strategy
     job = Job(source_of(name), Path(dest or "").absolute(), topology or Topology.from_env(), options, listeners)
+    if strategy == AUTO and (task := _under_way(job.manifest.content_id, dest)):
+        dest, strategy, cache_bytes = task.dest, task.strategy, task.cache_bytes
+        job = replace(job, dest=dest, options=replace(options, copies=task.copies, mode=task.mode))
+    strategy = "replicate" if strategy == AUTO else strategy
     copy_name(job, strategy)
     if dest is None:
         job = with_dest(job, strategy)
@@ -182,6 +195,19 @@ def ensure_agent(
     if not _answers(serves(folder, plan), folder):
         _start(Task(name, job.dest, strategy, job.topology, options.copies, options.mode, cache_bytes), folder)
     return folder
+
+
+def _under_way(content_id: str, dest: str | os.PathLike[str] | None) -> Task | None:
+    """Returns the task of an agent of this job on this node, None if there is none."""
+    found = (task_of_job(LiveFolder(copy)) for copy in copies(content_id, dest))
+    return next((task for task in found if task), None)
+
+
+def task_of_job(live: LiveFolder) -> Task | None:
+    """Returns the task of the agent of a copy, if that is this job's and runs or was killed; else None."""
+    task = Task.of(live)
+    is_recent = task is not None and (task.job or live.silent_seconds < _FORGOTTEN_SECONDS)
+    return task if task and is_recent and task.is_ours else None
 
 
 def _answers(found: AgentRecord | StagedFolder | None, folder: StagedFolder) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dlio.errors import StorageError
+from dlio.io.sizes import format_size
 from dlio.stage.cache.base_folder import copy_named, open_cache
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import known_folders
@@ -33,10 +34,11 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
         read from the source, received from and sent to other nodes, and for each node in `nodes` its bytes, rate, time
         left, and what it waits for.
     """
-    return [found for folder in _copies(content_id, dest) if (found := _state(folder))]
+    return [found for folder in copies(content_id, dest) if (found := state(folder))]
 
 
-def _copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
+def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:
+    """Yields the copies of a data set of which `status` tells."""
     named = known_folders() if dest is None else [Path(dest).absolute()]
     for folder in dict.fromkeys(each for one in named for each in (one, own_dest(one))):
         try:
@@ -47,7 +49,7 @@ def _copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[St
         yield from (copy for name in names if is_safe(copy := StagedFolder(folder, name), os.geteuid()))
 
 
-def _state(folder: StagedFolder) -> dict[str, Any] | None:
+def state(folder: StagedFolder) -> dict[str, Any] | None:
     """Returns the state of a copy, None if it is neither complete nor being filled."""
     head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
     client = connect(folder) if LiveFolder(folder).agent() else None
@@ -63,6 +65,14 @@ def _state(folder: StagedFolder) -> dict[str, Any] | None:
         left, rate = node["total_bytes"] - node["staged_bytes"], node["bytes_per_second"]
         node["seconds_left"] = round(left / rate, 1) if rate else None
     return head | found
+
+
+def in_words(node: Mapping[str, Any]) -> str:
+    """Returns how far one node is, as `status` gives it in `nodes`."""
+    done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])
+    left = "" if node["is_complete"] or node["seconds_left"] is None else f", {node['seconds_left']:.0f} s left"
+    waiting = f", waits: {node['waiting_for']}" if node["waiting_for"] else ""
+    return f"{done} of {total}, {format_size(node['bytes_per_second'])}/s{left}{waiting}"
 
 
 def await_agent(folder: StagedFolder, listeners: Listeners) -> None:

@@ -19,6 +19,7 @@ from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
 
 LATER_SECONDS = 0.1
 _OVERDUE_SECONDS = 1.0
+_ADVICE = "see whether the source and this node's storage answer, then stage again"
 _IDLE_SECONDS = 5.0  # between two looks for unannounced work, once all is there
 
 
@@ -141,12 +142,12 @@ class Fill:
         if failure and failure.errno in FULL:
             raise FullError(failure.problem)
         if failure and failure.explains(asked):
-            raise StorageError(failure.problem)
+            raise StorageError(f"{failure.problem}: {_ADVICE}" if failure.errno else failure.problem)
         latest = self._progress.get(number, 0.0) if self._pending.has_begun(number) else self._latest_progress
         idle = time.monotonic() - max(asked, latest)
         if idle > GIVE_UP_SECONDS or self._stopped:
             why = failure.problem if failure else f"{self._source_name(number)} has not been read for {idle:.0f} s"
-            raise StorageError(f"{why}: see whether the source answers, then stage again")
+            raise StorageError(f"{why}: {_ADVICE}")
 
     def _work(self) -> None:
         buffer = memoryview(b"")

@@ -120,11 +120,14 @@ class Pending:
             failure = self._failures.get(number)
             if self._store.is_finished(number) or (failure and not failure.is_due) or self._is_for_later(number):
                 continue
-            with suppress(StorageError):  # it cannot be made now: a later round notes why
+            try:
                 missing = self._store.missing(number, [(0, self._store.listed[number].num_bytes)])
-                self._ahead.extend(self.pace.pieces(number, missing, self._room.now[1]))
-                if not self._ahead and not self.has_begun(number):
-                    return Piece(number, 0, 0)  # it lacks its name only
+            except StorageError as error:  # it cannot be made now: a later round tries again
+                self._failures.note(number, error)
+                continue
+            self._ahead.extend(self.pace.pieces(number, missing, self._room.now[1]))
+            if not self._ahead and not self.has_begun(number):
+                return Piece(number, 0, 0)  # it lacks its name only
 
     def _begin_anew(self) -> None:
         """Goes through the files that are left once more, now and then, since some may have failed."""

@@ -52,7 +52,7 @@ class Relay:
                 reading.cancel()  # else it is left behind: it may hang in a read of the source
                 raise StorageError(
                     f"{self._asked(request.file)} has sent nothing for {idle:.0f} s: see "
-                    " whether it answers, then stage again"
+                    "whether it answers, then stage again"
                 )
             beat()
         return data, reading.result()

@@ -15,6 +15,7 @@ from pathlib import Path
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
+from dlio.stage.live.agent.failures import FULL, FullError
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.live.wire import Span
@@ -76,6 +77,7 @@ class Store:
         """Returns what is missing of the spans of a kept file, rounded out to blocks.
 
         Raises:
+            FullError: there is no room for the file.
             StorageError: the file cannot be made.
         """
         blocks = self._blocks(number)
@@ -150,7 +152,12 @@ class Store:
             if number in self._finished:
                 return None
             if number not in self._begun:
-                self._begun[number] = self._begin(number)
+                try:
+                    self._begun[number] = self._begin(number)
+                except StorageError as error:
+                    if error.errno in FULL:
+                        raise FullError(error.errno, error.strerror) from error
+                    raise
             return self._begun[number]
 
     def _begin(self, number: int) -> Blocks:

@@ -1,0 +1,95 @@
+"""Which agent the processes of a job take, and what they and their users are told of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
+from dlio.loaders import staging_line
+from dlio.locking.owner import Owner
+from dlio.stage.live import filling, wire
+from dlio.stage.live.client import Client
+from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.live.start import ensure_agent
+from tests.helpers.live import eventually, is_complete, task, working
+
+
+def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with working(task(source.root, tmp_path / "dest", strategy="partition")) as node:
+        live, record = LiveFolder(node.folder), LiveFolder(node.folder).agent()
+        assert record
+    live.make()
+    live.keep_task(task(source.root, tmp_path / "dest", strategy="partition").to_json())
+    live.write_record(replace(record, owner=replace(record.owner, started=1)))
+    with pytest.raises(StorageError, match="it ended before it was ready"):
+        filling.find_filling(node.folder, source.root)
+    two_days_ago = time.time() - 2 * 86400
+    for path in (live.path / "agent.json", live.path):
+        os.utime(path, (two_days_ago, two_days_ago))
+    assert filling.find_filling(node.folder, source.root) is None
+
+
+def test_a_cache_is_filled_by_the_agent_that_this_job_has_there(source: Manifest, tmp_path: Path) -> None:
+    with working(task(source.root, tmp_path / "dest", strategy="partition")) as node:
+        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        assert ensure_agent(source.root, tmp_path / "dest") == node.folder
+
+
+def test_an_agent_that_ended_too_soon_is_named(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _, folder = task(source.root, tmp_path / "dest").prepared()
+    monkeypatch.setattr(filling, "ensure_agent", lambda *_: folder)
+    with pytest.raises(StorageError, match=r"ended before .* was complete: see "):
+        filling.cached(job.manifest.root, tmp_path / "dest")
+
+
+def test_an_agent_that_hangs_is_named_and_no_other_is_started(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "STALL_SECONDS", 0.1)
+    live = LiveFolder(task(source.root, tmp_path / "dest").prepared()[2])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        live.staged.path.mkdir(parents=True)
+        live.make()
+        live.keep_token(bytes(32))
+        live.write_record(AgentRecord(Owner.current(), silent.getsockname(), 0, 1))
+        client = Client(live.staged, lambda: pytest.fail("another agent was started"))
+        for connected in (client._connected, lambda: pytest.fail("it was asked again")):
+            monkeypatch.setattr(client, "_connected", connected)
+            with pytest.raises(StorageError, match=f"does not answer: .*: end process {os.getpid()}, then stage again"):
+                client.stat()
+            monkeypatch.setattr(client, "_hangs_until", client._hangs_until + 60)  # a busy machine may be slow
+
+
+def test_rank_0_sees_how_far_staging_is(
+    source: Manifest,
+    tmp_path: Path,
+    gate: tuple[threading.Event, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(staging_line, "FIRST_SECONDS", 0.0)
+    stats = {"disk_bytes": 1000, "peer_bytes": 0, "source_bytes": 2000, "wait_seconds": 0.0}
+    with working(task(source.root, tmp_path / "dest")) as node:
+        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        found = filling.find_filling(node.folder, source.root)
+        assert found
+        with staging_line.shown([found], lambda: (0, 1), lambda: stats):
+            eventually(lambda: " of 50.3 MB, " in caplog.text)
+        gate[0].set()
+        eventually(lambda: is_complete(node))
+        assert found.progress() == ""
+    assert "; read 1.0 kB here, 0 B at other nodes, 2.0 kB at the source; waited 0 of 0 s" in caplog.text
