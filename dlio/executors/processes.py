@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from dlio.executors import Pool, num_workers, refuse_address
 
 _PR_SET_PDEATHSIG = 1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     refuse_address("processes", address)
     workers = num_workers(workers)
-    executor = ProcessPoolExecutor(
+    executor = _Processes(
         workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
     )
     try:
@@ -41,10 +43,23 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         executor.shutdown(wait=True, cancel_futures=True)
 
 
+class _Processes(ProcessPoolExecutor):
+    """Forks workers, at the first task, that no signal meets before they have their own handlers."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submits a task."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            return super().submit(*args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _become_worker(parent: int) -> None:
     """Leaves interrupts to the parent, and asks Linux to end this process with it (prctl(2), PR_SET_PDEATHSIG)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a broken pool ends its workers by it; the parent may handle it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -190,3 +192,24 @@ def test_by_default_workers_are_as_many_as_usable_cores():
 def test_what_is_no_number_of_workers_is_refused(workers):
     with pytest.raises(UsageError, match=f"number of workers must be a whole number from 1, found {workers!r}"):
         executors.num_workers(workers)
+
+
+_SLOW_START = """
+import os, signal, threading, time
+from multiprocessing.util import register_after_fork
+from dlio.executors import processes
+
+register_after_fork(processes, lambda _: time.sleep(0.5))
+threading.Timer(0.1, lambda: os.killpg(0, signal.SIGINT)).start()
+try:
+    with processes.open(2, None) as pool:
+        pool.executor.submit(abs, -1).result()
+        time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_meets_no_worker_that_is_just_being_forked() -> None:
+    run = subprocess.run([sys.executable, "-c", _SLOW_START], start_new_session=True, capture_output=True, check=True)
+    assert (run.stdout, run.stderr) == (b"interrupted\n", b"")
