@@ -6,7 +6,8 @@ know nothing of it, and a file that is there is opened and read as ever.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -65,6 +66,14 @@ class Filling(Protocol):
 
     def progress(self) -> str:
         """Returns how far the folder is, in words; "" if it is filled, or nobody can tell."""
+
+
+def arrived(fillings: Iterable[Filling]) -> Mapping[str, float]:
+    """Returns the sums of `Filling.counts`."""
+    sums = Counter[str]()
+    for filling in fillings:
+        sums.update(filling.counts())
+    return sums
 
 
 _filling: ContextVar[Filling | None] = ContextVar("filling", default=None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -85,8 +84,7 @@ class PackedSamples:
         self.skips = Skips(max_skipped)
         self.memory = BatchMemory()
         self.read_memory = BatchMemory(_READ_PIECES)
-        self.transform = transform
-        self.upright = upright
+        self.transform, self.upright = transform, upright
         self._useless_hints = self._spared = 0
         self._pool = ShardPool(self.manifest, filling=self.filling)
         if transform is not None and IMAGE not in self.schema:
@@ -282,10 +280,6 @@ class PackedSamples:
         if (filling := self.filling) is not None:
             order = partial(first_uses, coming, self._offsets)
             Thread(target=lambda: filling.expect(order()), name="dlio-order", daemon=True).start()
-
-    def arrived(self) -> Mapping[str, float]:
-        """Returns the bytes and seconds that this process has waited for others, as `Filling.counts`."""
-        return sum((Counter(dict(filling.counts())) for filling in self.fillings), Counter())
 
     @property
     def fillings(self) -> list[Filling]:

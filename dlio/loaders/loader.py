@@ -22,6 +22,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
+from dlio.io.arrivals import arrived
 from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
 from dlio.loaders._prefetch.prefetch import prefetched
 from dlio.loaders.batches import transform_key
@@ -165,8 +166,7 @@ class Loader(Generic[B]):
         """Starts an epoch as `__iter__`, and yields what `take` makes of its batches; the state counts these."""
         start = self._next
         steps = self._steps_from(start)
-        self._next = Position(start.epoch + 1)
-        self._reached = start
+        self._next, self._reached = Position(start.epoch + 1), start
         return self._watched(self._counted(steps, take(self.run(steps, start.epoch))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
@@ -203,7 +203,7 @@ class Loader(Generic[B]):
         """Yields the batches, and measures how long the consumer waits for them."""
         clock = self.source.samples.clock
         clock.clear()
-        self._arrived_before = self.source.samples.arrived()
+        self._arrived_before = arrived(self.source.samples.fillings)
         with closing(made), clock.stage("epoch"), shown(self.source.samples.fillings, self._rank_and_size, self.stats):
             while True:
                 with clock.stage("wait"):
@@ -233,9 +233,10 @@ class Loader(Generic[B]):
 
     def _origins(self, read_bytes: float) -> dict[str, float | int]:
         """Returns where the bytes of the latest iteration came from, and how long threads waited for them."""
-        arrived = {name: n - self._arrived_before.get(name, 0) for name, n in self.source.samples.arrived().items()}
-        waited = {name: arrived.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
-        away = {name: int(arrived.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
+        now = arrived(self.source.samples.fillings)
+        since = {name: n - self._arrived_before.get(name, 0) for name, n in now.items()}
+        waited = {name: since.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
+        away = {name: int(since.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
         return {"disk_bytes": max(0, int(read_bytes) - sum(away.values()))} | away | waited
 
     def verdict(self) -> str:

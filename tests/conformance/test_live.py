@@ -18,6 +18,7 @@ import pytest
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
+from dlio.io.arrivals import arrived
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.stage.cache.folder import StagedFolder
@@ -141,7 +142,7 @@ def test_a_cache_too_small_passes_the_rest_through(packed, strategy, num_nodes, 
     for rank, folder in enumerate(folders):
         samples = opened(packed.root, folder, monkeypatch)
         assert digests(samples, rank, num_nodes) == digests(PackedSamples(packed), rank, num_nodes)
-        counts = samples.arrived()
+        counts = arrived(samples.fillings)
         assert counts.get("source_bytes", 0) + counts.get("peer_bytes", 0) > packed.num_bytes // 2 // num_nodes
 
 
