@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dlio.cli import main
 from dlio.dataset.schema import MAX_PIXELS
 from dlio.native import _jpeg
@@ -73,6 +75,8 @@ def test_a_large_image_that_fails_leaves_no_memory_behind() -> None:
 
 
 def test_without_a_core_that_loads_pillow_decodes(tmp_path: Path) -> None:
+    if b"libjpeg.so." not in Path(_jpeg.__file__).read_bytes():
+        pytest.skip("this core brings libjpeg along, as wheels do")
     make_image_folder(tmp_path / "photos", {"a": 2}, "JPEG")
     (tmp_path / "lib").mkdir()
     for name in ("libjpeg.so.62", "libjpeg.so.8"):
