@@ -15,17 +15,22 @@ else unpacked:
     deepcam     8.2
     oc20        0.3
 
-The machines are those that come with dlio; what their files leave out does not limit. Two constants are the same for
-all rows: the rate of one copying process, or of one thread, and one efficiency. Each system's are fitted to the rows of
-the others.
+The machines are those that come with dlio; what their files leave out does not limit. Constants that are the same for
+all rows are fitted, each system's to the rows of the others:
+
+    one efficiency of published peaks, or
+    the rate of a node that copies one file at a time, and a power by which it grows with their number
+
+The last two lines of the table are a bound: rates of nodes fitted to the very rows that they are compared with.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -39,65 +44,81 @@ from dlio.stage.planning.timeline import svg
 
 ROWS = Path(__file__).with_name("mlperf_staging.csv")
 UNLIMITED = 1e18
-PROCESS_RATES = np.geomspace(5e7, 2e9, 38)  # 10% apart
+EFFICIENCIES = np.geomspace(1e-3, 1, 145)  # 5% apart
+NODE_RATES, GROWTHS = np.geomspace(2e7, 8e9, 64), (0, 0.25, 0.5, 0.75, 1)  # 10% apart
 THREADS = 8
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One submission: its name, its system, what was measured, and the machine and the flows to simulate."""
+    """One submission: its name, system and job, what was measured, and the machine and the flows to simulate.
+
+    Attributes:
+        at_a_time: the files that a node copies at a time.
+        share: bytes of each node.
+    """
 
     name: str
     system: str
+    job: str
     seconds: float
-    processes: int
+    at_a_time: int
+    share: float
     machine: Machine
     flows: Flows
 
-    def predicted(self, process_rate: float) -> float:
-        """Returns the simulated seconds, if a process copies so many bytes per second."""
-        client = min(self.machine.client, self.processes * process_rate)
-        return simulated(self.name, self.flows, replace(self.machine, client=client)).seconds
+    def predicted(self, node_rate: float) -> float:
+        """Returns the simulated seconds, if a node copies no more bytes per second."""
+        machine = replace(self.machine, client=min(self.machine.client, node_rate))
+        return simulated(self.name, self.flows, machine).seconds
 
 
-def read_rows(*, by_thread: bool = False) -> list[Row]:
-    """Returns the rows of the file; `by_thread` counts each thread as a process."""
+def read_rows() -> list[Row]:
+    """Returns the rows of the file."""
     with ROWS.open() as file:
-        return [_row(entry, int(entry["threads"]) if by_thread else 1) for entry in csv.DictReader(file)]
+        return [_row(entry) for entry in csv.DictReader(file)]
 
 
-def _row(entry: dict[str, str], threads: int) -> Row:
+def _row(entry: dict[str, str]) -> Row:
     nodes, copies = int(entry["nodes"]), int(entry["copies"])
     share = float(entry["terabytes"]) * 1e12 * copies / nodes
     unknown = Machine(nodes, 1, source=UNLIMITED, client=UNLIMITED, network=UNLIMITED, local=UNLIMITED)
     return Row(
         f"{entry['round']} {entry['system']} {nodes:,} {entry['job']} x{copies}",
         entry["system"],
+        entry["job"],
         float(entry["seconds"]),
-        int(entry["processes"]) * threads,
+        int(entry["processes"]) * int(entry["threads"]),
+        share,
         described(entry["system"], unknown),
         flows_alone(np.full(nodes, share), np.ones(nodes), THREADS),
     )
 
 
-def fitted(rows: Sequence[Row], rates: Array) -> Array:
-    """Returns each row's predicted seconds, with constants fitted to the rows of other systems.
+def by_peaks(rows: Sequence[Row]) -> Array:
+    """Returns each row's seconds at an efficiency of the published peaks: (efficiencies, rows)."""
+    return np.array([row.predicted(UNLIMITED) for row in rows]) / EFFICIENCIES[:, None]
 
-    Args:
-        rows: of several systems.
-        rates: the rates of a process to choose from.
-    """
-    measured, systems = np.array([row.seconds for row in rows]), np.array([row.system for row in rows])
-    ideal = np.array([[row.predicted(rate) for row in rows] for rate in rates])
-    found = np.zeros(len(rows))
-    for system in set(systems):
-        others = systems != system
-        logs = np.log(ideal[:, others] / measured[others])
-        efficiency = np.minimum(1, np.exp(np.median(logs, axis=1)))  # which makes the sum of |log ratio| least
-        best = int(np.abs(logs - np.log(efficiency)[:, None]).mean(axis=1).argmin())
-        found[~others] = ideal[best, ~others] / efficiency[best]
-    return found
+
+def by_files(rows: Sequence[Row]) -> Array:
+    """Returns each row's seconds if a node's rate grows with the files that it copies at a time: (constants, rows)."""
+    constants = product(NODE_RATES, GROWTHS)
+    return np.array([[row.predicted(rate * row.at_a_time**growth) for row in rows] for rate, growth in constants])
+
+
+def fitted(candidates: Array, rows: Sequence[Row]) -> Array:
+    """Returns each row's seconds by the constants that suit the rows of other systems best."""
+    errors = np.abs(np.log(candidates / [row.seconds for row in rows]))
+    systems = np.array([row.system for row in rows])
+    best = [errors[:, systems != row.system].mean(axis=1).argmin() for row in rows]
+    return candidates[best, np.arange(len(rows))]
+
+
+def at_own_rates(rows: Sequence[Row], group: Callable[[Row], object]) -> Array:
+    """Returns each row's seconds at the rate of a node that suits the rows of its own group best."""
+    rates = {key: np.median([row.share / row.seconds for row in rows if group(row) == key]) for key in map(group, rows)}
+    return np.array([row.share / rates[group(row)] for row in rows])
 
 
 def errors(predicted: Array, rows: Sequence[Row]) -> Array:
@@ -153,12 +174,16 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     rows = read_rows()
-    by_peaks, predicted = fitted(rows, np.array([UNLIMITED])), fitted(rows, PROCESS_RATES)
-    by_thread = fitted(read_rows(by_thread=True), PROCESS_RATES / 8)
+    predicted = fitted(by_files(rows), rows)
     print("| round, system, nodes, job, copies | measured, s | predicted, s | error |\n|---|---|---|---|")
     for row, seconds, error in zip(rows, predicted, errors(predicted, rows), strict=True):
         print(f"| {row.name} | {row.seconds:,.1f} | {seconds:,.1f} | {error:.0%} |")
-    ways = {"published peaks": by_peaks, "and the rate of a process": predicted, "or of a thread": by_thread}
+    ways = {
+        "published peaks": fitted(by_peaks(rows), rows),
+        "and the rate of a node, by its files at a time": predicted,
+        "in the sample, a rate for each system": at_own_rates(rows, lambda row: row.system),
+        "in the sample, a rate for each system and job": at_own_rates(rows, lambda row: (row.system, row.job)),
+    }
     for name, found in ways.items():
         each = errors(found, rows)
         print(f"{name}: {len(rows)} rows, median {np.median(each):.0%}, 90th percentile {np.percentile(each, 90):.0%}")

@@ -15,7 +15,7 @@ from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.errors import EXIT_DONE, StorageError, UsageError
+from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
@@ -26,7 +26,7 @@ from dlio.stage.comm.connect import start_together
 from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import in_words, status
+from dlio.stage.live.status import in_words, status, status_from
 from dlio.stage.preview import preview
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.source import source_of
@@ -123,7 +123,12 @@ def _begin(args: argparse.Namespace) -> int:
 
 
 def _found(args: argparse.Namespace) -> list[dict[str, Any]]:
-    return status(source_of(args.dataset).manifest.content_id, args.dest)
+    try:
+        return status(source_of(args.dataset).manifest.content_id, args.dest)
+    except (ManifestError, StorageError):
+        if found := status_from(args.dataset, args.dest):  # the copies name their source, which is gone
+            return found
+        raise
 
 
 def _check_under_way(args: argparse.Namespace) -> None:
@@ -138,8 +143,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         return print_report(args, {"copies": found})
     for copy in found:
-        state = "complete" if copy["is_complete"] else "being filled"
-        say(args, f"{copy['path']}: {state}{', no agent runs' if 'nodes' not in copy else ''}")
+        say(args, f"{copy['path']}: {'complete' if copy['is_complete'] else 'being filled'}")
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:

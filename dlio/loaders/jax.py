@@ -21,7 +21,6 @@ restores it as JSON:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -38,6 +37,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from dlio.images import Transforms
+from dlio.loaders._prefetch.ahead import ahead
 from dlio.loaders._prefetch.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
@@ -133,13 +133,8 @@ class DataLoader:
 
     def _on_devices(self, batches: Generator[Batch, None, None]) -> Generator[Any, None, None]:
         """Yields global arrays; copies to the devices run while earlier batches are in use."""
-        ahead: deque[Any] = deque()
         with closing(batches):
-            for batch in batches:
-                ahead.append(self._global(batch))
-                if len(ahead) > self._prefetch:
-                    yield ahead.popleft()
-            yield from ahead
+            yield from ahead(map(self._global, batches), self._prefetch)
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""

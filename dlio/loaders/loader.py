@@ -18,7 +18,6 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
-from itertools import count
 from typing import Generic, TypeVar
 
 from dlio.errors import UsageError
@@ -176,10 +175,10 @@ class Loader(Generic[B]):
 
     def _counted(self, steps: RankSteps, batches: Generator[C, None, None]) -> Generator[C, None, None]:
         """Yields batches, one for each of `steps`, and counts them."""
+        number = 0
         with closing(batches):
-            for number in count(1):
-                if (batch := next(batches, None)) is None:
-                    break
+            for batch in batches:
+                number += 1  # `enumerate` would keep the batch
                 self._reached = _position_after(steps, number)
                 yield batch
                 del batch  # its memory may be the next one's, unless the consumer keeps it
@@ -206,9 +205,10 @@ class Loader(Generic[B]):
         self._arrived_before = arrived(self.source.samples.fillings)
         with closing(made), clock.stage("epoch"), shown(self.source.samples.fillings, self._rank_and_size, self.stats):
             while True:
-                with clock.stage("wait"):
-                    batch = next(made, None)
-                if batch is None:
+                try:
+                    with clock.stage("wait"):
+                        batch = next(made)
+                except StopIteration:
                     return
                 clock.add("batches", 1)
                 yield batch

@@ -32,15 +32,15 @@ _USUAL = RandomResizedCrop(224, flip=True)
 class Measured:
     """What was measured on this node.
 
-        Attributes:
-            num_samples, num_bytes: of the data set.
-            source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
-    too small for a result.
-            write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
-            decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
-            loader_rates: samples per second by the number of threads.
-            local: the local folder; "" if this node has none.
-            rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
+    Attributes:
+        num_samples, num_bytes: of the data set.
+        source_rate: at which the data set is read where it is, past the page cache, in bytes per second; 0 if it is
+            too small for a result.
+        write_rate, read_rate: of the local folder, in bytes per second; 0 without one.
+        decode_rate: images per second that one thread decodes; 0 if samples have no images to decode.
+        loader_rates: samples per second by the number of threads.
+        local: the local folder; "" if this node has none.
+        rates: the file that holds the rates of storage from now on; "" if too little was read to know any.
     """
 
     num_samples: int

@@ -55,7 +55,7 @@ def learn_id(manifest: Manifest, dest: Path) -> None:
     Only copies that nobody but this user and root can change are looked at.
     """
     size, digest = manifest.text
-    if size < _WORTH_BYTES:
+    if size < _WORTH_BYTES or "content_id" in vars(manifest):
         return
     with suppress(OSError):  # then it is computed
         for copy in _copies(dest):
@@ -63,6 +63,7 @@ def learn_id(manifest: Manifest, dest: Path) -> None:
             is_whole = "." not in copy.copy and _serves(copy) and copy.marked_as() == copy.copy
             if is_whole and path.stat().st_size == size and files.digest_file(path, block_bytes=1 << 20) == digest:
                 vars(manifest)["content_id"] = copy.copy
+                return
 
 
 def _copies(folder: Path) -> list[StagedFolder]:

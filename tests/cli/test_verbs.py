@@ -197,3 +197,15 @@ class TestInfo:
         file.write_bytes(b"\0" * file.stat().st_size)
         report = json.loads(run("verify", packed, "--json")[1])
         assert {item["path"] for item in report["damaged"]} == {str(file)}
+
+
+class TestStageStatus:
+    def test_tells_of_a_copy_whose_source_is_gone(self, run, packed, tmp_path):
+        dest = tmp_path / "dest"
+        assert run("stage", packed, dest, "--quiet")[0] == 0
+        packed.rename(tmp_path / "away")
+        code, out, _ = run("stage", packed, dest, "--status")
+        assert code == 0
+        assert f"{dest}/" in out and out.endswith(": complete\n")
+        code, out, err = run("stage", tmp_path / "other", dest, "--status")
+        assert code != 0 and out == "" and "does not exist" in err

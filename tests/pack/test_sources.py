@@ -12,6 +12,7 @@ import pytest
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.sources import csv_file, image_folder, lst_file
 from tests.helpers.images import image, make_image_folder
+from tests.helpers.users import unprivileged
 
 TORCHVISION_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -68,6 +69,15 @@ class TestImageFolder:
         listing = image_folder(tree).listing()
         assert listing.schema.class_names == ("B", "a", "b", "c")
         assert listing.num_bytes.tolist() == [(tree / key).stat().st_size for key in listing.keys]
+
+    def test_a_class_that_may_not_be_listed_keeps_its_label(self, open_tmp):
+        make_image_folder(open_tmp / "in", {"a": 2, "c": 1})
+        (open_tmp / "in/b").mkdir(mode=0o000)
+        with unprivileged():
+            listing = image_folder(open_tmp / "in").listing()
+        assert listing.schema.class_names == ("a", "b", "c")
+        assert listing.columns["label"].tolist() == [0, 0, 2]
+        assert [key for key, _ in listing.refused] == ["b"]
 
     @pytest.mark.parametrize("name", [" space", "quo'te\"s", "new\nline", "tab\t", "☃", "e\u0301", "-d", "a" * 250])
     def test_takes_odd_names(self, tmp_path, name):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
+from dlio.loaders._prefetch.ahead import ahead
 
 _AHEAD = 2  # batches on the device beside the one in use
 
@@ -31,49 +32,40 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
     """
     with closing(batches):
         if device.type != "cuda":
-            yield from (_moved(batch, device, waits=True) for batch in batches)
+            yield from (_with_tensors(batch, lambda tensor: tensor.to(device)) for batch in batches)
             return
-        beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        ahead = deque[tuple[Any, torch.cuda.Event]]()
-        for batch in batches:
-            with torch.cuda.stream(beside):
-                copy = _moved(pinned(batch), device, waits=False)  # type: ignore[no-untyped-call]
-                ahead.append((copy, beside.record_event()))
-            del batch, copy  # whose memory may be the next one's
-            if len(ahead) > _AHEAD:
-                yield _arrived(*ahead.popleft(), device)
-        while ahead:
-            yield _arrived(*ahead.popleft(), device)
+        for batch, copied in ahead(_copies(batches, device), _AHEAD):
+            used_by = torch.cuda.current_stream(device)
+            used_by.wait_event(copied)
+            _with_tensors(batch, partial(_used_by, used_by))
+            yield batch
+            del batch  # its memory may be a later one's
 
 
-def _arrived(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
-    """Returns a batch that the consumer's stream uses once it is copied."""
-    used_by = torch.cuda.current_stream(device)
-    used_by.wait_event(copied)
-    for tensor in _tensors(batch):
-        tensor.record_stream(used_by)
-    return batch
+def _copies(batches: Iterator[Any], device: torch.device) -> Iterator[tuple[Any, torch.cuda.Event]]:
+    """Yields batches that are being copied to a GPU, each with the event of its arrival."""
+    beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    for batch in batches:
+        with torch.cuda.stream(beside):
+            held = pinned(batch)  # type: ignore[no-untyped-call]
+            copy = _with_tensors(held, lambda tensor: tensor.to(device, non_blocking=True)), beside.record_event()
+        del batch, held  # whose memory may be the next one's
+        yield copy
+        del copy
 
 
-def _moved(batch: Any, device: torch.device, *, waits: bool) -> Any:
-    """Returns a batch with its tensors on a device; all else is unchanged."""
+def _used_by(stream: torch.cuda.Stream, tensor: torch.Tensor) -> torch.Tensor:
+    tensor.record_stream(stream)
+    return tensor
+
+
+def _with_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Returns a batch with its tensors changed; all else stays."""
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=not waits)
+        return change(batch)
     if isinstance(batch, Mapping):
-        return {name: _moved(value, device, waits=waits) for name, value in batch.items()}
+        return {name: _with_tensors(value, change) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
-        moved = [_moved(value, device, waits=waits) for value in batch]
-        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+        changed = [_with_tensors(value, change) for value in batch]
+        return type(batch)(*changed) if hasattr(batch, "_fields") else type(batch)(changed)
     return batch
-
-
-def _tensors(batch: Any) -> Generator[torch.Tensor, None, None]:
-    """Yields the tensors of a batch."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value)
-    elif isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
-        for value in batch:
-            yield from _tensors(value)

@@ -111,9 +111,9 @@ class ImageFolder:
                 paths = self._keys([f"{below}/{image}" for image in images], refused)
                 count += len(paths)
                 yield from paths
-            if count:
+            if count or printable(name) in dict(refused):  # it could not be listed: the others keep their labels
                 counts[name] = count
-            elif printable(name) not in dict(refused):  # else it could not be read
+            else:
                 refused.append((printable(name), without_images(self.path / name)))
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:

@@ -94,7 +94,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
         UsageError: the source is another data set, or the marker names none.
         ManifestError, StorageError, MissingPackageError: the source cannot be read.
     """
-    named = source or _named_origin(folder)
+    named = source or named_origin(folder)
     try:
         origin = source_of(named)
     except (ManifestError, StorageError) as error:
@@ -109,7 +109,7 @@ def origin_of(folder: StagedFolder, source: str | None = None) -> StagingSource:
     return origin
 
 
-def _named_origin(folder: StagedFolder) -> str:
+def named_origin(folder: StagedFolder) -> str:
     """Returns the source that the copy's marker names; raises UsageError."""
     advice = "name the source with --from"
     try:

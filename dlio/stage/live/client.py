@@ -145,9 +145,7 @@ class Client:
         try:
             return self._new()
         except TimeoutError:
-            self._hangs_until = (
-                time.monotonic() + wire.STALL_SECONDS
-            )  # other threads shall not wait one after the other
+            self._hangs_until = time.monotonic() + wire.STALL_SECONDS  # not every thread shall wait as long
             raise
         except OSError:
             if self._restart is None:

@@ -193,7 +193,8 @@ def ensure_agent(
     if job.topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        _start(Task(name, job.dest, strategy, job.topology, options.copies, options.mode, cache_bytes), folder)
+        given = job.options
+        _start(Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes), folder)
     return folder
 
 

@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dlio.errors import StorageError
+from dlio.dataset.manifest import NAME
+from dlio.errors import StorageError, UsageError
 from dlio.io.sizes import format_size
 from dlio.stage.cache.base_folder import copy_named, open_cache
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import known_folders
 from dlio.stage.cache.ownership import is_safe, own_dest
+from dlio.stage.cache.repair import named_origin
 from dlio.stage.job import Listeners
 from dlio.stage.live.client import Client, connect
 from dlio.stage.live.folder import LiveFolder
+from dlio.urls import is_url, shown
 
 STUCK_SECONDS = 20.0  # without a byte: then a waiting reader gets an error
 _LOOK_SECONDS = 0.2
@@ -35,6 +38,20 @@ def status(content_id: str, dest: str | os.PathLike[str] | None = None) -> list[
         left, and what it waits for.
     """
     return [found for folder in copies(content_id, dest) if (found := state(folder))]
+
+
+def status_from(source: str, dest: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Returns `status` of the copies that were staged from a folder or a URL, which need not be readable now."""
+    name = shown(source) if is_url(source) else os.path.abspath(source)  # noqa: PTH100
+    staged = name.removesuffix(f"/{NAME}")
+    return [found for folder in copies("", dest) if _is_from(folder, staged) and (found := state(folder))]
+
+
+def _is_from(folder: StagedFolder, source: str) -> bool:
+    try:
+        return named_origin(folder) == source
+    except UsageError:
+        return False
 
 
 def copies(content_id: str, dest: str | os.PathLike[str] | None) -> Iterator[StagedFolder]:

@@ -147,6 +147,12 @@ def test_collate_fn_and_plain_callables_get_samples(packed: Manifest) -> None:
     loader.close()
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_of_a_collate_fn_that_returns_none_are_all_handed_out(packed: Manifest, num_workers: int) -> None:
+    loader = DataLoader(PackedDataset(packed, Resize(8)), 4, num_workers=num_workers, collate_fn=lambda items: None)
+    assert list(loader) == [None] * len(loader)
+
+
 def test_collate_fn_gets_equal_boxes_with_any_threads(packed: Manifest) -> None:
     dataset = PackedDataset(packed, RandomResizedCrop(16, flip=True))
     images = []
