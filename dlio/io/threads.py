@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -51,6 +52,8 @@ class Threads:
     def end(self, seconds: float | None) -> bool:
         """Stops, and returns whether all threads have ended within `seconds`; None waits without limit."""
         self.stop()
+        if sys.is_finalizing():  # `_end_all` has waited; from Python 3.13 on, a daemon never ends from now on
+            seconds = 0.0
         deadline = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
