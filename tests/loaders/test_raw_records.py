@@ -80,7 +80,7 @@ def test_memory_is_used_again(tmp_path: Path) -> None:
     for _ in range(6):
         for batch in loader:
             kept = loader.source.samples.read_memory._kept
-            holding = [id(piece) for data in batch["picture"] for piece in kept if np.shares_memory(piece, data)]
+            holding = [id(piece) for data in batch["picture"] for piece in kept if np.shares_memory(piece.memory, data)]
             assert len(holding) == sum(len(data) > 0 for data in batch["picture"])
             pieces.update(holding)
             del batch, kept

@@ -5,7 +5,7 @@ A batch of 256 images takes 38 MB. Fresh memory of that size costs some 6 ms in 
 
 from __future__ import annotations
 
-import sys
+import weakref
 from math import prod
 from threading import Lock
 from typing import Any
@@ -27,19 +27,31 @@ def _aligned(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return memory[skipped : skipped + len(memory) - _ALIGNMENT]
 
 
-def _references(pieces: list[npt.NDArray[np.uint8]]) -> list[int]:
-    """Returns the number of references to each piece, including those of the list and of this count."""
-    return [sys.getrefcount(piece) for piece in pieces]
+class _Piece:
+    """Memory, and whether somebody uses it; for any number of threads, with or without Python's global lock."""
 
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self.memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+        self._lent: weakref.ref[npt.NDArray[np.uint8]] | None = None
 
-_OWN_REFERENCES = _references([np.empty(0, np.uint8)])[0]  # differs between versions of Python
+    @property
+    def is_free(self) -> bool:
+        """Whether no array over the memory lives."""
+        return self._lent is None or self._lent() is None
+
+    def lend(self) -> npt.NDArray[np.uint8]:
+        """Returns an array that begins at a multiple of `_ALIGNMENT`."""
+        lent = np.frombuffer(self.memory.data, np.uint8)  # each view of it, and of those, has this one as its base
+        self._lent = weakref.ref(lent)
+        return _aligned(lent)
 
 
 class BatchMemory:
     """A pool of arrays for batches; safe for several threads.
 
     An array from the pool is a view of memory that the pool keeps. So is every view, tensor or buffer made of it. While
-    one of them lives, the memory has more references than the pool's own, and is not reused.
+    one of them lives, the memory is not reused.
 
     Pickles without its memory; safe across fork.
 
@@ -51,7 +63,7 @@ class BatchMemory:
         """Keeps up to `limit` pieces of memory; more are freed when they are released."""
         self.limit = limit
         self._lock = ForkLock()
-        self._kept: list[npt.NDArray[np.uint8]] = []
+        self._kept: list[_Piece] = []
 
     def __reduce__(self) -> tuple[type[BatchMemory], tuple[int]]:
         return BatchMemory, (self.limit,)
@@ -66,12 +78,12 @@ class BatchMemory:
 
     def _piece(self, num_bytes: int) -> npt.NDArray[np.uint8]:
         """Returns memory that begins at a multiple of `_ALIGNMENT`."""
-        for number, count in enumerate(_references(self._kept)):
-            if count == _OWN_REFERENCES and len(self._kept[number]) == num_bytes + _ALIGNMENT:
-                return _aligned(self._kept[number])
+        for piece in self._kept:
+            if piece.num_bytes == num_bytes and piece.is_free:
+                return piece.lend()
         surplus = max(0, len(self._kept) + 1 - self.limit)
-        self._kept = [*self._kept[surplus:], np.empty(num_bytes + _ALIGNMENT, np.uint8)]
-        return _aligned(self._kept[-1])
+        self._kept = [*self._kept[surplus:], _Piece(num_bytes)]
+        return self._kept[-1].lend()
 
     def clear(self) -> None:
         """Drops all memory that is kept."""
