@@ -38,6 +38,7 @@ LABEL = "image/class/label"
 Features = dict[str, Any]  # protobuf's, by name
 _RAW = frozenset(["float64", "uint64"])
 _RAW_ARRAYS = _RAW | {"int8", "uint8", "bool", "int16", "uint16", "float16"}
+_BYTES, _FLOATS, _INT64S = 1, 2, 3  # the numbers of the lists in a Feature
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
 
 
@@ -45,12 +46,13 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     """Returns the Example of a sample, in parts."""
     if schema.is_image_classification:
         return _imagenet(sample, schema)
-    features = _generic(sample, schema)
-    features[KEY] = _bytes_list([sample.key.encode()])
-    entries: list[Part] = []
-    for name, feature in sorted(features.items()):
-        entries += delimited(1, delimited(1, [name.encode()]) + delimited(2, feature))
-    return delimited(1, entries)
+    entries: dict[str, list[Part]] = {KEY: [_text_entry(KEY, sample.key)]}
+    for name, kind in schema.fields:
+        value = sample.fields[name]
+        entries[name] = _entry(name, kind, value)
+        if kind.is_number and None in kind.shape:
+            entries[f"{name}/shape"] = _list_entry(f"{name}/shape", _INT64S, b"".join(map(varint, value.shape)))
+    return delimited(1, [part for name in sorted(entries) for part in entries[name]])
 
 
 def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
@@ -109,18 +111,17 @@ def _size_entries(format: str, height: int, width: int) -> bytes:  # noqa: A002 
 
 
 def _number_entry(name: str, value: int) -> bytes:
-    return b"".join(delimited(1, [_key(name), *delimited(2, _int64_list([value]))]))
+    return b"".join(_list_entry(name, _INT64S, varint(value)))
 
 
 def _text_entry(name: str, value: str) -> bytes:
-    text = value.encode()
-    return _text_head(name, len(text)) + text
+    return b"".join(_list_entry(name, _BYTES, value.encode()))
 
 
-def _head(name: str, num_bytes: int) -> bytes:
+def _head(name: str, num_bytes: int, kind: int = _BYTES) -> bytes:
     """Returns the bytes before the value of an entry: the tags and lengths of the messages around it."""
     item = b"\x0a" + varint(num_bytes)
-    items = b"\x0a" + varint(len(item) + num_bytes) + item
+    items = varint(kind << 3 | 2) + varint(len(item) + num_bytes) + item
     value = b"\x12" + varint(len(items) + num_bytes) + items
     key = _key(name)
     return b"\x0a" + varint(len(key) + len(value) + num_bytes) + key + value
@@ -148,26 +149,28 @@ def _key(name: str) -> bytes:
     return b"".join(delimited(1, [name.encode()]))
 
 
-def _generic(sample: Sample, schema: Schema) -> dict[str, list[Part]]:
-    features = {}
-    for name, kind in schema.fields:
-        value = sample.fields[name]
-        features[name] = _feature(value, kind)
-        if kind.is_number and None in kind.shape:
-            features[f"{name}/shape"] = _int64_list(value.shape)
-    return features
-
-
-def _feature(value: Any, kind: Field) -> list[Part]:
+def _entry(name: str, kind: Field, value: Any) -> list[Part]:
+    """Returns a field's entry, in parts."""
     if not kind.is_number:
         items = [value] if kind.is_scalar else value
-        return _bytes_list([item.encode() if kind.dtype == "str" else item for item in items])
+        encoded = [item.encode() for item in items] if kind.dtype == "str" else items
+        if kind.is_scalar:
+            return _list_entry(name, _BYTES, encoded[0])
+        return delimited(1, [_key(name), *delimited(2, _bytes_list(encoded))])
+    raw = kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW)
+    if not raw and not kind.shape and np.dtype(kind.dtype).kind != "f":
+        return _list_entry(name, _INT64S, varint(int(value)))
     array = np.asarray(value, order="C")
-    if kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW):
-        return _bytes_list([_little(array, array.dtype)])
+    if raw:
+        return _list_entry(name, _BYTES, _little(array, array.dtype))
     if array.dtype.kind == "f":
-        return delimited(2, delimited(1, [_little(array, np.dtype("float32"))]))
-    return delimited(3, delimited(1, [varints(array.reshape(-1).astype(np.int64))]))
+        return _list_entry(name, _FLOATS, _little(array, np.dtype("float32")))
+    return _list_entry(name, _INT64S, varints(array.reshape(-1).astype(np.int64)))
+
+
+def _list_entry(name: str, kind: int, data: Part) -> list[Part]:
+    """Returns the entry of a list with one value of bytes, or of packed numbers, in parts."""
+    return [_text_head(name, len(data), kind), data]
 
 
 def _little(array: Array, dtype: np.dtype[np.generic]) -> memoryview:
@@ -180,10 +183,6 @@ def _bytes_list(values: Sequence[Part]) -> list[Part]:
     for value in values:
         parts += delimited(1, [value])
     return delimited(1, parts)
-
-
-def _int64_list(values: Sequence[int]) -> list[Part]:
-    return delimited(3, delimited(1, [b"".join(map(varint, values))]))
 
 
 def decode(data: bytes | memoryview, schema: Schema) -> Sample:
