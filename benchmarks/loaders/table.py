@@ -58,9 +58,9 @@ def task_table(task: Task, figures: Mapping[str, Figures], failures: Mapping[str
 def targets(tables: Mapping[str, Mapping[str, Figures]], rank: Mapping[str, float]) -> str:
     """Returns a line for each target: the figure, and what it should be; ratios by CPU time, and by the clock."""
     lines = ["| target | measured | wanted |", "|---|---|---|"]
-    lines += _ratio("crop-ready, images a CPU second / best peer's", tables.get("jpeg", {}), CROP_READY, 1.9)
-    lines += _ratio("JPEG as it is, images a CPU second / best peer's", tables.get("jpeg", {}), DLIO, 1.4)
-    lines += _ratio("small PNGs, images a CPU second / best peer's", tables.get("png", {}), DLIO, 1.2)
+    lines += _ratio("crop-ready, images a CPU second / best peer's", tables.get("jpeg", {}), CROP_READY, 2.8)
+    lines += _ratio("JPEG as it is, images a CPU second / best peer's", tables.get("jpeg", {}), DLIO, 1.9)
+    lines += _ratio("small PNGs, images a CPU second / best peer's", tables.get("png", {}), DLIO, 1.8)
     for name in ("raw-sequential", "raw-shuffled"):
         found = tables.get(name, {})
         lines += _ratio(f"{name}, records a CPU second / best peer's", found, DLIO, 2.0)
@@ -70,7 +70,7 @@ def targets(tables: Mapping[str, Mapping[str, Figures]], rank: Mapping[str, floa
             lines.append(f"| {name}, records a CPU second / bare mmap copy loop's | {measured} | at least 0.9 |")
     for name, way in tables.get("jpeg", {}).items():
         if name in (DLIO, CROP_READY):
-            lines.append(f"| {name}: first batch after construction | {way.first:.2f} s | below 0.25 s |")
+            lines.append(f"| {name}: first batch after construction | {way.first:.2f} s | below 0.15 s |")
     if rank:
         lines.append(f"| memory, batch 256: epoch 1 | {rank['memory_first']:.0f} MB | at most 250 MB |")
         lines.append(f"| memory, batch 256: epoch 5 | {rank['memory_last']:.0f} MB | the same |")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -123,12 +122,12 @@ def _levels(normalize: Normalize) -> npt.NDArray[np.float32]:
     return levels
 
 
-@cache
 def _factors(normalize: Normalize, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns what pixels are divided by, less, and divided by, on a device: GPUs multiply by inverses of scalars."""
+    """Returns what pixels are divided by, less, and divided by, on a device: GPUs multiply by inverses of scalars.
+
+    They are made for each batch: kept ones would be of the mode, such as torch.compile's, in which they were made.
+    """
     torch = sys.modules["torch"]
-    found = (
-        torch.tensor(each, dtype=torch.float32, device=device).view(1, -1, 1, 1)
-        for each in ([255.0], normalize.mean, normalize.std)
-    )
-    return next(found), next(found), next(found)
+    rows = [[255.0] * len(normalize.mean), normalize.mean, normalize.std]
+    most, mean, std = torch.tensor(rows, dtype=torch.float32, device=device).view(3, 1, -1, 1, 1)
+    return most, mean, std

@@ -18,8 +18,10 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
+from pathlib import Path
 from typing import Generic, TypeVar
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
@@ -80,6 +82,11 @@ class Loader(Generic[B]):
         Raises:
             UsageError: an argument is out of range or of a wrong type.
         """
+        if isinstance(source, str | Path | Manifest):
+            advice = (
+                "give ArrayBatches(PackedSamples(folder)), or take a framework's loader, as dlio.loaders.torch has it"
+            )
+            raise UsageError(f"{source!r} makes no batches: {advice}")
         check_shuffle(shuffle)
         if prefetch < 1 or (num_threads is not None and num_threads < 0):
             raise UsageError(f"prefetch={prefetch}, num_threads={num_threads}: expected at least 1 and at least 0")

@@ -32,6 +32,10 @@ class Mixture:
     epoch_samples: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.parts, str) or not all(
+            isinstance(part, tuple | list) and len(part) == 2 for part in self.parts
+        ):
+            raise UsageError(f"{self.parts!r}: expected pairs of a data set and its weight, as [('packed', 1.0), ...]")
         draws_of([weight for _, weight in self.parts])
         if self.epoch_samples is not None and self.epoch_samples < 1:
             raise UsageError(f"epoch_samples={self.epoch_samples}: expected a number from 1")

@@ -60,6 +60,11 @@ ORDER = [39, 24, 13, 16, 21, 8, 11, 23, 2, 10, 15, 32, 28, 20, 26, 40, 35, 17, 3
 ORDER += [33, 9, 22, 38, 34, 37, 12, 25, 14, 6, 1, 5, 29, 18, 19, 3, 4, 0, 31, 7]
 
 
+def test_a_folder_in_the_place_of_batches_is_named() -> None:
+    with pytest.raises(UsageError, match="'packed' makes no batches: give ArrayBatches"):
+        Loader("packed", 4)  # type: ignore[arg-type]
+
+
 def test_the_order_is_independent_of_format_and_threads(packed_anyhow: Manifest) -> None:
     orders = []
     for num_threads in (0, 1, 5):

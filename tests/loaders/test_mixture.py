@@ -121,3 +121,9 @@ def test_a_mixture_resumes_with_other_ranks(mixture):
 def test_impossible_weights_are_refused(weights):
     with pytest.raises(UsageError, match="weight"):
         Mixture([("a", weight) for weight in weights])
+
+
+@pytest.mark.parametrize("parts", ["packed", ["packed"], [("packed", 1.0, 2)]])
+def test_parts_without_weights_are_named(parts: list[tuple[str, float]]) -> None:
+    with pytest.raises(UsageError, match=r"'packed'.*expected pairs of a data set and its weight"):
+        Mixture(parts)

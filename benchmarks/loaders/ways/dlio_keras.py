@@ -12,7 +12,7 @@ from benchmarks.loaders.ways.dlio_plain import prepare, transform_of
 __all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
 
 NAME = "dlio.loaders.keras"
-PACKAGES = {"dlio.loaders.keras": "dlio"}
+PACKAGES = {"dlio.loaders.keras": "dlio-toolkit"}
 TASKS = ("jpeg", "png")
 
 

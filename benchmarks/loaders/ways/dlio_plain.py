@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.loaders.tasks import BATCH_SIZE, NUM_WORKERS, Task
 
 NAME = "dlio"
-PACKAGES = {"dlio.loaders.loader": "dlio"}
+PACKAGES = {"dlio.loaders.loader": "dlio-toolkit"}
 TASKS = ("jpeg", "png", "raw-sequential", "raw-shuffled")
 
 

@@ -12,7 +12,7 @@ from benchmarks.loaders.ways.dlio_plain import prepare, transform_of
 __all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
 
 NAME = "dlio.loaders.tensorflow"
-PACKAGES = {"dlio.loaders.tensorflow": "dlio"}
+PACKAGES = {"dlio.loaders.tensorflow": "dlio-toolkit"}
 TASKS = ("jpeg", "png", "raw-sequential", "raw-shuffled")
 
 

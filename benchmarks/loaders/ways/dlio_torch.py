@@ -12,7 +12,7 @@ from benchmarks.loaders.ways.dlio_plain import prepare, transform_of
 __all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
 
 NAME = "dlio.loaders.torch"
-PACKAGES = {"dlio.loaders.torch": "dlio"}
+PACKAGES = {"dlio.loaders.torch": "dlio-toolkit"}
 TASKS = ("jpeg", "png")
 
 

@@ -10,11 +10,17 @@ T = TypeVar("T")
 
 
 def ahead(made: Iterable[T], count: int) -> Iterator[T]:
-    """Yields the items of `made`, `count` items later: copies that it starts run while earlier ones are in use."""
+    """Yields the items of `made`, up to `count` items later: copies that it starts run while earlier ones are in use.
+
+    The first item waits for no other; each time one more is made ahead.
+    """
     waiting = deque[T]()
+    wanted = 0
     for item in made:
         waiting.append(item)
-        if len(waiting) > count:
+        del item  # whoever has it may let go of it
+        if len(waiting) > wanted:
             yield waiting.popleft()
+            wanted = min(wanted + 1, count)
     while waiting:
         yield waiting.popleft()

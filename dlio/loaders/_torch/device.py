@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping
 from contextlib import closing
-from functools import partial
+from copy import copy
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -16,13 +17,15 @@ from dlio.loaders._prefetch.ahead import ahead
 _AHEAD = 2  # batches on the device beside the one in use
 
 
-def checked_device(device: str | torch.device) -> torch.device:
-    """Returns a device on which a tensor can be made, with its number; raises UsageError for another."""
+def checked_device(device: str | int | torch.device) -> torch.device:
+    """Returns a device that can hold a tensor, with its number; raises UsageError for another."""
     try:
-        return torch.empty(0, device=device).device
+        found = torch.ones(1, device=device)
+        found.item()  # which `meta` has not
     except Exception as error:  # torch raises many kinds
         problem = str(error).partition("\n")[0]
-        raise UsageError(f"device={str(device)!r} cannot be used: {problem}") from error
+        raise UsageError(f"device={device!r} cannot be used: {problem}") from error
+    return found.device
 
 
 def on_device(batches: Generator[Any, None, None], device: torch.device) -> Generator[Any, None, None]:
@@ -44,7 +47,7 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
 
 def _copies(batches: Iterator[Any], device: torch.device) -> Iterator[tuple[Any, torch.cuda.Event]]:
     """Yields batches that are being copied to a GPU, each with the event of its arrival."""
-    beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    beside = _stream_beside(device)
     for batch in batches:
         with torch.cuda.stream(beside):
             held = pinned(batch)  # type: ignore[no-untyped-call]
@@ -54,17 +57,28 @@ def _copies(batches: Iterator[Any], device: torch.device) -> Iterator[tuple[Any,
         del copy
 
 
+@cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    """Returns the stream of a device's copies, one for all loaders: memory that is freed belongs to its stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def _used_by(stream: torch.cuda.Stream, tensor: torch.Tensor) -> torch.Tensor:
     tensor.record_stream(stream)
     return tensor
 
 
 def _with_tensors(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Returns a batch with its tensors changed; all else stays."""
+    """Returns a batch with its tensors changed; all else, and the types of what holds them, stay."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
-        return {name: _with_tensors(value, change) for name, value in batch.items()}
+        by_name = {name: _with_tensors(value, change) for name, value in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return by_name
+        held = copy(batch)
+        held.update(by_name)
+        return held
     if isinstance(batch, tuple | list):
         changed = [_with_tensors(value, change) for value in batch]
         return type(batch)(*changed) if hasattr(batch, "_fields") else type(batch)(changed)

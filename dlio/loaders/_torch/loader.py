@@ -71,7 +71,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         end: End | str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        device: str | torch.device | None = None,
+        device: str | int | torch.device | None = None,
     ) -> None:
         """Takes torch's arguments, also by position, and dlio's own by keyword.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -51,10 +53,21 @@ def test_an_order_of_ones_own_is_copied_too(packed: Manifest, device: str) -> No
     assert batch[0].device.type == device and len(batch[0]) == 3
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "privateuseone"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "privateuseone", "meta"])
 def test_a_device_that_cannot_be_used_is_named(packed: Manifest, device: str) -> None:
     with pytest.raises(UsageError, match=f"device='{device}' cannot be used: "):
         _loader(packed, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_holds_the_tensors_keeps_its_type(packed: Manifest, device: str) -> None:
+    def collated(samples: list[tuple[torch.Tensor, int]]) -> OrderedDict[str, object]:
+        return OrderedDict(images=torch.stack([image for image, _ in samples]), name="a batch")
+
+    dataset = PackedDataset(packed, transform=Resize(8))
+    for batch in DataLoader(dataset, 2, collate_fn=collated, device=device):
+        assert isinstance(batch, OrderedDict) and batch["name"] == "a batch"
+        assert batch["images"].device.type == device
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
