@@ -57,7 +57,7 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     image = sample.fields["image"]
     encoded = not schema["image"].is_number
     parts = delimited(4, [image]) if encoded else _planes(image)
-    return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
+    return [*parts, _tail(label, encoded)]
 
 
 def holds_group(group: SampleGroup) -> bool:
@@ -69,7 +69,7 @@ def holds_group(group: SampleGroup) -> bool:
 def encode_group(group: SampleGroup) -> tuple[Pieces, Pieces, Pieces]:
     """Returns `encode` of all samples of a group of encoded images, in three columns."""
     images = group.pieces("image")
-    tails = Pieces.of([_tail(label) for label in group.numbers("label").tolist()])
+    tails = Pieces.of([_tail(label, True) for label in group.numbers("label").tolist()])
     return Pieces.of([_head(num_bytes) for num_bytes in images.sizes.tolist()]), images, tails
 
 
@@ -79,15 +79,19 @@ def _head(num_bytes: int) -> bytes:
 
 
 @lru_cache(1 << 12)
-def _tail(label: int) -> bytes:
-    return varint(5 << 3) + varint(label) + varint(7 << 3) + varint(1)
+def _tail(label: int, encoded: bool) -> bytes:
+    return varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)
 
 
 def _planes(image: Numbers) -> list[Part]:
     planes = image[:, :, ::-1] if image.shape[2] == 3 else image
     planes = planes.transpose(2, 0, 1)
-    dimensions = b"".join(varint(number << 3) + varint(size) for number, size in enumerate(planes.shape, 1))
-    return [dimensions, *delimited(4, [planes.tobytes()])]
+    return [_dimensions(planes.shape) + _head(planes.size), planes.tobytes()]
+
+
+@lru_cache(1 << 12)
+def _dimensions(shape: tuple[int, ...]) -> bytes:
+    return b"".join(varint(number << 3) + varint(size) for number, size in enumerate(shape, 1))
 
 
 def decode(data: bytes | memoryview, schema: Schema) -> Sample:
