@@ -16,14 +16,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
+from dlio.formats import Spans
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import parse
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-from dlio.io.random_access import Numbers
+from dlio.io.random_access import Numbers, RandomAccessFile
+
+Rows = npt.NDArray[np.uint8]
 
 _LARGEST = 1 << 30  # of an image in a group; protobuf's messages end at twice that
 _DIMENSIONS = ("channels", "height", "width")
@@ -37,9 +41,22 @@ def holds(schema: Schema) -> bool:
     return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
 
 
-def gaps(sizes: Numbers) -> Numbers:
-    """Returns where in Datums the encoded images of these sizes begin, in bytes; int64, same shape."""
-    return 1 + varint_bytes(sizes)
+def spans(file: RandomAccessFile, bounds: tuple[Numbers, Numbers], sizes: Numbers, image: Field) -> Spans | None:
+    """Returns the offsets of the images in Datums between `bounds`, as this module and Caffe write them.
+
+    None for arrays of varying shape.
+    """
+    gaps = 1 + varint_bytes(sizes)
+    if not image.is_number:
+        return Spans(file, *bounds, gaps)
+    if not image.is_fixed:
+        return None
+    height, width, channels = image.fixed_shape
+
+    def order(rows: Rows) -> Rows:
+        return _pixels(rows.reshape(-1, channels, height, width)).reshape(rows.shape)
+
+    return Spans(file, *bounds, gaps + len(_dimensions((channels, height, width))), order=order)
 
 
 def encode(sample: Sample, schema: Schema) -> list[Part]:
@@ -120,5 +137,10 @@ def _image(datum: Any, kind: Field) -> Any:
     shape = [getattr(datum, name) for name in _DIMENSIONS]
     if min(shape) < 0 or shape[0] * shape[1] * shape[2] != len(datum.data):
         raise ValueError(f"the Datum has {len(datum.data)} bytes of pixels, its dimensions C x H x W are {shape}")
-    image = np.frombuffer(datum.data, dtype="uint8").reshape(shape).transpose(1, 2, 0)
-    return kind.convert(np.ascontiguousarray(image[:, :, ::-1] if shape[0] == 3 else image).copy())
+    return kind.convert(_pixels(np.frombuffer(datum.data, dtype="uint8").reshape(1, *shape))[0])
+
+
+def _pixels(planes: Rows) -> Rows:
+    """Returns new arrays (n, height, width, channels) of Caffe's planes (n, channels, height, width), BGR as RGB."""
+    planes = planes[:, ::-1] if planes.shape[1] == 3 else planes
+    return planes.transpose(0, 2, 3, 1).copy()
