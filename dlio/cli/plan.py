@@ -11,7 +11,7 @@ from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument, l
 from dlio.cli.output import print_report, say
 from dlio.cli.stage import choice_options
 from dlio.errors import EXIT_DONE
-from dlio.io.sizes import format_size
+from dlio.io.sizes import format_seconds, format_size
 
 if TYPE_CHECKING:
     from dlio.stage.planning.simulation import Simulation
@@ -55,14 +55,15 @@ def plan(args: argparse.Namespace) -> int:
     for way in found.ways:
         say(
             args,
-            f"{way.strategy:10} {way.seconds:10.2f} s  {format_size(way.bytes_per_node):>10} on each node  "
+            f"{way.strategy:10} {format_seconds(way.seconds):>16}  {format_size(way.bytes_per_node):>10} on each node  "
             f"{format_size(way.source_bytes):>10} read from the source: {way.why}",
         )
     for live in found.live:
         say(
             args,
-            f"in the background, {live.strategy}: {live.first_batch_seconds:.2f} s to the first batch, "
-            f"{live.first_epoch_seconds:.2f} s for the first epoch, {live.later_epoch_seconds:.2f} s for later ones; "
+            f"in the background, {live.strategy}: {format_seconds(live.first_batch_seconds)} to the first batch, "
+            f"{format_seconds(live.first_epoch_seconds)} for the first epoch, "
+            f"{format_seconds(live.later_epoch_seconds)} for later ones; "
             f"a node receives {format_size(live.first_network_bytes)} from others, "
             f"then {format_size(live.later_network_bytes)} an epoch",
         )
@@ -72,7 +73,7 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def _say_simulated(args: argparse.Namespace, found: Simulation) -> None:
-    ends = ", ".join(f"{seconds:.2f} s for {percent}%" for percent, seconds in found.percentiles.items())
+    ends = ", ".join(f"{format_seconds(seconds)} for {percent}%" for percent, seconds in found.percentiles.items())
     say(
         args,
         f"simulated, {found.strategy}: {ends} of the nodes; {found.busiest} is busiest, {found.failures} nodes fail",

@@ -32,6 +32,11 @@ def format_size(num_bytes: float) -> str:
     return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
 
 
+def format_seconds(seconds: float) -> str:
+    """Returns a time for people, such as `1.50 s`; what would be shown as 0.00 is `less than 0.01 s`, but for 0."""
+    return "less than 0.01 s" if 0 < seconds < 0.01 else f"{seconds:.2f} s"
+
+
 def counted(number: int, thing: str) -> str:
     """Returns such as `1 shard` or `2,000 shards`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

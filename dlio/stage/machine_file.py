@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent / "planning" / "machines"
 _MOST_BYTES = 1 << 20
 _RATES = ("source", "client", "network", "local")
 _TYPES: dict[str, type] = {each.name: type(getattr(Machine(1, 0), each.name)) for each in fields(Machine)}
+_EXPECTED = {bool: "a truth value", int: "a whole number", float: "a number"}
 _KNOWN = {name: kind for name, kind in _TYPES.items() if name not in ("num_nodes", "rates")}
 
 
@@ -64,9 +65,10 @@ def _figure(key: str, value: Any) -> Any:
     kind = _KNOWN.get(key)
     if kind is None:
         raise UsageError(f"{key!r}, which is not known: expected {', '.join(_KNOWN)}")
-    if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float):
-        raise UsageError(f"{key} as {value!r}: expected a {'truth value' if kind is bool else 'number'}")
+    is_number = isinstance(value, bool | int | float) and isinstance(value, bool) == (kind is bool)
+    if not is_number or (kind is int and value % 1 != 0):  # as of nan and infinity
+        raise UsageError(f"{key} as {value!r}: expected {_EXPECTED[kind]}")
     try:
         return kind(value)
-    except (ValueError, OverflowError) as error:
+    except OverflowError as error:
         raise UsageError(f"{key} as {value!r}: {error}") from error

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.errors import UsageError
-from dlio.io.sizes import format_size, parse_size
+from dlio.io.sizes import format_seconds, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,11 @@ def test_any_number_of_bytes_parses(number):
 )
 def test_formats(number, text):
     assert format_size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0.00 s"), (1e-9, "less than 0.01 s"), (0.0099, "less than 0.01 s"), (0.01, "0.01 s"), (1234.5, "1234.50 s")],
+)
+def test_a_short_time_is_not_shown_as_none(seconds: float, expected: str) -> None:
+    assert format_seconds(seconds) == expected

@@ -1,6 +1,6 @@
 """One process of a broadcast: `broadcast_rank.py DATASET DEST LOG [FAULT]`, started by mpiexec or gloo_ranks.py.
 
-STRATEGY in the environment names another strategy.
+STRATEGY in the environment names another strategy. The report tells how many of the data set's files were opened.
 
 FAULT is `hang`, `full`, `full end` or `absent`, on node1, or `stop first|last|ready|after|end HOST`: that host falls
 silent in its first or last fsync, when all have said that they are ready, when it has done its part, or when all have
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
-from dlio.dataset.manifest import Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError
 from dlio.stage.comm import mpi, progress_channel
 from dlio.stage.comm.connect import start_together
@@ -88,6 +88,18 @@ def report(num_bytes: int) -> None:
                 pass
 
 
+opened: list[str] = []
+
+
+def note_open(event: str, arguments: tuple[object, ...]) -> None:
+    """Notes each file of the data set that os.open opens, the manifest left out."""
+    if event == "open" and arguments[1] is None:
+        path = Path(os.fsdecode(arguments[0])) if not isinstance(arguments[0], int) else Path()  # type: ignore[arg-type]
+        if path.is_relative_to(dataset) and path.name != NAME:
+            opened.append(path.name)
+
+
+sys.addaudithook(note_open)
 watched: list[list[tuple[str, int, int]]] = []
 
 
@@ -103,12 +115,13 @@ def stage() -> dict[str, object]:
     if nodes := int(os.environ.get("NUM_NODES", "0")):  # each of one process, which mpiexec takes for one node
         topology = replace(topology, local_rank=0, local_world_size=1, node_rank=topology.rank, num_nodes=nodes)
     strategy, listeners = os.environ.get("STRATEGY", "broadcast"), Listeners(report=report, watch=watch)
+    folder = Path(dest) if strategy == "stripe" else Path(dest) / host
     try:
         start_together(topology)
-        _, summary = run(dataset, Path(dest) / host, strategy=strategy, topology=topology, listeners=listeners)
+        _, summary = run(dataset, folder, strategy=strategy, topology=topology, listeners=listeners)
     except DlioError as error:
         return {"error": f"{type(error).__name__}: {error}", "exit_code": error.exit_code}
-    return asdict(summary) | {"watched": watched, "reported": written}
+    return asdict(summary) | {"watched": watched, "reported": written, "opened": opened}
 
 
 try:

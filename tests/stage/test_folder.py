@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dlio.dataset.manifest import File
+import dlio
+from dlio.dataset.manifest import NAME, File
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.job import all_files
+from tests.helpers.staging import folder_of, node, write_dataset
 
 
 @pytest.mark.parametrize("count", [3, 500])
@@ -25,3 +28,18 @@ def test_absent_and_incomplete_files_are_missing_in_order(count: int, tmp_path: 
 def test_a_folder_that_is_not_there_lacks_all(tmp_path: Path) -> None:
     wanted = [File("a/b", 1, ""), File("c", 1, "")]
     assert StagedFolder(tmp_path, "copy").missing(wanted) == wanted
+
+
+@pytest.mark.parametrize("below", ["", "below/"])
+def test_a_copy_holds_its_files_whatever_else_lies_there(below: str, tmp_path: Path) -> None:
+    manifest = write_dataset(tmp_path / "source", [1, 2, 3], stem=f"{below}shard")
+    folder = folder_of(dlio.stage(manifest, tmp_path / "local", topology=node(0, 1)))
+    wanted = all_files(manifest)
+    assert folder.holds(wanted) and folder.holds(wanted[1:])
+    moved = folder.path / wanted[0].name
+    moved.rename(moved.with_name("other"))  # as many names as before
+    assert not folder.holds(wanted) and folder.holds(wanted[1:])
+    moved.write_bytes(b"1")
+    assert folder.holds(wanted)
+    (folder.path / NAME).unlink()
+    assert not folder.holds(wanted)

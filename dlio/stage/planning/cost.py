@@ -104,9 +104,9 @@ class Volume:
     @classmethod
     def of(cls, manifest: Manifest) -> Volume:
         """Returns the size of a data set."""
-        largest = max((shard.num_bytes for shard in manifest.shards), default=0)
-        num_files = sum(len(shard.files) for shard in manifest.shards)
-        return cls(manifest.num_bytes, num_files, largest, manifest.num_samples)
+        sizes = [shard.num_bytes for shard in manifest.shards]
+        num_files = sum([len(shard.files) for shard in manifest.shards])
+        return cls(sum(sizes), num_files, max(sizes, default=0), manifest.num_samples)
 
 
 @dataclass(frozen=True, slots=True)

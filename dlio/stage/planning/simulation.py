@@ -78,7 +78,7 @@ def simulated(strategy: str, flows: Flows, machine: Machine, seed: int = 0) -> S
         seconds,
         dict(zip(PERCENTILES, map(float, ends), strict=True)),
         {name: int(total.sum()) for name, total in run.moved().items()},
-        int((run.rounds * flows.opens).sum()),
+        round((run.rounds * flows.opens).sum()),
         run.num_failures,
         busy,
         max(busy, key=busy.__getitem__),
@@ -102,7 +102,7 @@ class _Run:
         self.left = flows.landed.copy()  # to land, in the memory of the node
         self.backlog = np.zeros(n)  # landed, but not on the disk
         self.paused_until = np.zeros(n)
-        self.rounds = np.zeros(n)  # of each flow that are over, parts of the last included
+        self.rounds = np.ones(n)  # of each flow: one, and what of it was lost by failures
         self.done_at = np.full(n, self._start())
         self.failing_at = self._next_failure()
 
@@ -121,7 +121,6 @@ class _Run:
 
     def _advance(self, step: float, arriving: Array, writing: Array, busy: NDArray[np.bool_]) -> None:
         landed = np.minimum(self.left, arriving * step)
-        self.rounds += _ratio(landed, self.flows.landed)
         written = np.minimum(self.backlog + landed, writing * step)
         ends = self.now + np.maximum(_ratio(self.left, arriving), _ratio(self.left + self.backlog, writing))
         self.left = _whole(self.left - landed, self.flows.landed)
@@ -205,6 +204,7 @@ class _Run:
         if self.num_failures > _MOST_FAILURES:
             raise UsageError(f"after {self.now:,.0f} s {_MOST_FAILURES} nodes have failed: staging does not end")
         failed = slice(None) if self.flows.ring else int(self.rng.integers(len(self.left)))
+        self.rounds[failed] += _ratio(self.flows.landed - self.left, self.flows.landed)[failed]
         self.left[failed], self.backlog[failed] = self.flows.landed[failed], 0.0
         self.paused_until[failed] = self.now + self.machine.restart_seconds
         self.failing_at = self._next_failure()

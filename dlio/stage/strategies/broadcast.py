@@ -62,7 +62,8 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each file is read once, and received in full blocks."""
     owners = np.array(assign_first(sizes.files.tolist(), num_nodes), np.int64)
-    read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, np.ones_like(sizes.files)))
+    opened = (sizes.files > 0).astype(np.int64)  # an empty file has no block to read
+    read, opens = (totals(owners, each, num_nodes) for each in (sizes.files, opened))
     received = (num_nodes - 1) * np.ceil(read.max() / BLOCK_BYTES) * BLOCK_BYTES
     all_nodes = np.ones(num_nodes)
     return Flows(read, opens, received * all_nodes, read.sum() * all_nodes, READERS, ring=num_nodes)

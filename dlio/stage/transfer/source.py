@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from io import FileIO
@@ -86,7 +86,7 @@ class MountedFolder:
         self._modified: dict[str, int] = {}
         self._status: dict[str, os.stat_result] = {}
         self._surroundings = FolderAccess()
-        self._held = lru_cache(_HELD)(_Held)
+        self._held, self._lock = lru_cache(_HELD)(_Held), threading.Lock()
 
     def __str__(self) -> str:
         return str(self.manifest.root.absolute())  # written into the copy, so absolute
@@ -128,12 +128,13 @@ class MountedFolder:
         path = self.manifest.root / file.name
         with files.storage_errors("read", path):
             try:
-                held = self._held(path)
+                with self._lock:  # two threads that miss at once would each get a file of their own
+                    held = self._held(path)
                 size = len(target)
-                while target and (count := os.preadv(held.descriptor, [target], offset + size - len(target))):
+                while target and (count := os.preadv(held.descriptor(), [target], offset + size - len(target))):
                     target = target[count:]
-                os.posix_fadvise(held.descriptor, offset, size, os.POSIX_FADV_DONTNEED)
-                status = os.fstat(held.descriptor)
+                os.posix_fadvise(held.descriptor(), offset, size, os.POSIX_FADV_DONTNEED)
+                status = os.fstat(held.descriptor())
             except OSError:
                 self._held.cache_clear()  # the server may have started anew
                 raise
@@ -147,14 +148,22 @@ class MountedFolder:
 
 
 class _Held:
-    """A file that stays open while it is referred to, since each opening is work for a metadata server."""
+    """A file, opened once and then open while it is referred to: each opening is work for a metadata server."""
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._path, self._lock = path, threading.Lock()
+        self._descriptor: int | None = None
+
+    def descriptor(self) -> int:
+        """Returns the open file's; the first thread that asks opens it while others wait for it, and for no other."""
+        with self._lock:
+            if self._descriptor is None:
+                self._descriptor = _open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._descriptor
 
     def __del__(self) -> None:
-        with suppress(AttributeError):
-            os.close(self.descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 def _open(path: str | Path, flags: int) -> int:
