@@ -24,6 +24,7 @@ from dlio.dataset.schema import Array
 from dlio.errors import DataError, UsageError
 from dlio.images import Sizes, Transform, Windows
 from dlio.images.composed import apply_effects
+from dlio.images.padded import Fill
 from dlio.locking.fork_lock import ForkLock
 from dlio.random_keys import Keys
 
@@ -80,7 +81,7 @@ def decode_batch(
     heads = in_one_array or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
     if windows.places is not None:
-        rows[...] = windows.fill
+        _fill(out, rows, windows.fill)
     statuses = np.full(len(readable), jpeg.LEFT_TO_PILLOW, np.int32)
     if heads.for_core.any():
         buffers = [image if core else b"" for image, core in zip(readable, heads.for_core, strict=True)]
@@ -177,6 +178,14 @@ def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDA
         shapes = f"(n, 3, {height}, {width}) or (n, {height}, {width}, 3)"
         raise UsageError(f"images of {height} x {width} pixels: expected an array {shapes}, found {out.shape}")
     return out.transpose(0, 2, 3, 1) if first else out
+
+
+def _fill(out: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], fill: Fill) -> None:
+    """Fills images with a colour; `rows` are those of `out`, with the channels last."""
+    if isinstance(fill, tuple):
+        rows[...] = fill
+    else:
+        out.fill(fill)  # in the order of memory
 
 
 def _resize_plain(

@@ -49,10 +49,10 @@ def readable(picture: Picture) -> Readable:
     return memoryview(picture).cast("B")  # type: ignore[arg-type]  # numpy's types allow it from Python 3.12 on
 
 
-def all_readable(pictures: Sequence[Picture]) -> list[Readable]:
+def all_readable(pictures: Sequence[Picture]) -> Sequence[Readable]:
     """Returns `readable` of each."""
     if isinstance(pictures, np.ndarray) and pictures.ndim > 2:
-        return list(pictures)
+        return pictures
     return [readable(picture) for picture in pictures]
 
 

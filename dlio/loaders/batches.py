@@ -124,11 +124,15 @@ def fill(
 
 
 def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
-    """Returns the arrays of a batch's rows that samples can be read into, as they are stored."""
+    """Returns arrays that samples can be read into as they are stored: rows of the batch, where it has them so."""
     if sys.byteorder != "little":
         return {}
-    made = {LABEL if samples.schema.label_offset else "", IMAGE if samples.transform is not None else ""}
-    return {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name not in made}
+    made = LABEL if samples.schema.label_offset else ""
+    out = {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name != made}
+    if samples.transform is not None and IMAGE in out:  # the batch has the results
+        kind = samples.schema[IMAGE]
+        out[IMAGE] = np.empty((len(out[IMAGE]), *kind.fixed_shape), kind.dtype)
+    return out
 
 
 def _is_there(column: Any, values: Any) -> bool:

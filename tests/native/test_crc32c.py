@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio import native
+
+NATIVE = Path(native.__file__).parent
+COMPILERS = {"g++": [], "aarch64-linux-gnu-g++": ["qemu-aarch64"]}  # and what runs their programs
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the compiled core is not installed")
 RANDOM = np.random.default_rng(3).integers(0, 256, 70_000, np.uint8).tobytes()
@@ -61,3 +68,13 @@ def test_the_whole_is_the_sum_of_its_parts(begin: int, sizes: list[int], crc: in
 
 def test_a_long_piece_has_the_checksum_of_its_definition() -> None:
     assert extended(RANDOM, [5, 9000]) == [by_definition(RANDOM[5:9000])]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_all_ways_of_a_processor_agree(compiler: str, tmp_path: Path) -> None:
+    if missing := [each for each in (compiler, *COMPILERS[compiler]) if not shutil.which(each)]:
+        pytest.skip(f"needs {missing[0]}")
+    source, program = Path(__file__).with_name("crc32c_ways.cpp"), tmp_path / "crc32c_ways"
+    subprocess.run([compiler, "-std=c++17", "-O2", "-static", f"-I{NATIVE}", source, "-o", program], check=True)
+    run = subprocess.run([*COMPILERS[compiler], program], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout[1:]) == (0, " ways agree\n")

@@ -47,6 +47,33 @@ def test_a_box_of_the_same_size_is_copied() -> None:
     assert np.array_equal(out[0], _PIXELS[10:90, 20:110])
 
 
+@pytest.mark.parametrize("shape", [(24, 28, 3), (3, 24, 28)])
+def test_one_array_is_resized_as_its_images(shape: tuple[int, int, int]) -> None:
+    images = np.random.default_rng(5).integers(0, 256, (3, 32, 40, 3), np.uint8)
+    boxes = np.array([(0, 0, 40, 32), (3, 2, 28, 24), (12, 8, 20, 9)], np.int32)
+    flips = np.array([True, True, False])
+    one, many = np.zeros((3, *shape), np.uint8), np.zeros((3, *shape), np.uint8)
+    assert resize_batch(images, boxes, flips, one).tolist() == resize_batch(list(images), boxes, flips, many).tolist()
+    assert np.array_equal(one, many)
+    with pytest.raises(ValueError, match=r"\(n, height, width, 3\)"):
+        resize_batch(images[..., :2].copy(), boxes, flips, one)
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_width_is_copied(flip: bool, planar: bool) -> None:
+    images = np.random.default_rng(6).integers(0, 256, (1, 5, 80, 3), np.uint8)
+    for width in range(1, 80):
+        out = np.full((1, 3, 4, 82) if planar else (1, 4, 82, 3), 7, np.uint8)
+        place = np.array([(1, 1, width, 3)], np.int32)
+        box = np.array([(1, 1, width, 3)], np.int32)
+        assert resize_batch(images, box, np.array([flip]), out, None, place).tolist() == [0]
+        found = out.transpose(0, 2, 3, 1) if planar else out
+        copied = images[:, 1:4, 1 : width + 1]
+        assert np.array_equal(found[:, 1:, 1 : width + 1], copied[:, :, ::-1] if flip else copied)
+        assert (found[:, 0] == 7).all() and (found[:, :, 0] == 7).all() and (found[:, :, width + 1 :] == 7).all()
+
+
 def test_without_pixels_or_box_the_output_stays() -> None:
     boxes = np.array([_BOX[0], _BOX[0], (61, 0, 90, 80), (0, -1, 5, 5), _BOX[0]], np.int32)
     out = np.full((5, 16, 16, 3), 7, np.uint8)

@@ -8,6 +8,7 @@
 #include "dispatch.hpp"
 #include "memory.hpp"
 #include "resize/columns.hpp"
+#include "resize/planes.hpp"
 
 namespace dlio {
 namespace {
@@ -46,16 +47,15 @@ bool is_copied(const Stretch& part, std::uint32_t output) noexcept {
   return part.size == output && part.begin == std::floor(part.begin);
 }
 
-DLIO_FOR_AVX2_TOO
 void copy_pixels(const std::uint8_t* pixels, std::size_t stride, bool flip, const Target& target) {
-  const std::size_t step = target.pixel_bytes();
-  const std::ptrdiff_t forward = flip ? -std::ptrdiff_t{kRgbBytes} : std::ptrdiff_t{kRgbBytes};
-  const std::uint8_t* const first = flip ? pixels + (target.width - 1) * kRgbBytes : pixels;
-  for (std::size_t c = 0; c < kRgbBytes; ++c) {
-    for (std::size_t y = 0; y < target.height; ++y) {
-      const std::uint8_t* from = first + y * stride + c;
-      std::uint8_t* const out = step == 1 ? target.row(c, y) : target.row(0, y) + c;
-      for (std::size_t x = 0; x < target.width; ++x, from += forward) out[x * step] = *from;
+  for (std::size_t y = 0; y < target.height; ++y, pixels += stride) {
+    std::uint8_t* out = target.row(0, y);
+    if (target.pixel_bytes() == 1) {
+      part_row(pixels, target.width, flip, {out, target.row(1, y), target.row(2, y)});
+    } else if (flip) {
+      for (std::size_t x = target.width; x-- > 0; out += kRgbBytes) std::memcpy(out, pixels + x * kRgbBytes, kRgbBytes);
+    } else {
+      std::memcpy(out, pixels, target.width * kRgbBytes);
     }
   }
 }
