@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.fun
 settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
+
+# Triton, which comes with torch's builds for GPUs, aborts a process of Python 3.13 that has imported TensorFlow.
+sys.modules["triton"] = None  # type: ignore[assignment]
 
 _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")

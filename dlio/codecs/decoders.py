@@ -76,7 +76,8 @@ def decode_batch(
     """
     readable = pictures.all_readable(images)
     rows = _channels_last(out, transform.output_size)
-    heads = pictures.heads_of_pixels(images) or pictures.read_heads(readable, upright=upright)
+    in_one_array = pictures.heads_of_pixels(images)
+    heads = in_one_array or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
     if windows.places is not None:
         rows[...] = windows.fill
@@ -84,7 +85,9 @@ def decode_batch(
     if heads.for_core.any():
         buffers = [image if core else b"" for image, core in zip(readable, heads.for_core, strict=True)]
         statuses[heads.for_core] = _write(native.decode_batch, buffers, windows, rows)[heads.for_core]
-    if heads.plain and native.available:
+    if in_one_array and native.available:
+        statuses = _write(native.resize_batch, images, windows, rows)
+    elif heads.plain and native.available:
         _resize_plain(readable, heads.plain, windows, rows, statuses)
     problems = heads.problems
     for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():

@@ -75,8 +75,8 @@ def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
 
 
 def heads_of_pixels(pictures: object) -> Heads | None:
-    """Returns the heads of pixels in one array, uint8 of shape (n, height, width, 3); None of anything else."""
-    if not (isinstance(pictures, np.ndarray) and pictures.ndim == 4 and len(pictures)):
+    """Returns the heads of pixels in one array, uint8 of shape (n, height, width, 3), contiguous; None of others."""
+    if not (isinstance(pictures, np.ndarray) and pictures.ndim == 4 and len(pictures) and pictures.flags.c_contiguous):
         return None
     size, n = _plain_size(pictures[0], upright=False), len(pictures)
     if size is None or size[0] * size[1] > MAX_PIXELS:

@@ -137,6 +137,7 @@ class BulkValues:
             if whole.any():
                 rows = zip(some, searched)  # noqa: B905  the first ends first
                 some = [self._search_in(data, record) if of_it else data for data, (record, of_it) in rows]
+            some = some if self._spans.order is None else [self._ordered(value) for value in some]
             values += some
             crcs += map(crc32c, some, before)
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
@@ -150,12 +151,26 @@ class BulkValues:
         offsets, size = self._offsets[records], self._kind.fixed_bytes
         if not native.available or self._spans.file.is_arriving or not size or (offsets < 0).any():
             return None
-        memory = _empty_rows(len(records), size, take) if out is None else out.memory
-        rows = np.arange(len(records)) if out is None else out.rows
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
+        if (order := self._spans.order) is not None:
+            memory = _empty_rows(len(records), size, take)
+            whole = self._spans.file.read_rows(offsets, memory, np.arange(len(records)), crcs.copy())
+            memory = order(memory)
+            native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
+            if out is not None:
+                out.memory[out.rows] = memory
+        else:
+            memory = _empty_rows(len(records), size, take) if out is None else out.memory
+            rows = np.arange(len(records)) if out is None else out.rows
+            whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
         wrong = ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
         return self._shaped(memory) if out is None else out, wrong
+
+    def _ordered(self, value: memoryview) -> memoryview:
+        """Returns the value of an array in row-major order; one of another size as it is."""
+        assert self._spans.order is not None
+        row = np.frombuffer(value, np.uint8)
+        return self._spans.order(row[None])[0].data if len(row) == self._kind.fixed_bytes else value
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from dlio.dataset.sample_group import SampleGroup
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
@@ -116,6 +119,7 @@ class Spans:
         starts, stops: the bounds of each record, in bytes of `file`; int64 of shape (n,).
         gaps: bytes between a record's start, or the end of the marker, and the value; int64 of shape (n,).
         marker: bytes to search in the first 512 of a record; empty if no search is needed.
+        order: puts the values of arrays in row-major order: n of them, uint8 of shape (n, size); None if they lie so.
     """
 
     file: RandomAccessFile
@@ -123,6 +127,7 @@ class Spans:
     stops: Numbers
     gaps: Numbers
     marker: bytes = b""
+    order: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None
 
 
 @runtime_checkable

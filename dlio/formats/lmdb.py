@@ -143,12 +143,12 @@ class Reader:
         return Sample(sample.key or self._key(index), sample.fields)
 
     def spans(self, name: str, sizes: Numbers) -> Spans | None:
-        """Returns the offsets of the values of a field of bytes; overflow pages hold a value in one piece."""
+        """Returns the offsets of a field's values; overflow pages hold a value in one piece."""
         starts, num_bytes = self._entries.extents.T
         bounds = starts, starts + num_bytes
         if self._payload is not datum:
             return example.spans(self._file, bounds, name, sizes, self._schema)
-        return None if self._schema[name].is_number else Spans(self._file, *bounds, datum.gaps(sizes))
+        return datum.spans(self._file, bounds, sizes, self._schema[name])
 
     def close(self) -> None:
         """Closes the file."""

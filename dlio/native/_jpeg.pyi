@@ -92,7 +92,7 @@ def decode_batch(
     """
 
 def resize_batch(
-    images: list[Any],
+    images: NDArray[np.uint8] | list[Any],
     boxes: NDArray[np.int32],
     flips: NDArray[np.bool_],
     out: Any,
@@ -102,8 +102,9 @@ def resize_batch(
     """Resizes a box of each image and writes it to `out`, as decode_batch does; returns the same statuses, int32 (n,).
 
     Args:
-        images: n images, uint8 (height, width, 3), RGB, contiguous, of numpy or anything with the buffer protocol. One
-            without pixels has status 1, and its row of `out` stays unchanged.
+        images: n images, uint8 (n, height, width, 3), RGB, contiguous; or a list of n, each (height, width, 3), of
+            numpy or anything with the buffer protocol. One without pixels has status 1, and its row of `out` stays
+            unchanged.
         boxes, flips, out, parts, places: as for decode_batch.
 
     Raises:

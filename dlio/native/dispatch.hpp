@@ -21,8 +21,13 @@
 #define DLIO_AVX2 __attribute__((target("avx2")))
 
 // Functions that run only where the processor has SSE4.2; newer clangs count its checksum instruction apart.
-#if defined(__clang__)
+#if defined(__x86_64__) && defined(__clang__)
 #define DLIO_SSE42 __attribute__((target("sse4.2,crc32")))
-#else
+#elif defined(__x86_64__)
 #define DLIO_SSE42 __attribute__((target("sse4.2")))
+#else
+#define DLIO_SSE42
 #endif
+
+// Functions that run only where the processor multiplies polynomials in vectors of 32 bytes.
+#define DLIO_FOLDING __attribute__((target("avx2,pclmul,vpclmulqdq")))

@@ -15,9 +15,6 @@ struct Pieces {
   std::size_t size(std::size_t i) const noexcept { return static_cast<std::size_t>(bounds[i + 1] - bounds[i]); }
 };
 
-// Returns a CRC-32C extended by `size` bytes.
-std::uint32_t extend_crc(std::uint32_t crc, const char* data, std::size_t size) noexcept;
-
 // Extends each of the CRC-32Cs by the piece of its number.
 void extend_crcs(const Pieces& pieces, std::uint32_t* crcs) noexcept;
 

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <string>
 
+#include "crc32c.hpp"
+
 namespace dlio {
 namespace {
 

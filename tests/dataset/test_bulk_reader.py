@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio import formats
+from dlio import formats, native
 from dlio.dataset.bulk_reader import BulkValues, large_field, open_values
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
@@ -116,6 +116,27 @@ def test_arrays_are_read_at_their_offsets(name: str, kind: str, tmp_path: Path) 
         assert list(columns) == ["label"] and np.array_equal(rows.array[[4, 0, 2]], values[[3, 4, 19]])
         assert not rows.array[[1, 3]].any()
         assert np.array_equal(shard.read(7).fields["pixels"], values[7])
+
+
+@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_planes_of_datums_come_as_they_were_packed(
+    channels: int, core: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "available", core and native.available)
+    schema = Schema.of({"image": f"uint8[32,40,{channels}]", "label": "int64"})
+    values = np.random.default_rng(1).integers(0, 256, (20, 32, 40, channels)).astype("uint8")
+    samples = [Sample(f"k{row}", {"image": value, "label": row}) for row, value in enumerate(values)]
+    manifest = pack_samples(tmp_path, schema, samples, num_shards=1, name="lmdb")
+    with closing(ShardReader(manifest, manifest.shards[0])) as shard:
+        bulk_reader = shard._values()
+        assert bulk_reader is not None
+        read, doubtful = bulk_reader.read(np.arange(20))
+        assert doubtful == [] and np.array_equal(read, values)
+        rows = OutRows(np.zeros((5, 32, 40, channels), np.uint8), np.array([4, 0, 2]))
+        shard.read_columns(np.array([3, 4, 19]), out={"image": rows})
+        assert np.array_equal(rows.array[[4, 0, 2]], values[[3, 4, 19]]) and not rows.array[[1, 3]].any()
+        assert np.array_equal(shard.read(7).fields["image"], values[7])
 
 
 @pytest.mark.parametrize("name", formats.names())

@@ -16,14 +16,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import SchemaError
+from dlio.formats import Spans
 from dlio.formats.payloads import Part
 from dlio.formats.payloads.messages import parse
 from dlio.formats.payloads.wire import delimited, varint, varint_bytes
-from dlio.io.random_access import Numbers
+from dlio.io.random_access import Numbers, RandomAccessFile
+
+Rows = npt.NDArray[np.uint8]
 
 _LARGEST = 1 << 30  # of an image in a group; protobuf's messages end at twice that
 _DIMENSIONS = ("channels", "height", "width")
@@ -37,9 +41,22 @@ def holds(schema: Schema) -> bool:
     return str(image) == "bytes" or (image.dtype == "uint8" and len(image.shape) == 3)
 
 
-def gaps(sizes: Numbers) -> Numbers:
-    """Returns where in Datums the encoded images of these sizes begin, in bytes; int64, same shape."""
-    return 1 + varint_bytes(sizes)
+def spans(file: RandomAccessFile, bounds: tuple[Numbers, Numbers], sizes: Numbers, image: Field) -> Spans | None:
+    """Returns the offsets of the images in Datums between `bounds`, as this module and Caffe write them.
+
+    None for arrays of varying shape.
+    """
+    gaps = 1 + varint_bytes(sizes)
+    if not image.is_number:
+        return Spans(file, *bounds, gaps)
+    if not image.is_fixed:
+        return None
+    height, width, channels = image.fixed_shape
+
+    def order(rows: Rows) -> Rows:
+        return _pixels(rows.reshape(-1, channels, height, width)).reshape(rows.shape)
+
+    return Spans(file, *bounds, gaps + len(_dimensions((channels, height, width))), order=order)
 
 
 def encode(sample: Sample, schema: Schema) -> list[Part]:
@@ -57,7 +74,7 @@ def encode(sample: Sample, schema: Schema) -> list[Part]:
     image = sample.fields["image"]
     encoded = not schema["image"].is_number
     parts = delimited(4, [image]) if encoded else _planes(image)
-    return [*parts, varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)]
+    return [*parts, _tail(label, encoded)]
 
 
 def holds_group(group: SampleGroup) -> bool:
@@ -69,7 +86,7 @@ def holds_group(group: SampleGroup) -> bool:
 def encode_group(group: SampleGroup) -> tuple[Pieces, Pieces, Pieces]:
     """Returns `encode` of all samples of a group of encoded images, in three columns."""
     images = group.pieces("image")
-    tails = Pieces.of([_tail(label) for label in group.numbers("label").tolist()])
+    tails = Pieces.of([_tail(label, True) for label in group.numbers("label").tolist()])
     return Pieces.of([_head(num_bytes) for num_bytes in images.sizes.tolist()]), images, tails
 
 
@@ -79,15 +96,19 @@ def _head(num_bytes: int) -> bytes:
 
 
 @lru_cache(1 << 12)
-def _tail(label: int) -> bytes:
-    return varint(5 << 3) + varint(label) + varint(7 << 3) + varint(1)
+def _tail(label: int, encoded: bool) -> bytes:
+    return varint(5 << 3) + varint(label) + varint(7 << 3) + varint(encoded)
 
 
 def _planes(image: Numbers) -> list[Part]:
     planes = image[:, :, ::-1] if image.shape[2] == 3 else image
     planes = planes.transpose(2, 0, 1)
-    dimensions = b"".join(varint(number << 3) + varint(size) for number, size in enumerate(planes.shape, 1))
-    return [dimensions, *delimited(4, [planes.tobytes()])]
+    return [_dimensions(planes.shape) + _head(planes.size), planes.tobytes()]
+
+
+@lru_cache(1 << 12)
+def _dimensions(shape: tuple[int, ...]) -> bytes:
+    return b"".join(varint(number << 3) + varint(size) for number, size in enumerate(shape, 1))
 
 
 def decode(data: bytes | memoryview, schema: Schema) -> Sample:
@@ -116,5 +137,10 @@ def _image(datum: Any, kind: Field) -> Any:
     shape = [getattr(datum, name) for name in _DIMENSIONS]
     if min(shape) < 0 or shape[0] * shape[1] * shape[2] != len(datum.data):
         raise ValueError(f"the Datum has {len(datum.data)} bytes of pixels, its dimensions C x H x W are {shape}")
-    image = np.frombuffer(datum.data, dtype="uint8").reshape(shape).transpose(1, 2, 0)
-    return kind.convert(np.ascontiguousarray(image[:, :, ::-1] if shape[0] == 3 else image).copy())
+    return kind.convert(_pixels(np.frombuffer(datum.data, dtype="uint8").reshape(1, *shape))[0])
+
+
+def _pixels(planes: Rows) -> Rows:
+    """Returns new arrays (n, height, width, channels) of Caffe's planes (n, channels, height, width), BGR as RGB."""
+    planes = planes[:, ::-1] if planes.shape[1] == 3 else planes
+    return planes.transpose(0, 2, 3, 1).copy()

@@ -157,10 +157,8 @@ Target BatchArrays::target(std::size_t i) const noexcept {
   return places == nullptr ? whole : whole.part(places[i]);
 }
 
-BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>& boxes,
-                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts,
-                        const OptionalArray& places) {
-  const std::size_t num_images = views.size();
+BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
   check_fours("boxes", boxes, num_images);
@@ -168,7 +166,7 @@ BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>
     wrong_shape("flips", "(" + std::to_string(num_images) + ",)", flips);
   }
   const Target first = check_out(out, num_images);
-  return {std::move(views),
+  return {num_images,
           static_cast<const RequestedBox*>(boxes.data()),
           check_parts(parts, num_images),
           check_places(places, num_images, first),

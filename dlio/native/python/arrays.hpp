@@ -45,14 +45,13 @@ std::vector<BufferView> view_all_pixels(const nb::list& images);
 
 // The arguments of decode_batch and resize_batch.
 struct BatchArrays {
-  std::vector<BufferView> views;
+  std::size_t num_images;
   const RequestedBox* boxes;
   const RequestedPart* parts;  // null: all of each box
   const Place* places;         // null: each fills its image
   const std::uint8_t* flips;
   Target first;  // of image 0; the others follow without gaps
 
-  std::size_t size() const noexcept { return views.size(); }
   Request request(std::size_t i) const noexcept;
   Target target(std::size_t i) const noexcept;
 };
@@ -60,9 +59,8 @@ struct BatchArrays {
 using OptionalArray = std::optional<nb::ndarray<nb::ro>>;
 
 // Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
-BatchArrays check_batch(std::vector<BufferView> views, const nb::ndarray<nb::ro>& boxes,
-                        const nb::ndarray<nb::ro>& flips, const nb::ndarray<>& out, const OptionalArray& parts,
-                        const OptionalArray& places);
+BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places);
 
 // Images to change in place, and for each its steps and their factors.
 struct ColorArrays {

@@ -74,10 +74,10 @@ nb::object decode_png_to_array(nb::object png) {
 template <class PlaceOne>
 nb::object place_all(const BatchArrays& batch, PlaceOne place_one) {
   std::int32_t* status = nullptr;
-  nb::object statuses = new_array({batch.size()}, status);
+  nb::object statuses = new_array({batch.num_images}, status);
   {
     nb::gil_scoped_release unlocked;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
+    for (std::size_t i = 0; i < batch.num_images; ++i) {
       const Target target = batch.target(i);
       if (target.height > 0 && target.width > 0) status[i] = static_cast<std::int32_t>(place_one(i, target));
     }
@@ -87,17 +87,31 @@ nb::object place_all(const BatchArrays& batch, PlaceOne place_one) {
 
 nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
                         const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
-  const BatchArrays batch = check_batch(view_all(buffers), boxes, flips, out, parts, places);
+  const std::vector<BufferView> views = view_all(buffers);
+  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places);
   return place_all(batch, [&](std::size_t i, const Target& target) {
-    return decode_box(batch.views[i].bytes(), batch.request(i), target);
+    return decode_box(views[i].bytes(), batch.request(i), target);
   });
 }
 
-nb::object resize_batch(const nb::list& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
-  const BatchArrays batch = check_batch(view_all_pixels(images), boxes, flips, out, parts, places);
+nb::object resize_list(const nb::list& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                       const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+  const std::vector<BufferView> views = view_all_pixels(images);
+  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places);
   return place_all(batch, [&](std::size_t i, const Target& target) {
-    return resize_box(batch.views[i].pixels(), batch.request(i), target);
+    return resize_box(views[i].pixels(), batch.request(i), target);
+  });
+}
+
+using Images = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+
+nb::object resize_array(const Images& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+  if (images.shape(3) != 3) throw nb::value_error("images: expected uint8 of shape (n, height, width, 3)");
+  const BatchArrays batch = check_batch(images.shape(0), boxes, flips, out, parts, places);
+  const std::size_t height = images.shape(1), width = images.shape(2);
+  return place_all(batch, [&](std::size_t i, const Target& target) {
+    return resize_box({images.data() + i * height * width * 3, height, width}, batch.request(i), target);
   });
 }
 
@@ -132,7 +146,6 @@ nb::object measure_all(const nb::list& buffers) {
   return sizes;
 }
 
-using Images = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 template <class Number>
 using Tables = nb::ndarray<const Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class Number>
@@ -223,7 +236,9 @@ NB_MODULE(_jpeg, module) {
 #endif
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
-  module.def("resize_batch", dlio::resize_batch, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
+  module.def("resize_batch", dlio::resize_array, "images"_a.noconvert(), "boxes"_a.noconvert(), "flips"_a.noconvert(),
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
+  module.def("resize_batch", dlio::resize_list, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
   module.def("adjust_colors", dlio::adjust_colors, "images"_a.noconvert(), "steps"_a.noconvert(),
              "factors"_a.noconvert());
