@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONDA_NAMES = {"xxhash": "python-xxhash"}
+DEBIAN_NAMES = {"pillow": "pil"}
 SPACK = "packaging/spack/packages/py-dlio-toolkit/package.py"
 
 SOURCES = sorted((ROOT / "dlio").rglob("*.py"))
@@ -36,9 +37,12 @@ def test_all_means_all_extras():
     assert set(re.split(r"[\[\],]", line)) - {""} == {DISTRIBUTION, *EXTRAS} - {"all", "docs", "test"}
 
 
-@pytest.mark.parametrize("path", ["CITATION.cff", "packaging/conda/recipe.yaml", "packaging/easybuild.eb"])
+@pytest.mark.parametrize(
+    "path", ["CITATION.cff", "packaging/conda/recipe.yaml", "packaging/debian/changelog", "packaging/easybuild.eb"]
+)
 def test_the_version_is_the_same_everywhere(path):
-    (version,) = re.findall(r"^ *version *[:=] *[\"']?([\d.]+)", (ROOT / path).read_text(), re.MULTILINE)
+    text = (ROOT / path).read_text()
+    (version,) = re.findall(r"^(?: *version *[:=] *[\"']?|dlio-toolkit \()([\d.]+)", text, re.MULTILINE)
     assert version == dlio.__version__
 
 
@@ -47,6 +51,7 @@ def test_recipes_require_what_pip_requires(line):
     name, least = line.split(">=")
     assert f"- {CONDA_NAMES.get(name, name)} >={least}\n" in (ROOT / "packaging/conda/recipe.yaml").read_text()
     assert f'"py-{name}@{least}:"' in (ROOT / SPACK).read_text()
+    assert f" python3-{DEBIAN_NAMES.get(name, name)},\n" in (ROOT / "packaging/debian/control").read_text()
 
 
 def _own_words() -> list[tuple[str, str, str]]:
