@@ -1,23 +1,20 @@
-"""Measures arrays of one shape, packed and read: CPU microseconds a sample, ways interleaved, the least over rounds.
+"""Arrays beside the same bytes as encoded images: packed and loaded in every format, in CPU microseconds a sample.
 
-    python benchmarks/arrays.py small --data /dev/shm/arrays
-    python benchmarks/arrays.py large --data /dev/shm/arrays --rounds 9
-    python benchmarks/arrays.py pack --data /dev/shm/arrays --formats recordio,hdf5
+    python benchmarks/arrays.py /dev/shm/arrays [--formats tfrecord,lmdb]
 
-`small` reads 20,480 of uint8[32,32,3], shuffled over two shards, in batches of 256: as they are, with
-`RandomCrop(32, padding=4, flip=True)` and with `RandomResizedCrop(32, flip=True)`; without a thread and with one.
-`large` reads 256 of float32[512,512] in batches of 8, shuffled, beside a loop that copies each out of a mapped file
-into the rows of one array that it keeps. `pack` packs the small ones, and the same bytes as `image: bytes`.
+Packing: arrays uint8[32,32,3] with a label, made in memory, into one shard, beside the same bytes as `image: bytes`.
+Loading: these arrays, shuffled, in batches of 256, as they are and by `RandomCrop(32, padding=4, flip=True)`, by the
+consumer's thread and by one of the loader's; then 400 arrays float32[512,512] in batches of 8, beside a loop that
+copies them out of a mapped file. Least of five epochs, or of three packings.
 """
 
 from __future__ import annotations
 
 import argparse
-import mmap
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,150 +23,115 @@ import numpy as np
 import dlio
 from dlio import formats
 from dlio.dataset.schema import Sample, Schema
-from dlio.images import RandomCrop, RandomResizedCrop, Transform
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.images import RandomCrop
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.loader import Loader
+from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
 
-SMALL, LARGE = np.dtype(("uint8", (32, 32, 3))), np.dtype(("float32", (512, 512)))
-NUM_SMALL, NUM_LARGE, NUM_PACKED, NUM_DIFFERENT = 20_480, 256, 8_000, 16
-TRANSFORMS: dict[str, Transform | None] = {
-    "as they are": None,
-    "padded crop": RandomCrop(32, padding=4, flip=True),
-    "resized crop": RandomResizedCrop(32, flip=True),
-}
+SMALL, LARGE = 20_480, 400
+NUM_DIFFERENT = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Arrays:
-    """A source of random arrays with labels, of which a few differ; `as_bytes` gives their bytes."""
+    """A source of random arrays, or of their bytes; each has a label."""
 
-    path: Path
     count: int
-    kind: np.dtype
+    kind: str
     as_bytes: bool = False
     name: str = "arrays"
+    path: str = "memory"
 
     def listing(self) -> Listing:
-        """Returns what is to be packed."""
+        """Returns the samples' numbers."""
+        schema = Schema.of({"image": "bytes" if self.as_bytes else self.kind, "label": "int64"})
         numbers = np.arange(self.count)
-        shape = f"{self.kind.base}[{','.join(map(str, self.kind.shape))}]"
-        schema = Schema.of({"image": "bytes" if self.as_bytes else shape, "label": "int64"})
+        size = Schema.of({"image": self.kind, "label": "int64"})["image"].fixed_bytes
+        keys = Keys.of(f"{number:07d}" for number in numbers)
         columns = {"label": numbers % 10, "number": numbers}
-        sizes = np.full(self.count, self.kind.itemsize)
-        return Listing(schema, Keys.of(f"{n:07d}" for n in numbers), sizes, columns, (), versions=0 * numbers)
+        return Listing(schema, keys, np.full(self.count, size), columns, (), versions=np.zeros(self.count, np.int64))
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
-        """Yields what returns a sample."""
-        random = np.random.default_rng(0)
-        arrays = [random.integers(0, 255, self.kind.shape).astype(self.kind.base) for _ in range(NUM_DIFFERENT)]
+        """Gives a function that returns a sample."""
+        kind, random = Schema.of({"image": self.kind, "label": "int64"})["image"], np.random.default_rng(0)
+        arrays = [random.integers(0, 255, kind.fixed_shape).astype(kind.dtype) for _ in range(NUM_DIFFERENT)]
         values = [array.tobytes() for array in arrays] if self.as_bytes else arrays
-        numbers, labels = listing.columns["number"], listing.columns["label"]
 
-        def read(row: int) -> Sample:
-            value = values[int(numbers[row]) % NUM_DIFFERENT]
-            return Sample(listing.keys[row], {"image": value, "label": int(labels[row])})
+        def read(index: int) -> Sample:
+            number = int(listing.columns["number"][index])
+            fields = {"image": values[number % NUM_DIFFERENT], "label": int(listing.columns["label"][index])}
+            return Sample(listing.keys[index], fields)
 
         yield read
 
 
-def packed(data: Path, name: str, source: Arrays, num_shards: int) -> Path:
-    """Returns a folder of packed arrays, made where it is not there."""
-    folder = data / f"{name}-{source.kind.base}"
-    if not (folder / "manifest.jsonl").exists():
-        dlio.pack(source, folder, format=name, num_shards=num_shards, engine="serial")
-    return folder
+def seconds(work: Callable[[], object], rounds: int) -> float:
+    """Returns the least CPU time of several rounds."""
+    found = []
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        found.append(time.process_time() - began)
+    return min(found)
 
 
-def read_all(loader: Loader) -> None:
-    """Runs an epoch."""
-    for _ in loader:
-        pass
+def pack(source: Arrays, out: Path, name: str) -> float:
+    """Packs, and returns the CPU microseconds a sample."""
+
+    def work() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        dlio.pack(source, out, format=name, num_shards=1, engine="serial")
+
+    return seconds(work, 3) / source.count * 1e6
 
 
-def copy_all(data: mmap.mmap, order: list[int]) -> None:
-    """Copies arrays out of a mapped file, in batches of 8."""
-    batch, source = np.empty((8, *LARGE.shape), LARGE.base), np.frombuffer(data, LARGE)
-    for place, number in enumerate(order):
-        batch[place % 8] = source[number]
+def load(folder: Path, count: int, batch_size: int, num_threads: int, transform: RandomCrop | None = None) -> float:
+    """Returns the CPU microseconds of loading a sample."""
+    samples = PackedSamples(folder, transform)
+    loader = Loader(ArrayBatches(samples), batch_size, shuffle=True, num_threads=num_threads)
+    try:
+        return seconds(lambda: [None for _ in loader], 5) / count * 1e6
+    finally:
+        loader.close()
 
 
-def microseconds(ways: dict[str, Callable[[], None]], count: int, rounds: int) -> dict[str, list[float]]:
-    """Returns the CPU time of each way, ascending; the first round warms up."""
-    found: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds + 1):
-        for way, run in ways.items():
-            begin = time.process_time()
-            run()
-            if number:
-                found[way].append((time.process_time() - begin) / count * 1e6)
-    return {way: sorted(times) for way, times in found.items()}
+def copied_from_a_mapped_file(path: Path) -> float:
+    """Returns the CPU microseconds of copying an array of a megabyte, of LARGE in random order."""
+    np.random.default_rng(0).random((LARGE, 512, 512), np.float32).tofile(path)
+    mapped = np.memmap(path, np.float32, "r", shape=(LARGE, 512, 512))
+    batch, order = np.empty((8, 512, 512), np.float32), np.random.default_rng(1).permutation(LARGE)
 
+    def work() -> None:
+        for at, number in enumerate(order.tolist()):
+            batch[at % 8] = mapped[number]
 
-def show(found: dict[str, list[float]]) -> None:
-    """Prints the least and the median of each way."""
-    for way, times in found.items():
-        print(f"{way:45} {times[0]:8.2f} {times[len(times) // 2]:8.2f}", flush=True)
-
-
-def small(data: Path, name: str, rounds: int) -> None:
-    """Measures reading of small arrays."""
-    folder = packed(data, name, Arrays(data, NUM_SMALL, SMALL), 2)
-    with ExitStack() as stack:
-        ways: dict[str, Callable[[], None]] = {}
-        for label, transform in TRANSFORMS.items():
-            for num_threads in (0, 1):
-                source = ArrayBatches(PackedSamples(folder, transform))
-                loader = stack.enter_context(closing(Loader(source, 256, shuffle=True, num_threads=num_threads)))
-                ways[f"{name}, {label}, threads: {num_threads}"] = lambda loader=loader: read_all(loader)
-        show(microseconds(ways, NUM_SMALL, rounds))
-
-
-def large(data: Path, name: str, rounds: int) -> None:
-    """Measures reading of large arrays, beside the loop."""
-    folder = packed(data, name, Arrays(data, NUM_LARGE, LARGE), 1)
-    flat = data / "large.bin"
-    np.ones((NUM_LARGE, *LARGE.shape), LARGE.base).tofile(flat)
-    order = np.random.default_rng(0).permutation(NUM_LARGE).tolist()
-    with ExitStack() as stack:
-        mapped = mmap.mmap(stack.enter_context(flat.open("rb")).fileno(), 0, prot=mmap.PROT_READ)
-        ways: dict[str, Callable[[], None]] = {"loop over a mapped file": lambda: copy_all(mapped, order)}
-        for num_threads in (0, 1):
-            source = ArrayBatches(PackedSamples(folder))
-            loader = stack.enter_context(closing(Loader(source, 8, shuffle=True, num_threads=num_threads)))
-            ways[f"{name}, 1 MB, threads: {num_threads}"] = lambda loader=loader: read_all(loader)
-        show(microseconds(ways, NUM_LARGE, rounds))
-
-
-def pack(data: Path, name: str, rounds: int) -> None:
-    """Measures packing of small arrays, and of the same bytes."""
-
-    def run(source: Arrays) -> None:
-        folder = data / "packed"
-        shutil.rmtree(folder, ignore_errors=True)
-        dlio.pack(source, folder, format=name, num_shards=1, engine="serial")
-
-    ways: dict[str, Callable[[], None]] = {}
-    for as_bytes in (True, False):
-        source = Arrays(data, NUM_PACKED, SMALL, as_bytes)
-        ways[f"{name}, packed as {'bytes' if as_bytes else 'arrays'}"] = lambda source=source: run(source)
-    show(microseconds(ways, NUM_PACKED, rounds))
+    return seconds(work, 5) / LARGE * 1e6
 
 
 def main() -> None:
-    """Runs what the command line asks for."""
+    """Prints a line for each format."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["small", "large", "pack"])
-    parser.add_argument("--data", type=Path, required=True, help="a folder for the packed arrays, in memory")
-    parser.add_argument("--formats", default=",".join(formats.names()))
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    args.data.mkdir(parents=True, exist_ok=True)
-    for name in args.formats.split(","):
-        {"small": small, "large": large, "pack": pack}[args.what](args.data, name, args.rounds)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--formats", type=lambda text: text.split(","), default=formats.names())
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    print(f"1 MB, copied out of a mapped file: {copied_from_a_mapped_file(options.folder / 'mapped'):.0f} us")
+    print(
+        "| format | packed | beside bytes | loaded, no thread, one | crop and flip | 1 MB |\n|---|---|---|---|---|---|"
+    )
+    for name in options.formats:
+        folder, kind = options.folder / name, "uint8[32,32,3]"
+        packed = {form: pack(Arrays(SMALL, kind, form), folder, name) for form in (True, False)}
+        plain, cropped = (
+            ", ".join(f"{load(folder, SMALL, 256, threads, transform):.2f}" for threads in (0, 1))
+            for transform in (None, RandomCrop(32, padding=4, flip=True))
+        )
+        pack(Arrays(LARGE, "float32[512,512]"), folder, name)
+        large = ", ".join(f"{load(folder, LARGE, 8, threads):.0f}" for threads in (0, 1))
+        ratio = packed[False] / packed[True]
+        print(f"| {name} | {packed[False]:.1f} us | {ratio:.2f} | {plain} us | {cropped} us | {large} us |", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ from tests.helpers.slow_source import slow_mounts
 _UNHELPFUL = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 settings.register_profile("dlio", max_examples=30 * ROUNDS, deadline=None, suppress_health_check=_UNHELPFUL)
 settings.load_profile("dlio")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
-
-# Triton, which comes with torch's builds for GPUs, aborts a process of Python 3.13 that has imported TensorFlow.
+# Triton comes with torch's builds for GPUs; imported after TensorFlow, it aborts the process (seen on Python 3.13).
 sys.modules["triton"] = None  # type: ignore[assignment]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")

@@ -51,10 +51,10 @@ def _copies(batches: Iterator[Any], device: torch.device) -> Iterator[tuple[Any,
     for batch in batches:
         with torch.cuda.stream(beside):
             held = pinned(batch)  # type: ignore[no-untyped-call]
-            copy = _with_tensors(held, lambda tensor: tensor.to(device, non_blocking=True)), beside.record_event()
+            there = _with_tensors(held, lambda tensor: tensor.to(device, non_blocking=True)), beside.record_event()
         del batch, held  # whose memory may be the next one's
-        yield copy
-        del copy
+        yield there
+        del there
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Spack's recipe: put it into a repository of yours as packages/py-dlio-toolkit/package.py, then
-`spack dev-build py-dlio-toolkit@0.1.0` in a checkout."""
+"""Spack's recipe: `spack repo add packaging/spack`, then `spack dev-build py-dlio-toolkit@0.1.0` in a checkout."""
 
 from spack.package import *
 
