@@ -272,7 +272,7 @@ def test_images_are_not_copied(packed: Manifest) -> None:
     batches = dataset(packed, 40, transform=Resize(128), **PLACE)
     images, _ = next(iter(batches))
     made = np.asarray(memoryview(images))
-    assert any(np.shares_memory(made, kept) for kept in batches._loader.source.samples.memory._kept)
+    assert any(np.shares_memory(made, piece.memory) for piece in batches._loader.source.samples.memory._kept)
 
 
 def test_keras_fits(packed: Manifest) -> None:
