@@ -70,6 +70,28 @@ def test_a_dead_copier_of_another_user_blocks_nobody(dataset: Manifest, tmp_path
     assert as_user(2001, careful) == 0
 
 
+@pytest.mark.parametrize("killed", ["entering", "opening", "claiming"])
+def test_folders_that_a_killed_root_has_not_opened_block_nobody(
+    dataset: Manifest, tmp_path: Path, killed: str
+) -> None:
+    open_to_all(tmp_path)
+    dest = tmp_path / "tmp"
+    if killed == "claiming":
+        open_up(dest)
+        (dest / "dlio" / ".claims" / dataset.content_id).mkdir()
+    else:
+        (dest / "dlio").mkdir(mode=0o700 if killed == "entering" else 0o755)
+        (dest / "dlio" / ".claims").mkdir()
+
+    def careful() -> None:
+        staged = dlio.stage(dataset, dest)
+        assert staged.root.parents[1] == dest / "dlio-u2001"
+        assert_staged(staged, dataset)
+
+    assert as_user(2001, careful) == 0
+    assert dlio.stage(dataset, dest).root.parents[1] == dest
+
+
 def test_roots_incomplete_copy_blocks_nobody_its_complete_copy_serves_all(dataset: Manifest, tmp_path: Path) -> None:
     open_to_all(tmp_path)
 

@@ -64,7 +64,7 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     """
 
     def serves(folder: StagedFolder, user: int) -> bool:
-        return is_safe(folder, user) and (_is_of(folder.path, {user}) or folder.holds(wanted))
+        return is_safe(folder, user) and (_may_make(folder, user) or folder.holds(wanted))
 
     if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
         check_ground(dest)
@@ -82,6 +82,23 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     )
 
 
+def _may_make(folder: StagedFolder, user: int) -> bool:
+    """Returns whether a user may make or complete a copy: nobody else has begun it, or shuts the folders around it.
+
+    Root's folders are shut if the process that made them was killed before it opened them, or by an administrator.
+
+    Raises:
+        StorageError: a folder cannot be looked at.
+    """
+    cache = folder.dest / CACHE
+    shut = [path for path in (cache, cache / CLAIMS) if path.exists() and not _is_open_to_us(path)]
+    return not shut and all(_is_of(path, {user}) for path in (folder.path, cache / CLAIMS / folder.copy))
+
+
+def _is_open_to_us(path: Path) -> bool:
+    return path.lstat().st_uid == os.geteuid() or os.access(path, os.W_OK | os.X_OK, effective_ids=True)
+
+
 def check_safe(folder: StagedFolder) -> None:
     """Checks that a folder of `folder_for_us` has not been replaced by another user since.
 
@@ -93,13 +110,13 @@ def check_safe(folder: StagedFolder) -> None:
 
 
 def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:
-    """Returns `is_closed` of a path that no user's process serves; True if it does not exist yet."""
+    """Returns `is_closed` of a path that no user's process serves; True if it does not exist yet, False if hidden."""
     with files.storage_errors("look at", path):
         try:
             status = path.lstat()
         except FileNotFoundError:
             return True
-        except NotADirectoryError:
+        except (NotADirectoryError, PermissionError):  # a file around it, or a folder that its owner has shut
             return False
         return is_closed(status, users, shut=shut) and not _is_served(path, status)
 
