@@ -71,9 +71,7 @@ def test_a_dead_copier_of_another_user_blocks_nobody(dataset: Manifest, tmp_path
 
 
 @pytest.mark.parametrize("killed", ["entering", "opening", "claiming"])
-def test_folders_that_a_killed_root_has_not_opened_block_nobody(
-    dataset: Manifest, tmp_path: Path, killed: str
-) -> None:
+def test_folders_that_a_killed_root_has_not_opened_block_nobody(dataset: Manifest, tmp_path: Path, killed: str) -> None:
     open_to_all(tmp_path)
     dest = tmp_path / "tmp"
     if killed == "claiming":
