@@ -91,12 +91,19 @@ def _may_make(folder: StagedFolder, user: int) -> bool:
         StorageError: a folder cannot be looked at.
     """
     cache = folder.dest / CACHE
-    shut = [path for path in (cache, cache / CLAIMS) if path.exists() and not _is_open_to_us(path)]
-    return not shut and all(_is_of(path, {user}) for path in (folder.path, cache / CLAIMS / folder.copy))
+    if _is_shut(cache) or _is_shut(cache / CLAIMS):
+        return False
+    return all(_is_of(path, {user}) for path in (folder.path, cache / CLAIMS / folder.copy))
 
 
-def _is_open_to_us(path: Path) -> bool:
-    return path.lstat().st_uid == os.geteuid() or os.access(path, os.W_OK | os.X_OK, effective_ids=True)
+def _is_shut(path: Path) -> bool:
+    """Returns whether a folder of another user is here in which this one may make nothing."""
+    with files.storage_errors("look at", path):
+        try:
+            owner = path.lstat().st_uid
+        except FileNotFoundError:
+            return False
+    return owner != os.geteuid() and not os.access(path, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def check_safe(folder: StagedFolder) -> None:
