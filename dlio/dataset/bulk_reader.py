@@ -20,6 +20,7 @@ from dlio.formats import Reader, SpanReader, Spans
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
+_RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
 _POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
 _ALIGNMENT = 64  # bytes; of arrays, for the instructions that work on several numbers
 _UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
@@ -74,6 +75,15 @@ def _rows(numbers: Array) -> row_checksums.Rows:
     return little.view(np.uint8).reshape(len(numbers), -1)
 
 
+def _runs(ends: Numbers) -> list[slice]:
+    """Returns runs of about `_RUN_BYTES` of the values that end there, one behind the other."""
+    if not len(ends) or ends[-1] <= _RUN_BYTES:
+        return [slice(0, len(ends))] if len(ends) else []
+    number = ends // _RUN_BYTES
+    starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()]
+    return list(map(slice, starts, [*starts[1:], len(ends)]))
+
+
 def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
     """Returns memory of shape (count, size) that begins at a multiple of `_ALIGNMENT`."""
     num_bytes = count * size + _ALIGNMENT
@@ -124,7 +134,7 @@ class BulkValues:
         Raises:
             StorageError: the file cannot be read.
         """
-        if self._kind.is_fixed and (found := self._rows(records, take, out)) is not None:
+        if (found := self._by_core(records, take, out)) is not None:
             return found
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
@@ -143,28 +153,60 @@ class BulkValues:
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
-    def _rows(self, records: Numbers, take: Take, out: OutRows | None) -> tuple[Array | OutRows, list[int]] | None:
-        """Returns `read` of arrays whose offsets are known, each read to its row; None where another way is better.
+    def _by_core(
+        self, records: Numbers, take: Take, out: OutRows | None
+    ) -> tuple[list[memoryview] | Array | OutRows, list[int]] | None:
+        """Returns `read` of values whose offsets are known, with few steps for each; None where there is another way.
 
-        That is so without the compiled core.
+        That is so without the compiled core, and for what is arriving.
         """
-        offsets, size = self._offsets[records], self._kind.fixed_bytes
-        if not native.available or self._spans.file.is_arriving or not size or (offsets < 0).any():
+        offsets = self._offsets[records]
+        is_empty = self._kind.is_fixed and not self._kind.fixed_bytes
+        if not native.available or self._spans.file.is_arriving or is_empty or (offsets < 0).any():
             return None
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        if (order := self._spans.order) is not None:
-            memory = _empty_rows(len(records), size, take)
-            whole = self._spans.file.read_rows(offsets, memory, np.arange(len(records)), crcs.copy())
-            memory = order(memory)
-            native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
-            if out is not None:
-                out.memory[out.rows] = memory
+        values: list[memoryview] | Array | OutRows
+        if self._kind.is_fixed:
+            values, whole = self._rows(offsets, crcs, take, out)
         else:
-            memory = _empty_rows(len(records), size, take) if out is None else out.memory
-            rows = np.arange(len(records)) if out is None else out.rows
-            whole = self._spans.file.read_rows(offsets, memory, rows, crcs)
-        wrong = ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
-        return self._shaped(memory) if out is None else out, wrong
+            values, whole = self._views(offsets, self._sizes[records], crcs, take)
+        return values, ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
+
+    def _views(
+        self, offsets: Numbers, sizes: Numbers, crcs: row_checksums.Crcs, take: Take
+    ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
+        """Returns values of any size, and whether each is whole; extends the checksums by them."""
+        values: list[memoryview] = []
+        whole = np.empty(len(offsets), np.bool_)
+        all_ends = sizes.cumsum()
+        begins = all_ends - sizes
+        for some in _runs(all_ends):
+            places, ends = begins[some] - begins[some.start], all_ends[some] - begins[some.start]
+            memory = take(int(ends[-1]))
+            whole[some] = self._spans.file.read_ranges(offsets[some], sizes[some], memory, places, crcs[some])
+            data = memory.toreadonly()
+            values += [data[begin:end] for begin, end in zip(places.tolist(), ends.tolist(), strict=True)]
+        return values, whole
+
+    def _rows(
+        self, offsets: Numbers, crcs: row_checksums.Crcs, take: Take, out: OutRows | None
+    ) -> tuple[Array | OutRows, npt.NDArray[np.bool_]]:
+        """Returns arrays, each read to its row, and whether each is whole; extends the checksums by them."""
+        size, order = self._kind.fixed_bytes, self._spans.order
+        direct = out if order is None else None
+        memory = _empty_rows(len(offsets), size, take) if direct is None else direct.memory
+        places = (np.arange(len(offsets)) if direct is None else direct.rows) * size
+        sizes, read = np.full(len(offsets), size), crcs if order is None else crcs.copy()
+        whole = self._spans.file.read_ranges(offsets, sizes, memory.reshape(-1).data, places, read)
+        if direct is not None:
+            return direct, whole
+        if order is not None:
+            memory = order(memory)
+            native.extend_crcs(memory.data, np.arange(len(offsets) + 1) * size, crcs)
+        if out is None:
+            return self._shaped(memory), whole
+        out.memory[out.rows] = memory
+        return out, whole
 
     def _ordered(self, value: memoryview) -> memoryview:
         """Returns the value of an array in row-major order; one of another size as it is."""

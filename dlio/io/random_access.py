@@ -157,15 +157,21 @@ class RandomAccessFile:
                 first = last
             yield values
 
-    def read_rows(
-        self, offsets: Numbers, memory: npt.NDArray[np.uint8], rows: Numbers, crcs: npt.NDArray[np.uint32]
+    def read_ranges(
+        self,
+        offsets: Numbers,
+        sizes: Numbers,
+        memory: memoryview,
+        places: Numbers,
+        crcs: npt.NDArray[np.uint32],
     ) -> npt.NDArray[np.bool_]:
-        """Reads n ranges of one size into rows of memory; needs the core, and a file that is not arriving.
+        """Reads n ranges to places in memory; needs the core, and a file that is not arriving.
 
         Args:
             offsets: where each begins, at least 0; int64 of shape (n,).
-            memory: C-contiguous, of shape (m, size).
-            rows: the row of each; int64 of shape (n,).
+            sizes: bytes of each, at least 0; int64 of shape (n,).
+            memory: bytes that may be written.
+            places: where each goes in the memory, in bytes; int64 of shape (n,).
             crcs: CRC-32Cs that are extended by the ranges; uint32 of shape (n,).
 
         Returns:
@@ -177,11 +183,11 @@ class RandomAccessFile:
         whole, done = np.empty(len(offsets), np.bool_), 0
         while done < len(offsets):
             rest = slice(done, None)
-            counts, num_read, error, waited = native.read_rows(
-                self._open(), offsets[rest], memory, rows[rest], crcs[rest]
+            counts, num_read, error, waited = native.read_ranges(
+                self._open(), offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
             )
             waits.note(waited)
-            whole[rest] = counts == memory.shape[1]
+            whole[rest] = counts == sizes[rest]
             done += num_read
             self._check(error, offsets[done:])
         return whole
@@ -248,7 +254,8 @@ class RandomAccessFile:
 
 def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
     """Returns how much was read of each range; the error of the next one, or 0."""
-    counts, done, error, waited = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out)
+    places = np.array([0, *accumulate(sizes[:-1])])
+    counts, done, error, waited = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out, places, None)
     waits.note(waited)
     return counts[:done].tolist(), error
 

@@ -11,9 +11,8 @@
     measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
-    read_ranges(descriptor, starts, sizes, out)  many parts of one file
-    read_rows(descriptor, starts, out, rows, crcs)
-                                                 many parts of one size, each to its row, with checksums
+    read_ranges(descriptor, starts, sizes, out, places, crcs)
+                                                 many parts of one file, each to its place, with checksums
     normalize(images, tables, out, channel, out_channel)
                                                  numbers of pixels by a table for each channel
     permute(positions, size, keys)               places in a shuffled order
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
         probe,
         read_files,
         read_ranges,
-        read_rows,
         resize_batch,
         status_message,
     )
@@ -84,7 +82,6 @@ __all__ = [
     "probe",
     "read_files",
     "read_ranges",
-    "read_rows",
     "resize_batch",
     "status_message",
 ]

@@ -208,15 +208,22 @@ def read_files(
     """
 
 def read_ranges(
-    descriptor: int, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Buffer
+    descriptor: int,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    out: Buffer,
+    places: NDArray[np.int64],
+    crcs: NDArray[np.uint32] | None,
 ) -> tuple[NDArray[np.int64], int, int, float]:
-    """Reads n ranges of an open file, each by one read.
+    """Reads n ranges of an open file, each to its place, and extends n CRC-32Cs, each by its range.
 
     Args:
         descriptor: the file.
         starts: int64 (n,), where each begins, in bytes.
         sizes: int64 (n,), the bytes of each.
-        out: uint8, writable; they come here one behind the other, each at the sum of the sizes before it.
+        out: uint8, writable.
+        places: int64 (n,), where each goes in `out`.
+        crcs: uint32 (n,), as for `extend_crcs`; a range that was not read leaves its own as it was. None computes none.
 
     Returns:
         How many bytes were read of each, int64 (n,), fewer where the file ends; how many ranges were read; and if
@@ -225,31 +232,7 @@ def read_ranges(
 
     Raises:
         TypeError: an array of another dtype, or a read-only one.
-        ValueError: another number of sizes, a negative number, or ranges that do not fit into `out`.
-    """
-
-def read_rows(
-    descriptor: int,
-    starts: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    crcs: NDArray[np.uint32],
-) -> tuple[NDArray[np.int64], int, int, float]:
-    """Reads n ranges of an open file, each into a row, and extends n CRC-32Cs, each by its range.
-
-    Args:
-        descriptor: the file.
-        starts: int64 (n,), where each begins, in bytes.
-        out: uint8 (m, size), C-contiguous and writable; each range has the size of a row.
-        rows: int64 (n,), the row of each.
-        crcs: uint32 (n,), as for `extend_crcs`; a range that was not read leaves its own as it was.
-
-    Returns:
-        As `read_ranges`.
-
-    Raises:
-        TypeError: an array of another dtype or shape, or a read-only one.
-        ValueError: another number of rows or checksums, a negative start, or a row that `out` has not.
+        ValueError: another number of sizes, places or checksums, a negative number, or ranges beyond `out`.
     """
 
 def normalize(

@@ -18,9 +18,9 @@ namespace {
 // Several files from memory take less; where one takes longer, threads read the others side by side.
 constexpr std::chrono::milliseconds kEnough{5};
 
-constexpr std::size_t kRunBytes = std::size_t{256} << 10;   // by one read, so that they stay in the cache
-constexpr std::int64_t kNearBytes = std::int64_t{4} << 10;  // between two rows; sooner read than skipped
-constexpr std::size_t kNearRows = 128;
+constexpr std::int64_t kRunBytes = std::int64_t{256} << 10;  // by one read, so that they stay in the cache
+constexpr std::int64_t kNearBytes = std::int64_t{4} << 10;   // between two ranges; sooner read than skipped
+constexpr std::size_t kNearRanges = 128;
 
 FileRead read_file(int folder, const char* path, std::size_t room, char* buffer) {
   FileRead file;
@@ -35,45 +35,42 @@ FileRead read_file(int folder, const char* path, std::size_t room, char* buffer)
   return file;
 }
 
-// Returns how many of the ranges are read together, at least one.
-std::size_t num_near(const std::int64_t* starts, std::size_t count, std::int64_t size) noexcept {
-  const std::size_t most = std::min(count, kNearRows);
+// Returns how many of the ranges from `first` on are read together, at least one.
+std::size_t num_near(const Ranges& ranges, std::size_t first) noexcept {
+  const std::size_t most = std::min(ranges.count - first, kNearRanges);
   std::size_t near = 1;
   for (; near < most; ++near) {
-    const std::int64_t gap = starts[near] - starts[near - 1] - size;
-    if (gap < 0 || gap > kNearBytes || starts[near] - starts[0] + size > static_cast<std::int64_t>(kRunBytes)) break;
+    const std::size_t i = first + near;
+    const std::int64_t gap = ranges.starts[i] - ranges.end(i - 1);
+    if (gap < 0 || gap > kNearBytes || ranges.end(i) - ranges.starts[first] > kRunBytes) break;
   }
   return near;
 }
 
 // Reads ranges that are near each other, and drops what lies between them. Returns the bytes read, or -1.
-ssize_t read_near_rows(int descriptor, const std::int64_t* starts, std::size_t first, std::size_t next,
-                       const Rows& rows) noexcept {
+ssize_t read_near(int descriptor, const Ranges& ranges, std::size_t first, std::size_t next, char* out) noexcept {
   std::array<char, kNearBytes> dropped;
-  std::array<iovec, 2 * kNearRows> parts;
+  std::array<iovec, 2 * kNearRanges> parts;
   int used = 0;
   for (std::size_t i = first; i < next; ++i) {
-    parts[used++] = {rows.row(i), rows.size};
-    const std::size_t gap = i + 1 < next ? starts[i + 1] - starts[i] - rows.size : 0;
-    if (gap > 0) parts[used++] = {dropped.data(), gap};
+    parts[used++] = {out + ranges.places[i], ranges.size(i)};
+    const std::int64_t gap = i + 1 < next ? ranges.starts[i + 1] - ranges.end(i) : 0;
+    if (gap > 0) parts[used++] = {dropped.data(), static_cast<std::size_t>(gap)};
   }
-  return ::preadv(descriptor, parts.data(), used, starts[first]);
+  return ::preadv(descriptor, parts.data(), used, ranges.starts[first]);
 }
 
-// Reads one range in parts, each of which is in the cache when its checksum is computed. Returns whether that was done.
-bool read_large_row(int descriptor, std::int64_t start, const Rows& rows, char* row, std::int64_t& size,
-                    std::uint32_t& crc) noexcept {
-  std::uint32_t extended = crc;
-  std::size_t done = 0;
-  for (ssize_t got = 1; got > 0 && done < rows.size; done += static_cast<std::size_t>(got)) {
-    got =
-        ::pread(descriptor, row + done, std::min(rows.size - done, kRunBytes), start + static_cast<std::int64_t>(done));
-    if (got < 0) return false;
-    extended = extend_crc(extended, row + done, static_cast<std::size_t>(got));
+// Reads one range in parts, each of which is in the cache when its checksum is computed. Returns the bytes read, or -1.
+std::int64_t read_large(int descriptor, std::int64_t start, std::int64_t size, char* out, std::uint32_t* crc) noexcept {
+  std::uint32_t extended = crc ? *crc : 0;
+  std::int64_t done = 0;
+  for (ssize_t got = 1; got > 0 && done < size; done += got) {
+    got = ::pread(descriptor, out + done, static_cast<std::size_t>(std::min(size - done, kRunBytes)), start + done);
+    if (got < 0) return -1;
+    if (crc) extended = extend_crc(extended, out + done, static_cast<std::size_t>(got));
   }
-  size = static_cast<std::int64_t>(done);
-  crc = extended;
-  return true;
+  if (crc) *crc = extended;
+  return done;
 }
 
 }  // namespace
@@ -100,35 +97,26 @@ std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::s
   return files;
 }
 
-std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t* sizes, std::size_t count,
-                        char* buffer) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto size = static_cast<std::size_t>(sizes[i]);
-    const ssize_t got = ::pread(descriptor, buffer, size, starts[i]);
-    if (got < 0) return i;
-    sizes[i] = got;
-    buffer += size;
-  }
-  return count;
-}
-
-std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t count, const Rows& rows,
-                      std::int64_t* sizes, std::uint32_t* crcs) noexcept {
-  for (std::size_t first = 0, next = 0; first < count; first = next) {
-    if (rows.size > kRunBytes) {
+std::size_t read_ranges(int descriptor, const Ranges& ranges, char* out, std::int64_t* counts,
+                        std::uint32_t* crcs) noexcept {
+  for (std::size_t first = 0, next = 0; first < ranges.count; first = next) {
+    const std::int64_t start = ranges.starts[first];
+    if (ranges.sizes[first] > kRunBytes) {
       next = first + 1;
-      if (!read_large_row(descriptor, starts[first], rows, rows.row(first), sizes[first], crcs[first])) return first;
+      char* const place = out + ranges.places[first];
+      counts[first] = read_large(descriptor, start, ranges.sizes[first], place, crcs ? crcs + first : nullptr);
+      if (counts[first] < 0) return first;
       continue;
     }
-    next = first + num_near(starts + first, count - first, static_cast<std::int64_t>(rows.size));
-    const std::int64_t got = read_near_rows(descriptor, starts, first, next, rows);
+    next = first + num_near(ranges, first);
+    const std::int64_t got = read_near(descriptor, ranges, first, next, out);
     if (got < 0) return first;
     for (std::size_t i = first; i < next; ++i) {
-      sizes[i] = std::clamp(got - (starts[i] - starts[first]), std::int64_t{0}, static_cast<std::int64_t>(rows.size));
-      crcs[i] = extend_crc(crcs[i], rows.row(i), static_cast<std::size_t>(sizes[i]));
+      counts[i] = std::clamp(got - (ranges.starts[i] - start), std::int64_t{0}, ranges.sizes[i]);
+      if (crcs) crcs[i] = extend_crc(crcs[i], out + ranges.places[i], static_cast<std::size_t>(counts[i]));
     }
   }
-  return count;
+  return ranges.count;
 }
 
 void close_file(const FileRead& file) noexcept {

@@ -21,26 +21,22 @@ struct FileRead {
 std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,
                                  std::size_t capacity);
 
-// Reads ranges of a file, from `starts` on, to `buffer`, one behind the other; each comes at the sum of the sizes
-// before it. `sizes` becomes what was read of each, which is less where the file ends. Returns how many ranges were
-// read before one that the system refused, with `errno`.
-std::size_t read_ranges(int descriptor, const std::int64_t* starts, std::int64_t* sizes, std::size_t count,
-                        char* buffer) noexcept;
+// Ranges of a file, and where each goes in memory.
+struct Ranges {
+  const std::int64_t* starts;
+  const std::int64_t* sizes;
+  const std::int64_t* places;
+  std::size_t count;
 
-// Rows of `size` bytes each, in memory.
-struct Rows {
-  char* data;
-  std::size_t size;
-  const std::int64_t* numbers;  // which row each range is for
-
-  char* row(std::size_t range) const noexcept { return data + static_cast<std::size_t>(numbers[range]) * size; }
+  std::int64_t end(std::size_t range) const noexcept { return starts[range] + sizes[range]; }
+  std::size_t size(std::size_t range) const noexcept { return static_cast<std::size_t>(sizes[range]); }
 };
 
-// Reads a range of a file from each of `starts` into its row, those that are near each other by one read, and extends
-// each of the CRC-32Cs by its range while that is in the processor's cache. Sets `sizes` to what was read of each.
-// Returns how many ranges were read before one that the system refused, with `errno`.
-std::size_t read_rows(int descriptor, const std::int64_t* starts, std::size_t count, const Rows& rows,
-                      std::int64_t* sizes, std::uint32_t* crcs) noexcept;
+// Reads each range to its place in `out`, those that are near each other by one read. Sets `counts` to what was read of
+// each, which is less where the file ends. Extends each of the CRC-32Cs, unless they are null, by what was read while
+// that is in the processor's cache. Returns how many ranges were read before one that the system refused, with `errno`.
+std::size_t read_ranges(int descriptor, const Ranges& ranges, char* out, std::int64_t* counts,
+                        std::uint32_t* crcs) noexcept;
 
 // Closes a file that was left open.
 void close_file(const FileRead& file) noexcept;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take
+from dlio.io.random_access import Numbers, OutRows, RandomAccessFile
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -258,17 +257,22 @@ def test_a_record_is_read_once_though_its_value_is_searched(tmp_path: Path, monk
     schema = Schema.of(SCHEMAS["one label"])
     packed = pack_samples(tmp_path, schema, samples_of(schema), num_shards=1, name="tfrecord")
     sizes: list[list[int]] = []
-    read_many = RandomAccessFile.read_many
 
-    def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, take: Take) -> Iterator[list[memoryview]]:
-        sizes.append(lengths.tolist())
-        return read_many(file, offsets, lengths, take)
+    def count_sizes(method: str) -> None:
+        read = getattr(RandomAccessFile, method)
 
-    monkeypatch.setattr(RandomAccessFile, "read_many", counted)
+        def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, *options: object) -> object:
+            sizes.append(lengths.tolist())
+            return read(file, offsets, lengths, *options)
+
+        monkeypatch.setattr(RandomAccessFile, method, counted)
+
+    count_sizes("read_many")
+    count_sizes("read_ranges")
     shard, chosen = ShardReader(packed, packed.shards[0]), np.arange(0, COUNT, 3)
     first, again = shard.read_columns(chosen)["image"], shard.read_columns(chosen)["image"]
     assert first == again
-    assert len(sizes) == 2
-    assert sizes[1] == [len(value) for value in again]
-    assert all(one > two for one, two in zip(*sizes, strict=True))  # the whole record, then the value alone
+    assert [size for some in sizes[1:] for size in some] == list(map(len, again))
+    # The whole record, then the value alone.
+    assert all(record > len(value) for record, value in zip(sizes[0], again, strict=True))
     shard.close()

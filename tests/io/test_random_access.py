@@ -91,7 +91,9 @@ def test_a_file_that_shrank_gives_what_is_left(tmp_path: Path) -> None:
 def read_rows(file: RandomAccessFile, offsets: list[int], memory: NDArray[np.uint8], rows: list[int]) -> list[bool]:
     """Returns which ranges are whole; their checksums are right."""
     crcs = np.array([crc32c(b"before")] * len(rows), np.uint32)
-    whole = file.read_rows(np.array(offsets, np.int64), memory, np.array(rows, np.int64), crcs).tolist()
+    size = memory.shape[1]
+    sizes, places = np.full(len(rows), size), np.array(rows, np.int64) * size
+    whole = file.read_ranges(np.array(offsets, np.int64), sizes, memory.reshape(-1).data, places, crcs).tolist()
     ranges = [DATA[offset : offset + memory.shape[1]] for offset in offsets]
     assert crcs.tolist() == [crc32c(b"before" + data) for data in ranges]
     return whole
@@ -135,12 +137,42 @@ def test_the_last_of_adjacent_rows_is_short(path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("wrong", [{"rows": [3]}, {"rows": [-1]}, {"starts": [-1]}, {"rows": [0, 1]}, {"crcs": []}])
-def test_rows_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[int]]) -> None:
-    given = {"starts": [0], "rows": [0], "crcs": [0]} | wrong
-    starts, rows = (np.array(given[name], np.int64) for name in ("starts", "rows"))
+@pytest.mark.parametrize(
+    "wanted", [[(0, 300), (310, 0), (320, 5_000), (9_500, 270_000), (279_500, 1)], [(9, 4), (3, 8)]]
+)
+def test_ranges_of_any_size_go_to_their_places(path: Path, wanted: list[tuple[int, int]]) -> None:
+    offsets, sizes = np.array(wanted, np.int64).T.copy()
+    places = sizes.sum() - sizes.cumsum()  # the last range first
+    file, memory, crcs = RandomAccessFile(path), np.zeros(sizes.sum(), np.uint8), np.zeros(len(sizes), np.uint32)
+    assert file.read_ranges(offsets, sizes, memory.data, places, crcs).all()
+    expected = [DATA[offset : offset + size] for offset, size in wanted]
+    assert memory.tobytes() == b"".join(reversed(expected))
+    assert crcs.tolist() == [crc32c(data) for data in expected]
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"places": [19]},
+        {"places": [-1]},
+        {"places": [2**63 - 1]},
+        {"sizes": [-1]},
+        {"sizes": [28]},
+        {"sizes": [2**63 - 1]},
+        {"starts": [-1]},
+        {"starts": [2**63 - 5]},
+        {"places": [0, 1]},
+        {"sizes": []},
+        {"crcs": []},
+    ],
+)
+def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[int]]) -> None:
+    given = {"starts": [0], "sizes": [9], "places": [0], "crcs": [0]} | wrong
+    starts, sizes, places = (np.array(given[name], np.int64) for name in ("starts", "sizes", "places"))
+    crcs = np.array(given["crcs"], np.uint32)
     with path.open("rb") as file, pytest.raises(ValueError, match="expected"):
-        native.read_rows(file.fileno(), starts, np.zeros((3, 9), np.uint8), rows, np.array(given["crcs"], np.uint32))
+        native.read_ranges(file.fileno(), starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

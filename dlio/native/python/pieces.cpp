@@ -1,12 +1,15 @@
 #include "python/pieces.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,7 +25,6 @@ namespace {
 
 using Bounds = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Table = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Keys = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Crcs = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -106,49 +108,32 @@ double seconds_waited() noexcept {
   return static_cast<double>(now.tv_sec - worked.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - worked.tv_nsec);
 }
 
-nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out) {
-  const std::size_t count = starts.size();
-  if (sizes.size() != count) throw nb::value_error("sizes: expected one for each start");
-  std::int64_t room = static_cast<std::int64_t>(out.size());
-  std::int64_t* read = nullptr;
-  nb::object result = new_array({count}, read);
-  for (std::size_t i = 0; i < count; ++i) {
-    read[i] = sizes.data()[i];
-    if (starts.data()[i] < 0 || read[i] < 0 || read[i] > room) throw nb::value_error("sizes: expected ranges that fit");
-    room -= read[i];
+nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out,
+                          const Bounds& places, const std::optional<Crcs>& crcs) {
+  const Ranges ranges{starts.data(), sizes.data(), places.data(), starts.size()};
+  if (sizes.size() != ranges.count || places.size() != ranges.count || (crcs && crcs->size() != ranges.count)) {
+    throw nb::value_error("sizes, places, crcs: expected one for each start");
   }
+  const auto room = static_cast<std::int64_t>(out.size());
+  for (std::size_t i = 0; i < ranges.count; ++i) {
+    const auto [start, size, place] = std::tuple(ranges.starts[i], ranges.sizes[i], ranges.places[i]);
+    if (start < 0 || start > std::numeric_limits<std::int64_t>::max() - room) {
+      throw nb::value_error("starts: expected offsets in a file");
+    }
+    if (size < 0 || size > room || place < 0 || place > room - size) {
+      throw nb::value_error("sizes, places: expected ranges of out");
+    }
+  }
+  std::int64_t* counts = nullptr;
+  nb::object result = new_array({ranges.count}, counts);
   std::size_t done = 0;
   int error = 0;
   double waited = 0;
   {
     nb::gil_scoped_release unlocked;
     const double before = seconds_waited();
-    done = read_ranges(descriptor, starts.data(), read, count, reinterpret_cast<char*>(out.data()));
-    if (done < count) error = errno;
-    waited = seconds_waited() - before;
-  }
-  return nb::make_tuple(result, done, error, waited);
-}
-
-nb::tuple read_all_rows(int descriptor, const Bounds& starts, const Table& out, const Bounds& rows, const Crcs& crcs) {
-  const std::size_t count = starts.size();
-  if (rows.size() != count || crcs.size() != count) throw nb::value_error("rows, crcs: expected one for each start");
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t row = rows.data()[i];
-    if (starts.data()[i] < 0) throw nb::value_error("starts: expected offsets from 0");
-    if (row < 0 || row >= static_cast<std::int64_t>(out.shape(0))) throw nb::value_error("rows: expected rows of out");
-  }
-  std::int64_t* sizes = nullptr;
-  nb::object result = new_array({count}, sizes);
-  const Rows places{reinterpret_cast<char*>(out.data()), out.shape(1), rows.data()};
-  std::size_t done = 0;
-  int error = 0;
-  double waited = 0;
-  {
-    nb::gil_scoped_release unlocked;
-    const double before = seconds_waited();
-    done = read_rows(descriptor, starts.data(), count, places, sizes, crcs.data());
-    if (done < count) error = errno;
+    done = read_ranges(descriptor, ranges, reinterpret_cast<char*>(out.data()), counts, crcs ? crcs->data() : nullptr);
+    if (done < ranges.count) error = errno;
     waited = seconds_waited() - before;
   }
   return nb::make_tuple(result, done, error, waited);
@@ -209,9 +194,7 @@ void bind_pieces(nb::module_& module) {
   using namespace nb::literals;
   module.def("read_files", read_all_files, "folder"_a, "names"_a, "bounds"_a.noconvert(), "room"_a, "capacity"_a);
   module.def("read_ranges", read_all_ranges, "descriptor"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
-             "out"_a.noconvert());
-  module.def("read_rows", read_all_rows, "descriptor"_a, "starts"_a.noconvert(), "out"_a.noconvert(),
-             "rows"_a.noconvert(), "crcs"_a.noconvert());
+             "out"_a.noconvert(), "places"_a.noconvert(), "crcs"_a.noconvert().none());
   module.def("permute", permute_all, "positions"_a.noconvert(), "size"_a, "keys"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
   module.def("place", place_all, "size"_a, "columns"_a);
