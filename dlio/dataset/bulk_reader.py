@@ -225,7 +225,7 @@ class BulkValues:
     def _shaped(self, rows: npt.NDArray[np.uint8]) -> Array:
         """Returns arrays of which each row has the bytes."""
         dtype = np.dtype(self._kind.dtype)
-        array = rows.view(dtype.newbyteorder("<")).reshape(len(rows), *self._kind.fixed_shape)
+        array = rows.view(self._kind.stored_dtype).reshape(len(rows), *self._kind.fixed_shape)
         return array.astype(dtype, copy=False)
 
     def _unsearched(self, records: Numbers) -> npt.NDArray[np.bool_]:

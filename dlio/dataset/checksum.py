@@ -35,7 +35,7 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             numbers += _INT64.pack(value)
             continue
         if kind.is_number:
-            numbers += np.asarray(value, dtype=np.dtype(kind.dtype).newbyteorder("<")).tobytes()
+            numbers += np.asarray(value, kind.stored_dtype).tobytes()
             sizes += value.shape if None in kind.shape else ()
             continue
         sizes += () if kind.is_scalar else (len(value),)

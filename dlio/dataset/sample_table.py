@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,10 @@ class SampleTableBuilder:
         self._keys, self._key_ends = bytearray(), array("q", [0])
         self._crcs, self._sizes = array("I"), array("q")  # uint32, int64
         self._values: dict[str, list[Value]] = {name: [] for name in columns(schema)}
+        fixed = {
+            name: kind.fixed_bytes if kind.shape else NUMBER_BYTES for name, kind in schema.items() if kind.is_fixed
+        }
+        self._fixed_bytes, self._varying = sum(fixed.values()), [name for name in schema if name not in fixed]
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -66,10 +71,10 @@ class SampleTableBuilder:
         self._keys += sample.key.encode()
         self._key_ends.append(len(self._keys))
         self._crcs.append(crc32c(sample, self._schema))
-        num_bytes = 0
-        for value in sample.fields.values():
-            num_bytes += len(value) if type(value) is bytes else NUMBER_BYTES if type(value) is int else _size(value)
-        self._sizes.append(num_bytes)
+        varying = [sample.fields[name] for name in self._varying]
+        self._sizes.append(
+            self._fixed_bytes + sum(len(each) if type(each) is bytes else _size(each) for each in varying)
+        )
         for name, values in self._values.items():
             values.append(sample.fields[name])
 
@@ -93,12 +98,13 @@ class SampleTableBuilder:
         return _dump(_key_arrays(self._keys, np.frombuffer(self._key_ends, np.int64)) | arrays)
 
 
-def _size(value: Value) -> int:
+def _size(value: Any) -> int:
+    """Returns the bytes of a value whose size varies."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, str):
         return len(value.encode())
-    return sum(map(_size, value)) if isinstance(value, list) else getattr(value, "nbytes", NUMBER_BYTES)
+    return sum(map(_size, value)) if isinstance(value, list) else int(value.nbytes)
 
 
 def _key_arrays(keys: bytes | bytearray, offsets: Numbers) -> dict[str, bytes]:

@@ -32,6 +32,7 @@ Value = bytes | str | int | float | list[bytes] | list[str] | Array
 NUMBER_TYPES = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 )
+_STORED = {name: np.dtype(name).newbyteorder("<") for name in NUMBER_TYPES}
 MAX_PIXELS = 178_956_970  # of an image, half a gigabyte of RGB; Pillow's limit for decompression bombs too
 _TYPE = re.compile(r"([a-z]+[0-9]*)(?:\[((?:\?|[0-9]+)(?:,(?:\?|[0-9]+))*)?(\]))?")
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of int64
@@ -88,6 +89,11 @@ class Field:
         return tuple(dim for dim in self.shape if dim is not None)
 
     @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The dtype of numbers, little-endian."""
+        return _STORED[self.dtype]
+
+    @property
     def fixed_bytes(self) -> int:
         """The size of a value of fixed shape."""
         return prod(self.fixed_shape) * np.dtype(self.dtype).itemsize
@@ -111,6 +117,9 @@ class Field:
             raise SchemaError(f"expected {self}, found {_describe(value)}")
         return [self._convert_text(item) for item in value]  # type: ignore[return-value]
 
+    def _admits(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == len(self.shape) and all(dim in (None, n) for dim, n in zip(self.shape, shape, strict=True))
+
     def _convert_text(self, value: object) -> bytes | str:
         if self.dtype == "str" and isinstance(value, str):
             return value
@@ -128,9 +137,7 @@ class Field:
             if not exact:
                 raise SchemaError(f"expected {self}, found {_describe(value)}")
             array = array.astype(self.dtype)
-        if len(array.shape) != len(self.shape) or any(
-            dim not in (None, n) for dim, n in zip(self.shape, array.shape, strict=True)
-        ):
+        if array.shape != self.shape and not self._admits(array.shape):
             raise SchemaError(f"expected {self}, found {_describe(value)}")
         return array if self.shape else array.item()
 

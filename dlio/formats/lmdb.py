@@ -57,8 +57,8 @@ class RecordWriter:
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._path = path
-        self._schema = schema
-        self._payload = datum if datum.holds(schema) else example
+        self._has_datums = datum.holds(schema)
+        self._encode = (datum if self._has_datums else example).encoder(schema)
         self._num_records = 0
         self._tree: TreeWriter | None = TreeWriter(path)
 
@@ -66,11 +66,11 @@ class RecordWriter:
         """Appends a sample."""
         if self._tree is None:
             raise ValueError(f"{self._path} is closed")
-        parts = self._payload.encode(sample, self._schema)
+        parts = self._encode(sample)
         num_bytes = sum(map(len, parts))
         if num_bytes > MAX_RECORD_BYTES:
             raise SchemaError(
-                f"sample {sample.key!r}, fields {', '.join(self._schema)}: {num_bytes} bytes are beyond the "
+                f"sample {sample.key!r}, fields {', '.join(sample.fields)}: {num_bytes} bytes are beyond the "
                 f"{MAX_RECORD_BYTES} of a protobuf message; hdf5 holds them"
             )
         try:
@@ -81,7 +81,7 @@ class RecordWriter:
 
     def write_group(self, group: SampleGroup) -> bool:
         """Appends Datums of encoded images; False if there is another sample."""
-        if self._tree is None or self._payload is not datum or not datum.holds_group(group):
+        if self._tree is None or not self._has_datums or not datum.holds_group(group):
             return False
         first, end = self._num_records, self._num_records + len(group)
         if end > _MAX_RECORDS or group.keys.sizes.max() > MAX_KEY_BYTES - _NUMBER_BYTES:

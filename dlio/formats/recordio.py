@@ -56,6 +56,7 @@ class Writer:
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._schema = schema
         self._is_image_record = irheader.fits(schema)
+        self._encode = example.encoder(schema)
         self._offsets = array("q")
         self._is_open = True
         self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
@@ -103,7 +104,7 @@ class Writer:
     def _payload(self, sample: Sample) -> list[Part]:
         if self._is_image_record:
             return irheader.encode(sample, self._schema, len(self._offsets))
-        return [b"".join(example.encode(sample, self._schema))]
+        return [b"".join(self._encode(sample))]
 
     def close(self) -> None:
         """Completes both files."""

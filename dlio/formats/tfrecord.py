@@ -55,12 +55,13 @@ class Writer:
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
         self._schema = schema
+        self._encode = example.encoder(schema)
         self._records: AppendFile = open_file(stem.with_name(stem.name + SUFFIX))
         self._index: AppendFile = open_file(stem.with_name(stem.name + ".idx"))
 
     def write(self, sample: Sample) -> None:
         """Appends a sample."""
-        parts = example.encode(sample, self._schema)
+        parts = self._encode(sample)
         crc = 0
         for part in parts:
             crc = crc32c(part, crc)

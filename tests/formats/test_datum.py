@@ -18,7 +18,7 @@ MINUS_ONE = b"\xff" * 9 + b"\x01"
 
 
 def encode(sample: Sample, schema: Schema) -> bytes:
-    return b"".join(datum.encode(sample, schema))
+    return b"".join(datum.encoder(schema)(sample))
 
 
 def caffe_datum():

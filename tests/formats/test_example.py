@@ -29,7 +29,7 @@ from tests.helpers.images import image
 def test_channels_and_colorspace_are_those_of_the_pixels(kind, mode, channels, colorspace):
     data = image(1, kind, mode)
     sample = Sample("a/1", {"image": data, "label": 0}, inspect_image(data))
-    features = example.parse(b"".join(example.encode(sample, IMAGE_CLASSIFICATION)))
+    features = example.parse(b"".join(example.encoder(IMAGE_CLASSIFICATION)(sample)))
     assert list(features["image/channels"].int64_list.value) == [channels]
     assert list(features["image/colorspace"].bytes_list.value) == [colorspace]
 
@@ -69,5 +69,5 @@ def test_arrays_of_other_tools_and_older_shards_are_lists_of_numbers(kind, layou
     entries = [*delimited(1, delimited(1, [b"values"]) + feature), *delimited(1, delimited(1, [b"label"]) + label)]
     found = example.decode(b"".join(delimited(1, entries)), schema)
     assert np.array_equal(found.fields["values"], expected) and found.fields["label"] == 3
-    data = b"".join(bytes(part) for part in example.encode(Sample("k", found.fields), schema))
+    data = b"".join(bytes(part) for part in example.encoder(schema)(Sample("k", found.fields)))
     assert np.array_equal(example.decode(data, schema).fields["values"], expected)

@@ -77,7 +77,7 @@ def test_other_schemas_are_examples(tmp_path):
     written = Sample("a/b", {"image": b"x", "label": label, "frames": [b"1", b""]})
     path = write(tmp_path / "a", [written], schema=schema)
     with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as txn:
-        assert txn.get(b"00000000_a/b") == b"".join(example.encode(written, schema))
+        assert txn.get(b"00000000_a/b") == b"".join(example.encoder(schema)(written))
     (found,) = read(path, schema)
     assert found.key == "a/b" and found.fields["frames"] == [b"1", b""]
     np.testing.assert_array_equal(found.fields["label"], label, strict=True)
@@ -97,7 +97,7 @@ def test_locate_tells_where_the_value_lies(tmp_path):
     for index, sample in enumerate(samples(50)):
         file, offset = reader.locate(index)
         assert file == path / "data.mdb"
-        assert data[offset:].startswith(b"".join(datum.encode(sample, BYTES)))
+        assert data[offset:].startswith(b"".join(datum.encoder(BYTES)(sample)))
     reader.close()
 
 

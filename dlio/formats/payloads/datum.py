@@ -12,7 +12,8 @@ These are the forms of `convert_imageset` with and without `--encoded`. A Datum 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -59,20 +60,21 @@ def spans(file: RandomAccessFile, bounds: tuple[Numbers, Numbers], sizes: Number
     return Spans(file, *bounds, gaps + len(_dimensions((channels, height, width))), order=order)
 
 
-def encode(sample: Sample, schema: Schema) -> list[Part]:
-    """Returns the Datum of a sample, in parts.
+def encoder(schema: Schema) -> Callable[[Sample], list[Part]]:
+    """Returns a function from a sample to its Datum, in parts.
 
-    Raises:
-        SchemaError: the label does not fit an int32.
+    It raises SchemaError if a label does not fit an int32.
     """
-    label = sample.fields["label"]
+    return partial(_encode, encoded=not schema["image"].is_number)
+
+
+def _encode(sample: Sample, *, encoded: bool) -> list[Part]:
+    image, label = sample.fields["image"], sample.fields["label"]
     if not -(2**31) <= label < 2**31:
         raise SchemaError(
             f"sample {sample.key!r}, field 'label': {label} is beyond the int32 of Caffe's Datum; "
             "hdf5 and tfrecord hold it"
         )
-    image = sample.fields["image"]
-    encoded = not schema["image"].is_number
     parts = delimited(4, [image]) if encoded else _planes(image)
     return [*parts, _tail(label, encoded)]
 
@@ -84,7 +86,7 @@ def holds_group(group: SampleGroup) -> bool:
 
 
 def encode_group(group: SampleGroup) -> tuple[Pieces, Pieces, Pieces]:
-    """Returns `encode` of all samples of a group of encoded images, in three columns."""
+    """Returns the Datums of all samples of a group of encoded images, in three columns."""
     images = group.pieces("image")
     tails = Pieces.of([_tail(label, True) for label in group.numbers("label").tolist()])
     return Pieces.of([_head(num_bytes) for num_bytes in images.sizes.tolist()]), images, tails

@@ -18,8 +18,8 @@ the feature of its name, or whose name becomes the field's when all but letters 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from typing import Any
 
@@ -42,20 +42,25 @@ _BYTES, _FLOATS, _INT64S = 1, 2, 3  # the numbers of the lists in a Feature
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
 
 
-def encode(sample: Sample, schema: Schema) -> list[Part]:
-    """Returns the Example of a sample, in parts."""
+def encoder(schema: Schema) -> Callable[[Sample], list[Part]]:
+    """Returns a function from a sample that follows the schema to its Example, in parts."""
     if schema.is_image_classification:
-        return _imagenet(sample, schema)
-    entries: dict[str, list[Part]] = {KEY: [_text_entry(KEY, sample.key)]}
+        return partial(_imagenet, schema)
+    entries: dict[str, tuple[str, Callable[[Any], list[Part]]]] = {KEY: (KEY, partial(_text_entry, KEY))}
     for name, kind in schema.fields:
-        value = sample.fields[name]
-        entries[name] = _entry(name, kind, value)
+        entries[name] = name, _field_encoder(name, kind)
         if kind.is_number and None in kind.shape:
-            entries[f"{name}/shape"] = _list_entry(f"{name}/shape", _INT64S, b"".join(map(varint, value.shape)))
-    return delimited(1, [part for name in sorted(entries) for part in entries[name]])
+            entries[f"{name}/shape"] = name, partial(_shape_entry, f"{name}/shape")
+    features = [entries[name] for name in sorted(entries)]
+
+    def encode(sample: Sample) -> list[Part]:
+        values = {KEY: sample.key} | sample.fields
+        return delimited(1, [part for name, entry in features for part in entry(values[name])])
+
+    return encode
 
 
-def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
+def _imagenet(schema: Schema, sample: Sample) -> list[Part]:
     """Returns the same for an image with a label: the bytes before the image, the image, and the bytes after it.
 
     Most features take few values, so their bytes are cached; the rest is done some 100,000 times a second.
@@ -66,7 +71,7 @@ def _imagenet(sample: Sample, schema: Schema) -> list[Part]:
 
 
 def encode_group(group: SampleGroup, schema: Schema) -> list[Pieces]:
-    """Returns `encode` of each sample of a group for image classification, part by part."""
+    """Returns the Example of each sample of a group for image classification, part by part."""
     images, names = group.pieces("image"), schema.class_name
     columns = group.keys, group.numbers("label").tolist(), group.image_infos or repeat(None), images.sizes.tolist()
     parts = [_around(key, label, names(label), info, size) for key, label, info, size in zip(*columns)]  # noqa: B905
@@ -92,11 +97,11 @@ def _around(key: bytes, label: int, synset: str, info: ImageInfo | None, num_byt
 @lru_cache(1 << 14)
 def _class_entries(label: int, synset: str, format: str = "", channels: int = 0) -> bytes:  # noqa: A002
     """Returns the bytes between the key and the image, with the channels if there are any."""
-    entries = _number_entry(LABEL, label) + _text_entry("image/class/synset", synset)
-    if not channels:
-        return entries
-    colorspace = _text_entry("image/colorspace", _colorspace(format, channels))
-    return _number_entry("image/channels", channels) + entries + colorspace
+    entries = [*_integer_entry(LABEL, label), *_text_entry("image/class/synset", synset)]
+    if channels:
+        colorspace = _text_entry("image/colorspace", _colorspace(format, channels))
+        entries = [*_integer_entry("image/channels", channels), *entries, *colorspace]
+    return b"".join(entries)
 
 
 def _colorspace(format: str, channels: int) -> str:  # noqa: A002  the field's word
@@ -106,16 +111,16 @@ def _colorspace(format: str, channels: int) -> str:  # noqa: A002  the field's w
 
 @lru_cache(1 << 14)
 def _size_entries(format: str, height: int, width: int) -> bytes:  # noqa: A002  the field's word
-    sizes = _number_entry("image/height", height) + _number_entry("image/width", width)
-    return _text_entry("image/format", format) + sizes
+    sizes = [*_integer_entry("image/height", height), *_integer_entry("image/width", width)]
+    return b"".join([*_text_entry("image/format", format), *sizes])
 
 
-def _number_entry(name: str, value: int) -> bytes:
-    return b"".join(_list_entry(name, _INT64S, varint(value)))
+def _integer_entry(name: str, value: int) -> list[Part]:
+    return _list_entry(name, _INT64S, varint(int(value)))
 
 
-def _text_entry(name: str, value: str) -> bytes:
-    return b"".join(_list_entry(name, _BYTES, value.encode()))
+def _text_entry(name: str, value: str) -> list[Part]:
+    return _list_entry(name, _BYTES, value.encode())
 
 
 def _head(name: str, num_bytes: int, kind: int = _BYTES) -> bytes:
@@ -149,33 +154,44 @@ def _key(name: str) -> bytes:
     return b"".join(delimited(1, [name.encode()]))
 
 
-def _entry(name: str, kind: Field, value: Any) -> list[Part]:
-    """Returns a field's entry, in parts."""
+def _field_encoder(name: str, kind: Field) -> Callable[[Any], list[Part]]:
+    """Returns a function from a field's value to its entry, in parts."""
     if not kind.is_number:
-        items = [value] if kind.is_scalar else value
-        encoded = [item.encode() for item in items] if kind.dtype == "str" else items
-        if kind.is_scalar:
-            return _list_entry(name, _BYTES, encoded[0])
-        return delimited(1, [_key(name), *delimited(2, _bytes_list(encoded))])
-    raw = kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW)
-    if not raw and not kind.shape and np.dtype(kind.dtype).kind != "f":
-        return _list_entry(name, _INT64S, varint(int(value)))
-    array = np.asarray(value, order="C")
-    if raw:
-        return _list_entry(name, _BYTES, _little(array, array.dtype))
-    if array.dtype.kind == "f":
-        return _list_entry(name, _FLOATS, _little(array, np.dtype("float32")))
-    return _list_entry(name, _INT64S, varints(array.reshape(-1).astype(np.int64)))
+        if not kind.is_scalar:
+            return partial(_texts_entry, name)
+        return partial(_text_entry if kind.dtype == "str" else _bytes_entry, name)
+    dtype = np.dtype(kind.dtype)
+    if kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW):
+        return partial(_array_entry, name, _BYTES, kind.stored_dtype)
+    if dtype.kind == "f":
+        return partial(_array_entry, name, _FLOATS, np.dtype("<f4"))
+    return partial(_integers_entry if kind.shape else _integer_entry, name)
+
+
+def _bytes_entry(name: str, value: bytes) -> list[Part]:
+    return _list_entry(name, _BYTES, value)
+
+
+def _texts_entry(name: str, values: Sequence[bytes | str]) -> list[Part]:
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    return delimited(1, [_key(name), *delimited(2, _bytes_list(encoded))])
+
+
+def _array_entry(name: str, kind: int, dtype: np.dtype[np.generic], value: Any) -> list[Part]:
+    return _list_entry(name, kind, np.asarray(value, dtype, order="C").reshape(-1).view(np.uint8).data)
+
+
+def _integers_entry(name: str, value: Array) -> list[Part]:
+    return _list_entry(name, _INT64S, varints(value.reshape(-1).astype(np.int64)))
+
+
+def _shape_entry(name: str, value: Array) -> list[Part]:
+    return _list_entry(name, _INT64S, b"".join(map(varint, value.shape)))
 
 
 def _list_entry(name: str, kind: int, data: Part) -> list[Part]:
     """Returns the entry of a list with one value of bytes, or of packed numbers, in parts."""
     return [_text_head(name, len(data), kind), data]
-
-
-def _little(array: Array, dtype: np.dtype[np.generic]) -> memoryview:
-    """Returns the little-endian bytes of an array's values as `dtype`."""
-    return array.astype(dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
 def _bytes_list(values: Sequence[Part]) -> list[Part]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,9 +27,14 @@ _HEADER = re.compile(
 def encode(array: Array) -> bytes:
     """Returns the file of an array of numbers, little-endian, row-major."""
     little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    literal = f"{{'descr': '{little.dtype.str}', 'fortran_order': False, 'shape': {little.shape}, }}".encode()
+    return b"".join([_head(little.dtype.str, little.shape), little.data])
+
+
+@lru_cache(1 << 10)
+def _head(descr: str, shape: tuple[int, ...]) -> bytes:
+    literal = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header = literal + b" " * (-(len(literal) + 11) % 64) + b"\n"  # the array begins at a multiple of 64 bytes
-    return b"".join([MAGIC, b"\x01\x00", len(header).to_bytes(2, "little"), header, little.data])
+    return b"".join([MAGIC, b"\x01\x00", len(header).to_bytes(2, "little"), header])
 
 
 def decode(data: bytes | memoryview) -> Array:

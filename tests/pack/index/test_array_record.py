@@ -24,7 +24,7 @@ def write(path: Path, options: str = "group_size:2") -> None:
 
     writer = ArrayRecordWriter(str(path), options)
     for key, fields in photo_records(0, 9):
-        writer.write(b"".join(example.encode(Sample(key, fields), IMAGE_CLASSIFICATION)))
+        writer.write(b"".join(example.encoder(IMAGE_CLASSIFICATION)(Sample(key, fields))))
     writer.close()
 
 
