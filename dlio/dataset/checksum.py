@@ -44,7 +44,8 @@ def crc32c(sample: Sample, schema: Schema) -> int:
             crc = extend_crc(data, extend_crc(numbers, crc) if numbers else crc)
             numbers = b""
             sizes.append(len(data))
-    numbers += _UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes)
+    if sizes:
+        numbers += _UINT64.pack(*sizes) if len(sizes) == 1 else struct.pack(f"<{len(sizes)}Q", *sizes)
     return extend_crc(numbers, crc)
 
 
