@@ -75,13 +75,11 @@ def _rows(numbers: Array) -> row_checksums.Rows:
     return little.view(np.uint8).reshape(len(numbers), -1)
 
 
-def _runs(ends: Numbers) -> list[slice]:
-    """Returns runs of about `_RUN_BYTES` of the values that end there, one behind the other."""
-    if not len(ends) or ends[-1] <= _RUN_BYTES:
-        return [slice(0, len(ends))] if len(ends) else []
-    number = ends // _RUN_BYTES
+def _runs(sizes: Numbers) -> list[slice]:
+    """Returns runs of values, one behind the other, each of about `_RUN_BYTES`."""
+    number = sizes.cumsum() // _RUN_BYTES
     starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()]
-    return list(map(slice, starts, [*starts[1:], len(ends)]))
+    return list(map(slice, starts, [*starts[1:], len(sizes)]))
 
 
 def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
@@ -112,6 +110,7 @@ class BulkValues:
         self._kind = kind
         self._spans = spans
         self._sizes = sizes
+        self._largest = int(sizes.max(initial=0))
         self._before = before if before.any() else None
         self._after = after
         if spans.marker:
@@ -161,8 +160,11 @@ class BulkValues:
         That is so without the compiled core, and for what is arriving.
         """
         offsets = self._offsets[records]
-        is_empty = self._kind.is_fixed and not self._kind.fixed_bytes
-        if not native.available or self._spans.file.is_arriving or is_empty or (offsets < 0).any():
+        if (
+            not (native.available and self._largest and len(offsets))
+            or self._spans.file.is_arriving
+            or offsets.min() < 0
+        ):
             return None
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
         values: list[memoryview] | Array | OutRows
@@ -176,17 +178,24 @@ class BulkValues:
         self, offsets: Numbers, sizes: Numbers, crcs: row_checksums.Crcs, take: Take
     ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
         """Returns values of any size, and whether each is whole; extends the checksums by them."""
+        if len(sizes) * self._largest <= _RUN_BYTES:
+            return self._run(offsets, sizes, crcs, take)
         values: list[memoryview] = []
-        whole = np.empty(len(offsets), np.bool_)
-        all_ends = sizes.cumsum()
-        begins = all_ends - sizes
-        for some in _runs(all_ends):
-            places, ends = begins[some] - begins[some.start], all_ends[some] - begins[some.start]
-            memory = take(int(ends[-1]))
-            whole[some] = self._spans.file.read_ranges(offsets[some], sizes[some], memory, places, crcs[some])
-            data = memory.toreadonly()
-            values += [data[begin:end] for begin, end in zip(places.tolist(), ends.tolist(), strict=True)]
+        whole = np.empty(len(sizes), np.bool_)
+        for some in _runs(sizes):
+            read, whole[some] = self._run(offsets[some], sizes[some], crcs[some], take)
+            values += read
         return values, whole
+
+    def _run(
+        self, offsets: Numbers, sizes: Numbers, crcs: row_checksums.Crcs, take: Take
+    ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
+        """Returns `_views` by one call of the core."""
+        ends = sizes.cumsum()
+        begins, memory = ends - sizes, take(int(ends[-1]))
+        whole = self._spans.file.read_ranges(offsets, sizes, memory, begins, crcs)
+        data = memory.toreadonly()
+        return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)], whole
 
     def _rows(
         self, offsets: Numbers, crcs: row_checksums.Crcs, take: Take, out: OutRows | None

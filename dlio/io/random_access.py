@@ -180,17 +180,17 @@ class RandomAccessFile:
         Raises:
             StorageError: the file cannot be read.
         """
-        whole, done = np.empty(len(offsets), np.bool_), 0
+        counts, done, error, waited = native.read_ranges(self._open(), offsets, sizes, memory, places, crcs)
+        waits.note(waited)
         while done < len(offsets):
+            self._check(error, offsets[done:])
             rest = slice(done, None)
-            counts, num_read, error, waited = native.read_ranges(
+            counts[rest], more, error, waited = native.read_ranges(
                 self._open(), offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
             )
             waits.note(waited)
-            whole[rest] = counts == sizes[rest]
-            done += num_read
-            self._check(error, offsets[done:])
-        return whole
+            done += more
+        return np.equal(counts, sizes)
 
     def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> list[int]:
         """Reads ranges into `memory`, one behind the other; returns the bytes read of each, or raises StorageError."""

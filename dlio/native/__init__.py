@@ -101,6 +101,7 @@ except ImportError as error:  # libjpeg is not on this machine, or another one t
 
 available = _core is not None
 decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
+globals().update({name: getattr(_core, name) for name in __all__ if hasattr(_core, name)})
 
 
 def missing(purpose: str) -> MissingPackageError:
@@ -109,7 +110,7 @@ def missing(purpose: str) -> MissingPackageError:
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a function of the core; raises MissingPackageError without the core."""
+    """Raises MissingPackageError for a function of the core where it is missing."""
     if name not in __all__:
         raise AttributeError(f"module 'dlio.native' has no attribute {name!r}")
     if not available:
