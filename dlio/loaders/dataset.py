@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Sample, Schema
+from dlio.dataset.value_ranges import read_values
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import OutRows
+from dlio.io.random_access import OutRows, Take
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
@@ -44,6 +46,35 @@ R = TypeVar("R")
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
+
+
+class Visit(NamedTuple):
+    """Some samples of a batch that are in one shard.
+
+    Attributes:
+        shard: the open shard.
+        rows: their places in the batch; int64 of shape (n,).
+        records: their numbers in the shard, ascending; int64 of shape (n,).
+    """
+
+    shard: ShardReader | PartReader
+    rows: Indices
+    records: Indices
+
+
+def _read_samples(visits: list[Visit]) -> list[list[Sample]]:
+    return [[visit.shard.read(record) for record in visit.records.tolist()] for visit in visits]
+
+
+def _read_columns(visits: list[Visit], take: Take, out: Batch) -> list[Batch]:
+    """Returns the columns of each visit; values at known places are read from all shards together."""
+    ranges = [visit.shard.ranges(visit.records) for visit in visits]
+    large = read_values([each for each in ranges if each is not None], take)
+    columns = []
+    for visit, found in zip(visits, ranges, strict=True):
+        rows = {name: OutRows(array, visit.rows) for name, array in out.items()}
+        columns.append(visit.shard.read_columns(visit.records, take, rows, None if found is None else next(large)))
+    return columns
 
 
 class PackedSamples:
@@ -174,8 +205,7 @@ class PackedSamples:
 
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
-        join = partial(joined_samples, len(indices))
-        return self._reads(indices, lambda shard, records, _: [shard.read(record) for record in records.tolist()], join)
+        return self._reads(indices, _read_samples, partial(joined_samples, len(indices)))
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array if all values have one shape, else a list.
@@ -196,25 +226,24 @@ class PackedSamples:
         """
         take, out = Strip(self.read_memory).take, out or {}
 
-        def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
-            return shard.read_columns(records, take, {name: OutRows(array, rows) for name, array in out.items()})
+        def read(visits: list[Visit]) -> list[Batch]:
+            return _read_columns(visits, take, out)
 
         return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
 
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader | PartReader, Indices, Indices], V],
+        read: Callable[[list[Visit]], list[V]],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
-        """Returns reads that call `read` for each shard, its records and their rows; `join` gets rows and values."""
+        """Returns reads that call `read` for the shards, their records and rows; `join` gets rows and values."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
-            values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
-            for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
-                at = at if rows is None else rows[at]
-                values.append((at, read(shard, records, at)))
+            values: list[tuple[Indices, V]] = []
+            for visits in self._visits(indices, rows):
+                values += zip([visit.rows for visit in visits], read(visits), strict=True)
             return values
 
         def cut() -> list[Rows]:
@@ -240,8 +269,9 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         in_memory = True
-        for shard, _, records in self._visits(indices):
-            in_memory &= shard.prefetch_hint(records)
+        for visits in self._visits(indices):
+            for visit in visits:
+                in_memory &= visit.shard.prefetch_hint(visit.records)
         in_memory &= self.filling is None
         self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
 
@@ -252,17 +282,23 @@ class PackedSamples:
             return None
         return partial(self.prefetch_hint, indices)
 
-    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
-        """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
-        numbers = self.numbers(indices)
+    def _visits(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[Visit]]:
+        """Yields the visits of the shards that hold the samples, or those of `rows`; several at a time."""
+        numbers = self.numbers(indices if rows is None else np.asarray(indices)[rows])
         order = numbers.argsort(kind="stable")
-        numbers = numbers[order]
+        numbers, rows = numbers[order], order if rows is None else rows[order]
         shards = self._offsets.searchsorted(numbers, side="right") - 1
         records = numbers - self._offsets[shards]
         bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(bounds if len(numbers) else ()):
-            with self._pool.shard(int(shards[begin])) as shard:
-                yield shard, order[begin:end], records[begin:end]
+        spans = list(pairwise(bounds if len(numbers) else ()))
+        at_a_time = self._pool.most_lent
+        for first in range(0, len(spans), max(1, at_a_time)):
+            with ExitStack() as lent:
+                visits = []
+                for begin, end in spans[first : first + at_a_time]:
+                    shard = lent.enter_context(self._pool.shard(int(shards[begin])))
+                    visits.append(Visit(shard, rows[begin:end], records[begin:end]))
+                yield visits
 
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
