@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,8 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     def serves(folder: StagedFolder, user: int) -> bool:
         return is_safe(folder, user) and (_may_make(folder, user) or folder.holds(wanted))
 
+    with files.storage_errors("look at", dest), suppress(FileNotFoundError, NotADirectoryError):
+        (dest / CACHE).lstat()  # refused if DEST itself is shut
     if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
         check_ground(dest)
     shared = StagedFolder(dest, copy, user=os.geteuid())

@@ -175,7 +175,7 @@ def _array_record(root: Path) -> None:
     writer = ArrayRecordWriter(str(root / "train.array_record-00000-of-00001"), "group_size:2")
     for number, data in enumerate(JPEGS):
         sample = Sample(f"{number}.jpg", {"image": data, "label": number % 2})
-        writer.write(b"".join(example.encode(sample, IMAGE_CLASSIFICATION)))
+        writer.write(b"".join(example.encoder(IMAGE_CLASSIFICATION)(sample)))
     writer.close()
 
 
