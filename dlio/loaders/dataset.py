@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Sample, Schema
-from dlio.dataset.value_ranges import read_values
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import OutRows, Take
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
@@ -33,6 +27,7 @@ from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_orde
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
+from dlio.loaders.visits import Visit, read_columns, read_samples, visits
 
 IMAGE = "image"
 LABEL = "label"
@@ -46,35 +41,6 @@ R = TypeVar("R")
 
 #: Values of several samples: a list or an array for each field, in the schema's order.
 Batch = dict[str, Any]
-
-
-class Visit(NamedTuple):
-    """Some samples of a batch that are in one shard.
-
-    Attributes:
-        shard: the open shard.
-        rows: their places in the batch; int64 of shape (n,).
-        records: their numbers in the shard, ascending; int64 of shape (n,).
-    """
-
-    shard: ShardReader | PartReader
-    rows: Indices
-    records: Indices
-
-
-def _read_samples(visits: list[Visit]) -> list[list[Sample]]:
-    return [[visit.shard.read(record) for record in visit.records.tolist()] for visit in visits]
-
-
-def _read_columns(visits: list[Visit], take: Take, out: Batch) -> list[Batch]:
-    """Returns the columns of each visit; values at known places are read from all shards together."""
-    ranges = [visit.shard.ranges(visit.records) for visit in visits]
-    large = read_values([each for each in ranges if each is not None], take)
-    columns = []
-    for visit, found in zip(visits, ranges, strict=True):
-        rows = {name: OutRows(array, visit.rows) for name, array in out.items()}
-        columns.append(visit.shard.read_columns(visit.records, take, rows, None if found is None else next(large)))
-    return columns
 
 
 class PackedSamples:
@@ -205,7 +171,7 @@ class PackedSamples:
 
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
-        return self._reads(indices, _read_samples, partial(joined_samples, len(indices)))
+        return self._reads(indices, read_samples, partial(joined_samples, len(indices)))
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array if all values have one shape, else a list.
@@ -226,10 +192,9 @@ class PackedSamples:
         """
         take, out = Strip(self.read_memory).take, out or {}
 
-        def read(visits: list[Visit]) -> list[Batch]:
-            return _read_columns(visits, take, out)
-
-        return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
+        return self._reads(
+            indices, partial(read_columns, take=take, out=out), partial(joined_columns, self.schema, len(indices), out)
+        )
 
     def _reads(
         self,
@@ -242,8 +207,8 @@ class PackedSamples:
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
             values: list[tuple[Indices, V]] = []
-            for visits in self._visits(indices, rows):
-                values += zip([visit.rows for visit in visits], read(visits), strict=True)
+            for visited in self._visits(indices, rows):
+                values += zip([visit.rows for visit in visited], read(visited), strict=True)
             return values
 
         def cut() -> list[Rows]:
@@ -269,8 +234,8 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         in_memory = True
-        for visits in self._visits(indices):
-            for visit in visits:
+        for visited in self._visits(indices):
+            for visit in visited:
                 in_memory &= visit.shard.prefetch_hint(visit.records)
         in_memory &= self.filling is None
         self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
@@ -283,22 +248,9 @@ class PackedSamples:
         return partial(self.prefetch_hint, indices)
 
     def _visits(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[Visit]]:
-        """Yields the visits of the shards that hold the samples, or those of `rows`; several at a time."""
+        """Yields the visits of the shards that hold the samples, or those of `rows`."""
         numbers = self.numbers(indices if rows is None else np.asarray(indices)[rows])
-        order = numbers.argsort(kind="stable")
-        numbers, rows = numbers[order], order if rows is None else rows[order]
-        shards = self._offsets.searchsorted(numbers, side="right") - 1
-        records = numbers - self._offsets[shards]
-        bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
-        spans = list(pairwise(bounds if len(numbers) else ()))
-        at_a_time = self._pool.most_lent
-        for first in range(0, len(spans), max(1, at_a_time)):
-            with ExitStack() as lent:
-                visits = []
-                for begin, end in spans[first : first + at_a_time]:
-                    shard = lent.enter_context(self._pool.shard(int(shards[begin])))
-                    visits.append(Visit(shard, rows[begin:end], records[begin:end]))
-                yield visits
+        return visits(self._pool, self._offsets, numbers, np.arange(len(numbers)) if rows is None else rows)
 
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""
