@@ -16,11 +16,11 @@ from dlio import native
 from dlio.dataset import row_checksums
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
+from dlio.dataset.value_ranges import ValueRanges, read_values
 from dlio.formats import Reader, SpanReader, Spans
-from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
+from dlio.io.random_access import Numbers, OutRows, Take, read_ranges, take_fresh
 
 _SEARCHED_BYTES = 512  # enough for the part of an Example before its image, with a key of up to 300 bytes
-_RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
 _POOLED_BYTES = 1 << 20  # a view of a pool holds several MB
 _ALIGNMENT = 64  # bytes; of arrays, for the instructions that work on several numbers
 _UNSEARCHED, _UNKNOWN = -1, -2  # in place of an offset
@@ -75,13 +75,6 @@ def _rows(numbers: Array) -> row_checksums.Rows:
     return little.view(np.uint8).reshape(len(numbers), -1)
 
 
-def _runs(sizes: Numbers) -> list[slice]:
-    """Returns runs of values, one behind the other, each of about `_RUN_BYTES`."""
-    number = sizes.cumsum() // _RUN_BYTES
-    starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()]
-    return list(map(slice, starts, [*starts[1:], len(sizes)]))
-
-
 def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
     """Returns memory of shape (count, size) that begins at a multiple of `_ALIGNMENT`."""
     num_bytes = count * size + _ALIGNMENT
@@ -110,7 +103,6 @@ class BulkValues:
         self._kind = kind
         self._spans = spans
         self._sizes = sizes
-        self._largest = int(sizes.max(initial=0))
         self._before = before if before.any() else None
         self._after = after
         if spans.marker:
@@ -133,8 +125,10 @@ class BulkValues:
         Raises:
             StorageError: the file cannot be read.
         """
-        if (found := self._by_core(records, take, out)) is not None:
+        if self._kind.is_fixed and (found := self._rows(records, take, out)) is not None:
             return found
+        if (ranges := self.ranges(records)) is not None:
+            return next(read_values([ranges], take))
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
         sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
@@ -152,70 +146,38 @@ class BulkValues:
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
-    def _by_core(
-        self, records: Numbers, take: Take, out: OutRows | None
-    ) -> tuple[list[memoryview] | Array | OutRows, list[int]] | None:
-        """Returns `read` of values whose offsets are known, with few steps for each; None where there is another way.
-
-        That is so without the compiled core, and for what is arriving.
-        """
-        offsets = self._offsets[records]
-        if (
-            not (native.available and self._largest and len(offsets))
-            or self._spans.file.is_arriving
-            or offsets.min() < 0
-        ):
+    def ranges(self, records: Numbers) -> ValueRanges | None:
+        """Returns where the values of `records` are; None if they are arrays, or some have to be read another way."""
+        if self._kind.is_fixed or (offsets := self._known(records)) is None:
             return None
         crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        values: list[memoryview] | Array | OutRows
-        if self._kind.is_fixed:
-            values, whole = self._rows(offsets, crcs, take, out)
-        else:
-            values, whole = self._views(offsets, self._sizes[records], crcs, take)
-        return values, ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
+        return ValueRanges(self._spans.file, offsets, self._sizes[records], crcs, self._after[records])
 
-    def _views(
-        self, offsets: Numbers, sizes: Numbers, crcs: row_checksums.Crcs, take: Take
-    ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
-        """Returns values of any size, and whether each is whole; extends the checksums by them."""
-        if len(sizes) * self._largest <= _RUN_BYTES:
-            return self._run(offsets, sizes, crcs, take)
-        values: list[memoryview] = []
-        whole = np.empty(len(sizes), np.bool_)
-        for some in _runs(sizes):
-            read, whole[some] = self._run(offsets[some], sizes[some], crcs[some], take)
-            values += read
-        return values, whole
+    def _known(self, records: Numbers) -> Numbers | None:
+        """Returns the offsets of values that the core can read; None without it, and for what is arriving."""
+        if not native.available or self._spans.file.is_arriving:
+            return None
+        offsets = self._offsets[records]
+        return None if offsets.min(initial=0) < 0 else offsets
 
-    def _run(
-        self, offsets: Numbers, sizes: Numbers, crcs: row_checksums.Crcs, take: Take
-    ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
-        """Returns `_views` by one call of the core."""
-        ends = sizes.cumsum()
-        begins, memory = ends - sizes, take(int(ends[-1]))
-        whole = self._spans.file.read_ranges(offsets, sizes, memory, begins, crcs)
-        data = memory.toreadonly()
-        return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)], whole
-
-    def _rows(
-        self, offsets: Numbers, crcs: row_checksums.Crcs, take: Take, out: OutRows | None
-    ) -> tuple[Array | OutRows, npt.NDArray[np.bool_]]:
-        """Returns arrays, each read to its row, and whether each is whole; extends the checksums by them."""
+    def _rows(self, records: Numbers, take: Take, out: OutRows | None) -> tuple[Array | OutRows, list[int]] | None:
+        """Returns `read` of arrays, each read to its row; None where they have to be read another way."""
         size, order = self._kind.fixed_bytes, self._spans.order
+        if not size or (offsets := self._known(records)) is None:
+            return None
         direct = out if order is None else None
-        memory = _empty_rows(len(offsets), size, take) if direct is None else direct.memory
-        places = (np.arange(len(offsets)) if direct is None else direct.rows) * size
-        sizes, read = np.full(len(offsets), size), crcs if order is None else crcs.copy()
-        whole = self._spans.file.read_ranges(offsets, sizes, memory.reshape(-1).data, places, read)
-        if direct is not None:
-            return direct, whole
+        memory = _empty_rows(len(records), size, take) if direct is None else direct.memory
+        places = (np.arange(len(records)) if direct is None else direct.rows) * size
+        crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
+        sizes, read = np.full(len(records), size), crcs if order is None else crcs.copy()
+        whole = read_ranges([self._spans.file], records * 0, offsets, sizes, memory.reshape(-1).data, places, read)
         if order is not None:
             memory = order(memory)
-            native.extend_crcs(memory.data, np.arange(len(offsets) + 1) * size, crcs)
-        if out is None:
-            return self._shaped(memory), whole
-        out.memory[out.rows] = memory
-        return out, whole
+            native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
+            if out is not None:
+                out.memory[out.rows] = memory
+        wrong = ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
+        return self._shaped(memory) if out is None else out, wrong
 
     def _ordered(self, value: memoryview) -> memoryview:
         """Returns the value of an array in row-major order; one of another size as it is."""

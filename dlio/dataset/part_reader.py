@@ -8,6 +8,7 @@ from pathlib import Path
 from dlio.dataset.manifest import Manifest, Part, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Fields, Sample
+from dlio.dataset.value_ranges import ValueRanges, Values
 from dlio.io.arrivals import Filling
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 
@@ -30,11 +31,19 @@ class PartReader:
         """Returns record `index` of the part."""
         return self._whole.read(int(self._records[index]))
 
+    def ranges(self, records: Numbers) -> ValueRanges | None:
+        """Returns where records of the part have their large values."""
+        return self._whole.ranges(self._records[records])
+
     def read_columns(
-        self, records: Numbers, take: Take = take_fresh, out: Mapping[str, OutRows] | None = None
+        self,
+        records: Numbers,
+        take: Take = take_fresh,
+        out: Mapping[str, OutRows] | None = None,
+        large: Values | None = None,
     ) -> Fields:
         """Returns the values of many records of the part, a column for each field."""
-        return self._whole.read_columns(self._records[records], take, out)
+        return self._whole.read_columns(self._records[records], take, out, large)
 
     def prefetch_hint(self, records: Numbers) -> bool:
         """Lets the system read records of the part."""

@@ -16,6 +16,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
 
+_MOST_LENT = 8  # by each of many threads, besides those that are kept open
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
 
@@ -59,6 +60,12 @@ class ShardPool:
 
     def __setstate__(self, state: tuple[Manifest, int | None, Filling | None]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+    @property
+    def most_lent(self) -> int:
+        """How many shards a thread may borrow at a time: all, if all may be open."""
+        count = len(self.manifest.shards)
+        return count if count <= (self._max_open or _num_open_shards()) else _MOST_LENT
 
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:

@@ -17,6 +17,7 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
+from dlio.dataset.value_ranges import ValueRanges, Values
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
 from dlio.io import arrivals
@@ -112,8 +113,17 @@ class ShardReader:
             problem = f"sample {self.key(index)!r}: {error.problem}"
             raise CorruptRecordError(error.path, problem, record=error.record, offset=error.offset) from error
 
+    def ranges(self, records: Numbers) -> ValueRanges | None:
+        """Returns where `records`, int64 of shape (n,), have their large values, if these may be read beforehand."""
+        values = self._values()
+        return None if values is None else values.ranges(records)
+
     def read_columns(
-        self, records: Numbers, take: Take = take_fresh, out: Mapping[str, OutRows] | None = None
+        self,
+        records: Numbers,
+        take: Take = take_fresh,
+        out: Mapping[str, OutRows] | None = None,
+        large: Values | None = None,
     ) -> Fields:
         """Returns the values of many records, a column for each field: a list, or an ndarray of the field's dtype.
 
@@ -124,25 +134,28 @@ class ShardReader:
             records: increasing record numbers, int64 of shape (n,).
             take: allocates the memory to read bytes into.
             out: where the values of some fields of numbers go instead, little-endian ones.
+            large: what was read of `ranges`.
 
         Raises:
             CorruptRecordError, StorageError: as `read`.
         """
         out = out or {}
-        read = self._columns(records, take, out)
+        read = self._columns(records, take, out, large)
         for name, rows in out.items():
             if read[name] is not rows:
                 rows[:] = read[name]
         return {name: values for name, values in read.items() if name not in out}
 
-    def _columns(self, records: Numbers, take: Take, out: Mapping[str, OutRows]) -> dict[str, Any]:
+    def _columns(
+        self, records: Numbers, take: Take, out: Mapping[str, OutRows], large: Values | None
+    ) -> dict[str, Any]:
         """Returns the values, or the rows of `out` where they are."""
         bulk_reader = self._values()
         if bulk_reader is None:
             fields = [self.read(record).fields for record in records.tolist()]
             return {name: [_viewed(values[name]) for values in fields] for name in self._schema}
         assert self._table is not None
-        values, doubtful = bulk_reader.read(records, take, out.get(bulk_reader.name))
+        values, doubtful = large or bulk_reader.read(records, take, out.get(bulk_reader.name))
         read = {name: values if name == bulk_reader.name else self._table.field(name)[records] for name in self._schema}
         for row in doubtful:
             sample = self.read(int(records[row]))

@@ -157,41 +157,6 @@ class RandomAccessFile:
                 first = last
             yield values
 
-    def read_ranges(
-        self,
-        offsets: Numbers,
-        sizes: Numbers,
-        memory: memoryview,
-        places: Numbers,
-        crcs: npt.NDArray[np.uint32],
-    ) -> npt.NDArray[np.bool_]:
-        """Reads n ranges to places in memory; needs the core, and a file that is not arriving.
-
-        Args:
-            offsets: where each begins, at least 0; int64 of shape (n,).
-            sizes: bytes of each, at least 0; int64 of shape (n,).
-            memory: bytes that may be written.
-            places: where each goes in the memory, in bytes; int64 of shape (n,).
-            crcs: CRC-32Cs that are extended by the ranges; uint32 of shape (n,).
-
-        Returns:
-            Whether the file does not end before the range does; of shape (n,).
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
-        counts, done, error, waited = native.read_ranges(self._open(), offsets, sizes, memory, places, crcs)
-        waits.note(waited)
-        while done < len(offsets):
-            self._check(error, offsets[done:])
-            rest = slice(done, None)
-            counts[rest], more, error, waited = native.read_ranges(
-                self._open(), offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
-            )
-            waits.note(waited)
-            done += more
-        return np.equal(counts, sizes)
-
     def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> list[int]:
         """Reads ranges into `memory`, one behind the other; returns the bytes read of each, or raises StorageError."""
         descriptor = self._open()
@@ -255,7 +220,9 @@ class RandomAccessFile:
 def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
     """Returns how much was read of each range; the error of the next one, or 0."""
     places = np.array([0, *accumulate(sizes[:-1])])
-    counts, done, error, waited = native.read_ranges(descriptor, np.array(starts), np.array(sizes), out, places, None)
+    counts, done, error, waited = native.read_ranges(
+        np.full(len(starts), descriptor), np.array(starts), np.array(sizes), out, places, None
+    )
     waits.note(waited)
     return counts[:done].tolist(), error
 
@@ -269,6 +236,46 @@ def _read_each(descriptor: int, starts: list[int], sizes: list[int], out: memory
         except OSError as error:
             return counts, error.errno or errno.EIO
     return counts, 0
+
+
+def read_ranges(
+    files: Sequence[RandomAccessFile],
+    which: Numbers,
+    offsets: Numbers,
+    sizes: Numbers,
+    memory: memoryview,
+    places: Numbers,
+    crcs: npt.NDArray[np.uint32],
+) -> npt.NDArray[np.bool_]:
+    """Reads n ranges to places in memory, without Python's lock; needs the core, and files that are not arriving.
+
+    Args:
+        files: the files.
+        which: the number of each range's file; int64 of shape (n,).
+        offsets: where each begins, at least 0; int64 of shape (n,).
+        sizes: bytes of each, at least 0; int64 of shape (n,).
+        memory: bytes that may be written.
+        places: where each goes in the memory, in bytes; int64 of shape (n,).
+        crcs: CRC-32Cs that are extended by the ranges; uint32 of shape (n,).
+
+    Returns:
+        Whether the file does not end before the range does; of shape (n,).
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    descriptors = np.array([file._open() for file in files], np.int64)[which]
+    counts, done, error, waited = native.read_ranges(descriptors, offsets, sizes, memory, places, crcs)
+    waits.note(waited)
+    while done < len(offsets):
+        files[which[done]]._check(error, offsets[done:])
+        rest = slice(done, None)
+        counts[rest], more, error, waited = native.read_ranges(
+            descriptors[rest], offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
+        )
+        waits.note(waited)
+        done += more
+    return np.equal(counts, sizes)
 
 
 def read_whole(path: Path) -> bytes:

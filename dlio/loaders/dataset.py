@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -13,14 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.part_reader import PartReader
 from dlio.dataset.pool import ShardPool
-from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
-from dlio.io.random_access import OutRows
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
@@ -31,6 +27,7 @@ from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_orde
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
+from dlio.loaders.visits import Visit, read_columns, read_samples, visits
 
 IMAGE = "image"
 LABEL = "label"
@@ -174,8 +171,7 @@ class PackedSamples:
 
     def sample_reads(self, indices: Sequence[int] | Indices) -> Reads[list[Sample]]:
         """Returns the reads of `read`, which may be made ahead of use."""
-        join = partial(joined_samples, len(indices))
-        return self._reads(indices, lambda shard, records, _: [shard.read(record) for record in records.tolist()], join)
+        return self._reads(indices, read_samples, partial(joined_samples, len(indices)))
 
     def read_columns(self, indices: Sequence[int] | Indices) -> Batch:
         """Returns the same samples by field: an array if all values have one shape, else a list.
@@ -196,25 +192,23 @@ class PackedSamples:
         """
         take, out = Strip(self.read_memory).take, out or {}
 
-        def read(shard: ShardReader | PartReader, records: Indices, rows: Indices) -> Batch:
-            return shard.read_columns(records, take, {name: OutRows(array, rows) for name, array in out.items()})
-
-        return self._reads(indices, read, partial(joined_columns, self.schema, len(indices), out))
+        return self._reads(
+            indices, partial(read_columns, take=take, out=out), partial(joined_columns, self.schema, len(indices), out)
+        )
 
     def _reads(
         self,
         indices: Sequence[int] | Indices,
-        read: Callable[[ShardReader | PartReader, Indices, Indices], V],
+        read: Callable[[list[Visit]], list[V]],
         join: Callable[[list[tuple[Indices, V]]], R],
     ) -> Reads[R]:
-        """Returns reads that call `read` for each shard, its records and their rows; `join` gets rows and values."""
+        """Returns reads that call `read` for the shards, their records and rows; `join` gets rows and values."""
 
         def read_rows(rows: Rows | None) -> list[tuple[Indices, V]]:
             self.clock.add("read_bytes", (len(indices) if rows is None else len(rows)) * self.sample_bytes)
-            values = []  # a loop, since the traceback of an error would keep a comprehension's shard open
-            for shard, at, records in self._visits(indices if rows is None else np.asarray(indices)[rows]):
-                at = at if rows is None else rows[at]
-                values.append((at, read(shard, records, at)))
+            values: list[tuple[Indices, V]] = []
+            for visited in self._visits(indices, rows):
+                values += zip([visit.rows for visit in visited], read(visited), strict=True)
             return values
 
         def cut() -> list[Rows]:
@@ -240,8 +234,9 @@ class PackedSamples:
             IndexError, CorruptRecordError, StorageError: as `read`.
         """
         in_memory = True
-        for shard, _, records in self._visits(indices):
-            in_memory &= shard.prefetch_hint(records)
+        for visited in self._visits(indices):
+            for visit in visited:
+                in_memory &= visit.shard.prefetch_hint(visit.records)
         in_memory &= self.filling is None
         self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
 
@@ -252,17 +247,10 @@ class PackedSamples:
             return None
         return partial(self.prefetch_hint, indices)
 
-    def _visits(self, indices: Sequence[int] | Indices) -> Iterator[tuple[ShardReader | PartReader, Indices, Indices]]:
-        """Yields each shard that holds some of the samples, with their rows and their records in ascending order."""
-        numbers = self.numbers(indices)
-        order = numbers.argsort(kind="stable")
-        numbers = numbers[order]
-        shards = self._offsets.searchsorted(numbers, side="right") - 1
-        records = numbers - self._offsets[shards]
-        bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(bounds if len(numbers) else ()):
-            with self._pool.shard(int(shards[begin])) as shard:
-                yield shard, order[begin:end], records[begin:end]
+    def _visits(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[Visit]]:
+        """Yields the visits of the shards that hold the samples, or those of `rows`."""
+        numbers = self.numbers(indices if rows is None else np.asarray(indices)[rows])
+        return visits(self._pool, self._offsets, numbers, np.arange(len(numbers)) if rows is None else rows)
 
     def numbers(self, indices: Sequence[int] | Indices) -> Indices:
         """Returns indices as numbers from 0; raises as `number`."""

@@ -49,6 +49,11 @@ class _Pools:
         self._pools = [part._pool for part in parts]
         self._starts = list(accumulate((len(part.manifest.shards) for part in parts), initial=0))
 
+    @property
+    def most_lent(self) -> int:
+        """How many shards a thread may borrow at a time."""
+        return min(pool.most_lent for pool in self._pools)
+
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
         """Lends an open shard; see `ShardPool`."""

@@ -11,8 +11,8 @@
     measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
-    read_ranges(descriptor, starts, sizes, out, places, crcs)
-                                                 many parts of one file, each to its place, with checksums
+    read_ranges(descriptors, starts, sizes, out, places, crcs)
+                                                 many parts of open files, each to its place, with checksums
     normalize(images, tables, out, channel, out_channel)
                                                  numbers of pixels by a table for each channel
     permute(positions, size, keys)               places in a shuffled order

@@ -208,17 +208,17 @@ def read_files(
     """
 
 def read_ranges(
-    descriptor: int,
+    descriptors: NDArray[np.int64],
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     out: Buffer,
     places: NDArray[np.int64],
     crcs: NDArray[np.uint32] | None,
 ) -> tuple[NDArray[np.int64], int, int, float]:
-    """Reads n ranges of an open file, each to its place, and extends n CRC-32Cs, each by its range.
+    """Reads n ranges of open files, each to its place, and extends n CRC-32Cs, each by its range.
 
     Args:
-        descriptor: the file.
+        descriptors: int64 (n,), the file of each.
         starts: int64 (n,), where each begins, in bytes.
         sizes: int64 (n,), the bytes of each.
         out: uint8, writable.

@@ -42,13 +42,14 @@ std::size_t num_near(const Ranges& ranges, std::size_t first) noexcept {
   for (; near < most; ++near) {
     const std::size_t i = first + near;
     const std::int64_t gap = ranges.starts[i] - ranges.end(i - 1);
+    if (ranges.descriptors[i] != ranges.descriptors[first]) break;
     if (gap < 0 || gap > kNearBytes || ranges.end(i) - ranges.starts[first] > kRunBytes) break;
   }
   return near;
 }
 
 // Reads ranges that are near each other, and drops what lies between them. Returns the bytes read, or -1.
-ssize_t read_near(int descriptor, const Ranges& ranges, std::size_t first, std::size_t next, char* out) noexcept {
+ssize_t read_near(const Ranges& ranges, std::size_t first, std::size_t next, char* out) noexcept {
   std::array<char, kNearBytes> dropped;
   std::array<iovec, 2 * kNearRanges> parts;
   int used = 0;
@@ -57,7 +58,7 @@ ssize_t read_near(int descriptor, const Ranges& ranges, std::size_t first, std::
     const std::int64_t gap = i + 1 < next ? ranges.starts[i + 1] - ranges.end(i) : 0;
     if (gap > 0) parts[used++] = {dropped.data(), static_cast<std::size_t>(gap)};
   }
-  return ::preadv(descriptor, parts.data(), used, ranges.starts[first]);
+  return ::preadv(ranges.descriptor(first), parts.data(), used, ranges.starts[first]);
 }
 
 // Reads one range in parts, each of which is in the cache when its checksum is computed. Returns the bytes read, or -1.
@@ -97,19 +98,19 @@ std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::s
   return files;
 }
 
-std::size_t read_ranges(int descriptor, const Ranges& ranges, char* out, std::int64_t* counts,
-                        std::uint32_t* crcs) noexcept {
+std::size_t read_ranges(const Ranges& ranges, char* out, std::int64_t* counts, std::uint32_t* crcs) noexcept {
   for (std::size_t first = 0, next = 0; first < ranges.count; first = next) {
     const std::int64_t start = ranges.starts[first];
     if (ranges.sizes[first] > kRunBytes) {
       next = first + 1;
       char* const place = out + ranges.places[first];
-      counts[first] = read_large(descriptor, start, ranges.sizes[first], place, crcs ? crcs + first : nullptr);
+      std::uint32_t* const crc = crcs ? crcs + first : nullptr;
+      counts[first] = read_large(ranges.descriptor(first), start, ranges.sizes[first], place, crc);
       if (counts[first] < 0) return first;
       continue;
     }
     next = first + num_near(ranges, first);
-    const std::int64_t got = read_near(descriptor, ranges, first, next, out);
+    const std::int64_t got = read_near(ranges, first, next, out);
     if (got < 0) return first;
     for (std::size_t i = first; i < next; ++i) {
       counts[i] = std::clamp(got - (ranges.starts[i] - start), std::int64_t{0}, ranges.sizes[i]);

@@ -21,22 +21,23 @@ struct FileRead {
 std::vector<FileRead> read_files(const char* folder, const Pieces& names, std::size_t room, char* buffer,
                                  std::size_t capacity);
 
-// Ranges of a file, and where each goes in memory.
+// Ranges of files, and where each goes in memory.
 struct Ranges {
+  const std::int64_t* descriptors;
   const std::int64_t* starts;
   const std::int64_t* sizes;
   const std::int64_t* places;
   std::size_t count;
 
   std::int64_t end(std::size_t range) const noexcept { return starts[range] + sizes[range]; }
+  int descriptor(std::size_t range) const noexcept { return static_cast<int>(descriptors[range]); }
   std::size_t size(std::size_t range) const noexcept { return static_cast<std::size_t>(sizes[range]); }
 };
 
-// Reads each range to its place in `out`, those that are near each other by one read. Sets `counts` to what was read of
+// Reads each range to its place in `out`, those that are near each other in a file by one read. Sets `counts` to what was read of
 // each, which is less where the file ends. Extends each of the CRC-32Cs, unless they are null, by what was read while
 // that is in the processor's cache. Returns how many ranges were read before one that the system refused, with `errno`.
-std::size_t read_ranges(int descriptor, const Ranges& ranges, char* out, std::int64_t* counts,
-                        std::uint32_t* crcs) noexcept;
+std::size_t read_ranges(const Ranges& ranges, char* out, std::int64_t* counts, std::uint32_t* crcs) noexcept;
 
 // Closes a file that was left open.
 void close_file(const FileRead& file) noexcept;

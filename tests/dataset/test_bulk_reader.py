@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio import formats, native
+from dlio.dataset import value_ranges
 from dlio.dataset.bulk_reader import BulkValues, large_field, open_values
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Field, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats import Spans, recordio, tfrecord
-from dlio.io.random_access import Numbers, OutRows, RandomAccessFile
+from dlio.io import random_access
+from dlio.io.random_access import Numbers, OutRows, RandomAccessFile, Take
 from tests.helpers.rounds import ROUNDS
 from tests.loaders.packing import pack_samples
 
@@ -257,18 +261,18 @@ def test_a_record_is_read_once_though_its_value_is_searched(tmp_path: Path, monk
     schema = Schema.of(SCHEMAS["one label"])
     packed = pack_samples(tmp_path, schema, samples_of(schema), num_shards=1, name="tfrecord")
     sizes: list[list[int]] = []
+    read_many, read_ranges = RandomAccessFile.read_many, random_access.read_ranges
 
-    def count_sizes(method: str) -> None:
-        read = getattr(RandomAccessFile, method)
+    def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, take: Take) -> Iterator[list[memoryview]]:
+        sizes.append(lengths.tolist())
+        return read_many(file, offsets, lengths, take)
 
-        def counted(file: RandomAccessFile, offsets: Numbers, lengths: Numbers, *options: object) -> object:
-            sizes.append(lengths.tolist())
-            return read(file, offsets, lengths, *options)
+    def counted_ranges(files: object, which: object, offsets: Numbers, lengths: Numbers, *options: Any) -> object:
+        sizes.append(lengths.tolist())
+        return read_ranges(files, which, offsets, lengths, *options)
 
-        monkeypatch.setattr(RandomAccessFile, method, counted)
-
-    count_sizes("read_many")
-    count_sizes("read_ranges")
+    monkeypatch.setattr(RandomAccessFile, "read_many", counted)
+    monkeypatch.setattr(value_ranges, "read_ranges", counted_ranges)
     shard, chosen = ShardReader(packed, packed.shards[0]), np.arange(0, COUNT, 3)
     first, again = shard.read_columns(chosen)["image"], shard.read_columns(chosen)["image"]
     assert first == again

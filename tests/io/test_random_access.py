@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dlio import native
 from dlio.errors import StorageError
 from dlio.io import random_access
-from dlio.io.random_access import OutRows, RandomAccessFile
+from dlio.io.random_access import OutRows, RandomAccessFile, read_ranges
 
 NUM_BYTES = 900_000
 DATA = random.Random(0).randbytes(NUM_BYTES)
@@ -93,7 +93,10 @@ def read_rows(file: RandomAccessFile, offsets: list[int], memory: NDArray[np.uin
     crcs = np.array([crc32c(b"before")] * len(rows), np.uint32)
     size = memory.shape[1]
     sizes, places = np.full(len(rows), size), np.array(rows, np.int64) * size
-    whole = file.read_ranges(np.array(offsets, np.int64), sizes, memory.reshape(-1).data, places, crcs).tolist()
+    zeros = np.zeros(len(rows), np.int64)
+    whole = read_ranges(
+        [file], zeros, np.array(offsets, np.int64), sizes, memory.reshape(-1).data, places, crcs
+    ).tolist()
     ranges = [DATA[offset : offset + memory.shape[1]] for offset in offsets]
     assert crcs.tolist() == [crc32c(b"before" + data) for data in ranges]
     return whole
@@ -144,7 +147,7 @@ def test_ranges_of_any_size_go_to_their_places(path: Path, wanted: list[tuple[in
     offsets, sizes = np.array(wanted, np.int64).T.copy()
     places = sizes.sum() - sizes.cumsum()  # the last range first
     file, memory, crcs = RandomAccessFile(path), np.zeros(sizes.sum(), np.uint8), np.zeros(len(sizes), np.uint32)
-    assert file.read_ranges(offsets, sizes, memory.data, places, crcs).all()
+    assert read_ranges([file], sizes * 0, offsets, sizes, memory.data, places, crcs).all()
     expected = [DATA[offset : offset + size] for offset, size in wanted]
     assert memory.tobytes() == b"".join(reversed(expected))
     assert crcs.tolist() == [crc32c(data) for data in expected]
@@ -165,14 +168,16 @@ def test_ranges_of_any_size_go_to_their_places(path: Path, wanted: list[tuple[in
         {"places": [0, 1]},
         {"sizes": []},
         {"crcs": []},
+        {"files": [0, 0]},
     ],
 )
 def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[int]]) -> None:
-    given = {"starts": [0], "sizes": [9], "places": [0], "crcs": [0]} | wrong
+    given = {"files": [0], "starts": [0], "sizes": [9], "places": [0], "crcs": [0]} | wrong
     starts, sizes, places = (np.array(given[name], np.int64) for name in ("starts", "sizes", "places"))
     crcs = np.array(given["crcs"], np.uint32)
     with path.open("rb") as file, pytest.raises(ValueError, match="expected"):
-        native.read_ranges(file.fileno(), starts, sizes, np.zeros(27, np.uint8), places, crcs)
+        files = np.full(len(given["files"]), file.fileno())
+        native.read_ranges(files, starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

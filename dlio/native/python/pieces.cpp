@@ -108,11 +108,11 @@ double seconds_waited() noexcept {
   return static_cast<double>(now.tv_sec - worked.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - worked.tv_nsec);
 }
 
-nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& sizes, const Bytes& out,
+nb::tuple read_all_ranges(const Bounds& descriptors, const Bounds& starts, const Bounds& sizes, const Bytes& out,
                           const Bounds& places, const std::optional<Crcs>& crcs) {
-  const Ranges ranges{starts.data(), sizes.data(), places.data(), starts.size()};
-  if (sizes.size() != ranges.count || places.size() != ranges.count || (crcs && crcs->size() != ranges.count)) {
-    throw nb::value_error("sizes, places, crcs: expected one for each start");
+  const Ranges ranges{descriptors.data(), starts.data(), sizes.data(), places.data(), starts.size()};
+  if (descriptors.size() != ranges.count || sizes.size() != ranges.count || places.size() != ranges.count || (crcs && crcs->size() != ranges.count)) {
+    throw nb::value_error("descriptors, sizes, places, crcs: expected one for each start");
   }
   const auto room = static_cast<std::int64_t>(out.size());
   for (std::size_t i = 0; i < ranges.count; ++i) {
@@ -132,7 +132,7 @@ nb::tuple read_all_ranges(int descriptor, const Bounds& starts, const Bounds& si
   {
     nb::gil_scoped_release unlocked;
     const double before = seconds_waited();
-    done = read_ranges(descriptor, ranges, reinterpret_cast<char*>(out.data()), counts, crcs ? crcs->data() : nullptr);
+    done = read_ranges(ranges, reinterpret_cast<char*>(out.data()), counts, crcs ? crcs->data() : nullptr);
     if (done < ranges.count) error = errno;
     waited = seconds_waited() - before;
   }
@@ -193,7 +193,7 @@ nb::bytes place_all(std::size_t size, const nb::list& columns) {
 void bind_pieces(nb::module_& module) {
   using namespace nb::literals;
   module.def("read_files", read_all_files, "folder"_a, "names"_a, "bounds"_a.noconvert(), "room"_a, "capacity"_a);
-  module.def("read_ranges", read_all_ranges, "descriptor"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
+  module.def("read_ranges", read_all_ranges, "descriptors"_a.noconvert(), "starts"_a.noconvert(), "sizes"_a.noconvert(),
              "out"_a.noconvert(), "places"_a.noconvert(), "crcs"_a.noconvert().none());
   module.def("permute", permute_all, "positions"_a.noconvert(), "size"_a, "keys"_a.noconvert());
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());

@@ -1,0 +1,79 @@
+"""Values of bytes at known places in one or several files, read together and compared with their checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dlio.dataset.row_checksums import Crcs
+from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
+
+_RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanges:
+    """n values of one file, which is not arriving.
+
+    Attributes:
+        file: the file.
+        offsets: where each begins, in bytes; int64 of shape (n,).
+        sizes: bytes of each; int64 of shape (n,).
+        before: a running CRC-32C before each; uint32 of shape (n,), which reading extends.
+        after: what it must be after the value; uint32 of shape (n,).
+    """
+
+    file: RandomAccessFile
+    offsets: Numbers
+    sizes: Numbers
+    before: Crcs
+    after: Crcs
+
+
+#: Values as read-only views, and the rows of those that are wrong.
+Values = tuple[list[memoryview], list[int]]
+
+
+def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
+    """Yields the values of each of `ranges`; needs the compiled core.
+
+    Args:
+        ranges: of one file or of several. A call of the core for all of them takes a part of the time of one for each.
+        take: allocates the memory to read into.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    if not ranges:
+        return
+    files, lengths = [each.file for each in ranges], [len(each.sizes) for each in ranges]
+    which = np.repeat(np.arange(len(files)), lengths)
+    offsets, sizes = (np.concatenate([getattr(each, name) for each in ranges]) for name in ("offsets", "sizes"))
+    crcs, after = (np.concatenate([getattr(each, name) for each in ranges]) for name in ("before", "after"))
+    values: list[memoryview] = []
+    wrong = np.zeros(len(sizes), np.bool_)
+    ends = sizes.cumsum()
+    begins = ends - sizes
+    for some in _runs(ends):
+        memory = take(int(ends[some][-1] - begins[some.start]))
+        places = begins[some] - begins[some.start]
+        whole = read_ranges(files, which[some], offsets[some], sizes[some], memory, places, crcs[some])
+        wrong[some] = ~whole
+        data = memory.toreadonly()
+        stops = ends[some] - begins[some.start]
+        values += [data[begin:end] for begin, end in zip(places.tolist(), stops.tolist(), strict=True)]
+    wrong |= crcs != after
+    bounds = [0, *np.cumsum(lengths).tolist()]
+    any_wrong = wrong.any()
+    for first, last in pairwise(bounds):
+        yield values[first:last], wrong[first:last].nonzero()[0].tolist() if any_wrong else []
+
+
+def _runs(ends: Numbers) -> list[slice]:
+    """Returns runs of values that end there, one behind the other, each of about `_RUN_BYTES`."""
+    number = ends // _RUN_BYTES
+    starts = [0, *((number[1:] != number[:-1]).nonzero()[0] + 1).tolist()] if len(ends) else []
+    return list(map(slice, starts, [*starts[1:], len(ends)]))

@@ -1,0 +1,83 @@
+"""Visits of shards: the samples of a batch shard by shard, those of several shards read together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from dlio.dataset.part_reader import PartReader
+from dlio.dataset.reader import ShardReader
+from dlio.dataset.schema import Fields, Sample
+from dlio.dataset.value_ranges import read_values
+from dlio.io.random_access import Numbers, OutRows, Take
+
+
+class Lender(Protocol):
+    """Lends open shards, as `dlio.dataset.pool.ShardPool` does."""
+
+    @property
+    def most_lent(self) -> int:
+        """How many shards a thread may borrow at a time."""
+
+    def shard(self, number: int) -> AbstractContextManager[ShardReader | PartReader]:
+        """Lends an open shard."""
+
+
+class Visit(NamedTuple):
+    """Some samples of a batch that are in one shard.
+
+    Attributes:
+        shard: the open shard.
+        rows: their places in the batch; int64 of shape (n,).
+        records: their numbers in the shard, ascending; int64 of shape (n,).
+    """
+
+    shard: ShardReader | PartReader
+    rows: Numbers
+    records: Numbers
+
+
+def visits(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> Iterator[list[Visit]]:
+    """Yields the visits of the shards that hold some samples, in the order of the shards, several at a time.
+
+    Args:
+        pool: lends the shards while the consumer has them.
+        offsets: the number of each shard's first sample, and of all samples; int64 of shape (m + 1,).
+        numbers: the samples; int64 of shape (n,).
+        rows: their places in the batch; int64 of shape (n,).
+    """
+    order = numbers.argsort(kind="stable")
+    numbers, rows = numbers[order], rows[order]
+    shards = offsets.searchsorted(numbers, side="right") - 1
+    records = numbers - offsets[shards]
+    bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+    spans = list(pairwise(bounds if len(numbers) else ()))
+    at_a_time = pool.most_lent
+    for first in range(0, len(spans), max(1, at_a_time)):
+        with ExitStack() as lent:
+            visited = []
+            for begin, end in spans[first : first + at_a_time]:
+                shard = lent.enter_context(pool.shard(int(shards[begin])))
+                visited.append(Visit(shard, rows[begin:end], records[begin:end]))
+            yield visited
+
+
+def read_samples(visited: list[Visit]) -> list[list[Sample]]:
+    """Returns the samples of each visit; raises as `ShardReader.read`."""
+    return [[visit.shard.read(record) for record in visit.records.tolist()] for visit in visited]
+
+
+def read_columns(visited: list[Visit], take: Take, out: Fields) -> list[Fields]:
+    """Returns the columns of each visit; arguments and errors as `ShardReader.read_columns`, `out` has whole batches.
+
+    Values at known places are read from all shards together.
+    """
+    ranges = [visit.shard.ranges(visit.records) for visit in visited]
+    large = read_values([each for each in ranges if each is not None], take)
+    columns = []
+    for visit, found in zip(visited, ranges, strict=True):
+        rows = {name: OutRows(array, visit.rows) for name, array in out.items()}
+        columns.append(visit.shard.read_columns(visit.records, take, rows, None if found is None else next(large)))
+    return columns
