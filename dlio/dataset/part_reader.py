@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from dlio.dataset.bulk.ranges import ValueRanges, Values
 from dlio.dataset.manifest import Manifest, Part, Shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Array, Fields, Sample
-from dlio.dataset.value_ranges import ValueRanges, Values
 from dlio.io.arrivals import Filling
 from dlio.io.random_access import Numbers, OutRows, Take, take_fresh
 

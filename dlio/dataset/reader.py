@@ -11,13 +11,13 @@ import numpy as np
 
 from dlio import formats
 from dlio.dataset import sample_table
-from dlio.dataset.bulk_reader import BulkValues, open_values
+from dlio.dataset.bulk.ranges import ValueRanges, Values
+from dlio.dataset.bulk.values import BulkValues, open_values
 from dlio.dataset.checksum import crc32c
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import in_place
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Array, Fields, Sample
-from dlio.dataset.value_ranges import ValueRanges, Values
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.formats import Format, Reader
 from dlio.io import arrivals

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, ExitStack
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from dlio.dataset.bulk.ranges import read_values
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Fields, Sample
-from dlio.dataset.value_ranges import read_values
 from dlio.io.random_access import Numbers, OutRows, Take
 
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio import formats, native
-from dlio.dataset import value_ranges
-from dlio.dataset.bulk_reader import BulkValues, large_field, open_values
+from dlio.dataset.bulk import ranges
+from dlio.dataset.bulk.values import BulkValues, large_field, open_values
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Field, Sample, Schema
@@ -272,7 +272,7 @@ def test_a_record_is_read_once_though_its_value_is_searched(tmp_path: Path, monk
         return read_ranges(files, which, offsets, lengths, *options)
 
     monkeypatch.setattr(RandomAccessFile, "read_many", counted)
-    monkeypatch.setattr(value_ranges, "read_ranges", counted_ranges)
+    monkeypatch.setattr(ranges, "read_ranges", counted_ranges)
     shard, chosen = ShardReader(packed, packed.shards[0]), np.arange(0, COUNT, 3)
     first, again = shard.read_columns(chosen)["image"], shard.read_columns(chosen)["image"]
     assert first == again

@@ -7,7 +7,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio.dataset.row_checksums import extend, retract
+from dlio.dataset.bulk.row_checksums import extend, retract
 
 
 @given(pieces=st.lists(st.binary(max_size=40), min_size=1, max_size=9), width=st.integers(0, 20), data=st.data())

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio.dataset.row_checksums import Crcs
+from dlio.dataset.bulk.row_checksums import Crcs
 from dlio.io.random_access import Numbers, RandomAccessFile, Take, read_ranges
 
 _RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory

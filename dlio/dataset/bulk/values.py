@@ -13,10 +13,10 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from dlio import native
-from dlio.dataset import row_checksums
+from dlio.dataset.bulk import row_checksums
+from dlio.dataset.bulk.ranges import ValueRanges, read_values
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
-from dlio.dataset.value_ranges import ValueRanges, read_values
 from dlio.formats import Reader, SpanReader, Spans
 from dlio.io.random_access import Numbers, OutRows, Take, read_ranges, take_fresh
 
