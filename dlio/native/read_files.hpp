@@ -34,9 +34,10 @@ struct Ranges {
   std::size_t size(std::size_t range) const noexcept { return static_cast<std::size_t>(sizes[range]); }
 };
 
-// Reads each range to its place in `out`, those that are near each other in a file by one read. Sets `counts` to what was read of
-// each, which is less where the file ends. Extends each of the CRC-32Cs, unless they are null, by what was read while
-// that is in the processor's cache. Returns how many ranges were read before one that the system refused, with `errno`.
+// Reads each range to its place in `out`, those that are near each other in a file by one read. Sets `counts` to what
+// was read of each, which is less where the file ends. Extends each of the CRC-32Cs, unless they are null, by what was
+// read while that is in the processor's cache. Returns how many ranges were read before one that the system refused,
+// with `errno`.
 std::size_t read_ranges(const Ranges& ranges, char* out, std::int64_t* counts, std::uint32_t* crcs) noexcept;
 
 // Closes a file that was left open.

@@ -111,7 +111,8 @@ double seconds_waited() noexcept {
 nb::tuple read_all_ranges(const Bounds& descriptors, const Bounds& starts, const Bounds& sizes, const Bytes& out,
                           const Bounds& places, const std::optional<Crcs>& crcs) {
   const Ranges ranges{descriptors.data(), starts.data(), sizes.data(), places.data(), starts.size()};
-  if (descriptors.size() != ranges.count || sizes.size() != ranges.count || places.size() != ranges.count || (crcs && crcs->size() != ranges.count)) {
+  if (descriptors.size() != ranges.count || sizes.size() != ranges.count || places.size() != ranges.count ||
+      (crcs && crcs->size() != ranges.count)) {
     throw nb::value_error("descriptors, sizes, places, crcs: expected one for each start");
   }
   const auto room = static_cast<std::int64_t>(out.size());
