@@ -2,6 +2,7 @@
 
     python benchmarks/raw_records.py --data /tmp/bench
     python benchmarks/raw_records.py --data /tmp/bench --rounds 9 --formats tfrecord,hdf5
+    python benchmarks/raw_records.py --data /tmp/bench --sets small --num-shards 400 --threads 2
 
 The ways, each in batches of 256 records, in the order of the file and shuffled over all of it:
 
@@ -10,8 +11,8 @@ The ways, each in batches of 256 records, in the order of the file and shuffled 
     lmdb get     a bare loop of `get`, copying, in one transaction
     FORMAT       dlio's Loader on shards of this format, with labels; it compares the CRC-32C of each record, as always
 
-`big` are 6,000 JPEGs of 92 KB, `small` 20,000 PNGs of 1.8 KB (see benchmarks/pack.py); all in the page cache, one
-thread. The first epoch, which opens the shards, is told apart.
+`big` are 6,000 JPEGs of 92 KB, `small` 20,000 PNGs of 1.8 KB (see benchmarks/pack.py); all in the page cache. The
+consumer's thread reads, or `--threads` of the loader's. The first epoch, which opens the shards, is told apart.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def load(loader: Loader) -> None:
         assert batch["image"]
 
 
-def prepare(root: Path, subset: str, names: list[str], shuffled: bool) -> dict[str, Callable[[], None]]:
+def prepare(root: Path, subset: str, options: argparse.Namespace, shuffled: bool) -> dict[str, Callable[[], None]]:
     """Returns the ways to read a set, each as a call; what they read is made if it is not there."""
     files = [path for path, _ in images_below(root / subset)]
     flat = root / f"{subset}.flat"
@@ -94,7 +95,8 @@ def prepare(root: Path, subset: str, names: list[str], shuffled: bool) -> dict[s
         "mmap, CRC": partial(copy_from_map_with_crc, data, places),
         "lmdb get": partial(get_from_lmdb, open_lmdb(root / f"{subset}.mdb", tuple(files)), keys),
     }
-    return ways | {name: partial(load, open_loader(root, subset, name, shuffled)) for name in names}
+    names = options.formats.split(",")
+    return ways | {name: partial(load, open_loader(root, subset, name, options, shuffled)) for name in names}
 
 
 @cache
@@ -109,13 +111,14 @@ def open_lmdb(path: Path, files: tuple[Path, ...]) -> lmdb.Environment:
     return environment
 
 
-def open_loader(root: Path, subset: str, name: str, shuffled: bool) -> Loader:
-    """Returns dlio's loader of a format, without threads of its own."""
-    out = root / f"{subset}-{name}"
+def open_loader(root: Path, subset: str, name: str, options: argparse.Namespace, shuffled: bool) -> Loader:
+    """Returns dlio's loader of a format."""
+    num_shards, num_threads = options.num_shards, options.threads
+    out = root / (f"{subset}-{name}" if num_shards is None else f"{subset}-{name}-{num_shards}")
     if not (out / "manifest.jsonl").exists():
-        dlio.pack(dlio.sources.image_folder(root / subset), out, format=name)
+        dlio.pack(dlio.sources.image_folder(root / subset), out, format=name, num_shards=num_shards)
     source = ArrayBatches(PackedSamples(out))
-    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=0)
+    return Loader(source, BATCH, shuffle=shuffled, end=End.PAD, rank_and_size=lambda: (0, 1), num_threads=num_threads)
 
 
 def cpu_seconds(call: Callable[[], None]) -> float:
@@ -125,14 +128,14 @@ def cpu_seconds(call: Callable[[], None]) -> float:
     return time.process_time() - began
 
 
-def report(root: Path, subset: str, names: list[str], rounds: int) -> None:
+def report(root: Path, subset: str, options: argparse.Namespace) -> None:
     """Prints a line for each way to read a set, in order and shuffled."""
     count = len(images_below(root / subset))
     for shuffled in (False, True):
-        ways = prepare(root, subset, names, shuffled)
+        ways = prepare(root, subset, options, shuffled)
         first = {way: cpu_seconds(call) for way, call in ways.items()}
         spent: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(rounds):
+        for _ in range(options.rounds):
             for way, call in ways.items():
                 spent[way].append(cpu_seconds(call))
         middle = {way: statistics.median(seconds) for way, seconds in spent.items()}
@@ -149,12 +152,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a folder to make the images and shards in")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--formats", default=",".join(formats.names()))
+    parser.add_argument("--num-shards", type=int, help="by default what dlio chooses")
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--part", action="store_true", help="a twelfth of the images only")
     arguments = parser.parse_args()
     for name in arguments.sets.split(","):
         root = make_set(arguments.data, name)
-        report(root, "part" if arguments.part else "all", arguments.formats.split(","), arguments.rounds)
+        report(root, "part" if arguments.part else "all", arguments)
 
 
 if __name__ == "__main__":
