@@ -95,7 +95,7 @@ class Normalize:
         torch = sys.modules["torch"]
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         dtype = getattr(torch, self.dtype)
-        if images.device.type == "cpu" and native.available:
+        if type(images) is torch.Tensor and images.device.type == "cpu" and native.available:
             out = torch.empty(images.shape, dtype=dtype, memory_format=layout)
             rows = out.permute(0, 2, 3, 1) if self.channels_last else out
             bits = torch.int32 if self.dtype == "float32" else torch.int16

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dlio import native
 from dlio.dataset.manifest import Manifest
@@ -91,6 +92,17 @@ def test_floats_are_those_of_the_formula(
         if dtype != "bfloat16":
             rows = normalize(images.permute(0, 2, 3, 1).numpy())
             assert rows.dtype == dtype and np.array_equal(rows, expected.permute(0, 2, 3, 1).numpy())
+
+
+def test_normalize_in_a_compiled_model_gives_the_same() -> None:
+    normalize, images = Normalize(MEAN, STD), torch.arange(2 * 3 * 5 * 7).reshape(2, 3, 5, 7).to(torch.uint8)
+
+    def model(images: torch.Tensor) -> torch.Tensor:
+        return normalize(images).mean(dim=(2, 3))
+
+    assert torch.equal(torch.compile(model, backend="eager")(images), model(images))
+    with FakeTensorMode():  # which has shapes and no memory
+        assert normalize(torch.empty(2, 3, 5, 7, dtype=torch.uint8)).shape == (2, 3, 5, 7)
 
 
 def test_wrong_normalizations_and_batches_are_named() -> None:
