@@ -16,7 +16,7 @@ from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
 
-_MOST_LENT = 8  # by each of many threads, besides those that are kept open
+_MANY_THREADS = 64  # that may borrow shards at the same time
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
 
 
@@ -63,9 +63,9 @@ class ShardPool:
 
     @property
     def most_lent(self) -> int:
-        """How many shards a thread may borrow at a time: all, if all may be open."""
-        count = len(self.manifest.shards)
-        return count if count <= (self._max_open or _num_open_shards()) else _MOST_LENT
+        """How many shards a thread may borrow at a time, at least one: all, if all may be open."""
+        count, most = len(self.manifest.shards), self._max_open or _num_open_shards()
+        return max(1, count if count <= most else most // _MANY_THREADS)
 
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
@@ -78,7 +78,9 @@ class ShardPool:
             slot = self._slots.setdefault(number, _Slot())
             self._slots.move_to_end(number)
             slot.num_users += 1
-        is_new = slot.reader is None
+            is_new = slot.reader is None
+            if is_new:
+                self._evict()
         try:
             with slot.opening:
                 if slot.reader is None:
@@ -121,7 +123,7 @@ class ShardPool:
 
 
 def _num_open_shards() -> int:
-    """Returns how many shards this process may keep open; with two files each they take half of its descriptors."""
+    """Returns how many shards this process may keep open: two or three files each, of those that it may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_OPEN_SHARDS if soft == resource.RLIM_INFINITY else min(max(8, soft // 4), MAX_OPEN_SHARDS)
 

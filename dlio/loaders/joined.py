@@ -52,7 +52,8 @@ class _Pools:
     @property
     def most_lent(self) -> int:
         """How many shards a thread may borrow at a time."""
-        return min(pool.most_lent for pool in self._pools)
+        bounds = [pool.most_lent for pool in self._pools if pool.most_lent < len(pool.manifest.shards)]
+        return min(bounds, default=self._starts[-1] or 1)
 
     @contextmanager
     def shard(self, number: int) -> Iterator[ShardReader | PartReader]:

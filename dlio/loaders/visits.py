@@ -19,7 +19,7 @@ class Lender(Protocol):
 
     @property
     def most_lent(self) -> int:
-        """How many shards a thread may borrow at a time."""
+        """How many shards a thread may borrow at a time, at least one."""
 
     def shard(self, number: int) -> AbstractContextManager[ShardReader | PartReader]:
         """Lends an open shard."""
@@ -55,7 +55,7 @@ def visits(pool: Lender, offsets: Numbers, numbers: Numbers, rows: Numbers) -> I
     bounds = [0, *((shards[1:] != shards[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
     spans = list(pairwise(bounds if len(numbers) else ()))
     at_a_time = pool.most_lent
-    for first in range(0, len(spans), max(1, at_a_time)):
+    for first in range(0, len(spans), at_a_time):
         with ExitStack() as lent:
             visited = []
             for begin, end in spans[first : first + at_a_time]:

@@ -61,12 +61,13 @@ ssize_t read_near(const Ranges& ranges, std::size_t first, std::size_t next, cha
   return ::preadv(ranges.descriptor(first), parts.data(), used, ranges.starts[first]);
 }
 
-// Reads one range in parts, each of which is in the cache when its checksum is computed. Returns the bytes read, or -1.
+// Reads one range, for a checksum in parts that are in the cache when it is computed. Returns the bytes read, or -1.
 std::int64_t read_large(int descriptor, std::int64_t start, std::int64_t size, char* out, std::uint32_t* crc) noexcept {
   std::uint32_t extended = crc ? *crc : 0;
+  const std::int64_t most = crc ? kRunBytes : size;
   std::int64_t done = 0;
   for (ssize_t got = 1; got > 0 && done < size; done += got) {
-    got = ::pread(descriptor, out + done, static_cast<std::size_t>(std::min(size - done, kRunBytes)), start + done);
+    got = ::pread(descriptor, out + done, static_cast<std::size_t>(std::min(size - done, most)), start + done);
     if (got < 0) return -1;
     if (crc) extended = extend_crc(extended, out + done, static_cast<std::size_t>(got));
   }

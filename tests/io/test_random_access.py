@@ -169,6 +169,8 @@ def test_ranges_of_any_size_go_to_their_places(path: Path, wanted: list[tuple[in
         {"sizes": []},
         {"crcs": []},
         {"files": [0, 0]},
+        {"files": [-1]},
+        {"files": [2**32]},
     ],
 )
 def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[int]]) -> None:
@@ -176,7 +178,7 @@ def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[
     starts, sizes, places = (np.array(given[name], np.int64) for name in ("starts", "sizes", "places"))
     crcs = np.array(given["crcs"], np.uint32)
     with path.open("rb") as file, pytest.raises(ValueError, match="expected"):
-        files = np.full(len(given["files"]), file.fileno())
+        files = np.array(given["files"], np.int64) + file.fileno() * (given["files"][0] == 0)
         native.read_ranges(files, starts, sizes, np.zeros(27, np.uint8), places, crcs)
 
 

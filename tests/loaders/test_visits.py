@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,14 @@ import numpy as np
 import pytest
 
 from dlio import formats, native
+from dlio.dataset import pool
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.loaders import visits
 from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.joined import JoinedSamples
 from tests.loaders.packing import damage, pack_samples
 
 NUM_SHARDS, COUNT = 20, 200
@@ -95,5 +100,53 @@ def test_values_of_all_shards_are_read_together(tmp_path: Path, monkeypatch: pyt
     samples.read_columns(np.arange(COUNT))
     samples._pool = ShardPool(samples.manifest, max_open=NUM_SHARDS - 1)
     samples.read_columns(np.arange(COUNT))
-    assert together == [NUM_SHARDS, 8, 8, 4]
+    samples._pool = ShardPool(samples.manifest)
+    monkeypatch.setattr(pool, "_num_open_shards", lambda: NUM_SHARDS - 1)
+    monkeypatch.setattr(pool, "_MANY_THREADS", 2)
+    samples.read_columns(np.arange(COUNT))
+    assert together == [NUM_SHARDS, *[1] * NUM_SHARDS, 9, 9, 2]
+    samples.close()
+
+
+def test_threads_together_open_no_more_shards_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_MANY_THREADS", 4)
+    samples, most = PackedSamples(packed(tmp_path)), 12  # 4 threads borrow 3 each
+    samples._pool = ShardPool(samples.manifest, max_open=most)
+    opened, peak, lock = 0, 0, threading.Lock()
+
+    def counted_open(*given: Any) -> Any:
+        nonlocal opened, peak
+        reader = open_shard(*given)
+        with lock:
+            opened += 1
+            peak = max(peak, opened)
+        close = reader.close
+
+        def counted_close() -> None:
+            nonlocal opened
+            close()
+            with lock:
+                opened -= 1
+
+        reader.close = counted_close
+        return reader
+
+    open_shard = pool.open_shard
+    monkeypatch.setattr(pool, "open_shard", counted_open)
+
+    def read(seed: int) -> bool:
+        order = np.random.default_rng(seed).permutation(COUNT)
+        return bool((samples.read_columns(order)["label"] == order).all())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(24)))
+    assert NUM_SHARDS > most >= peak
+    samples.close()
+
+
+def test_a_part_without_shards_changes_nothing(tmp_path: Path) -> None:
+    samples = PackedSamples(packed(tmp_path))
+    joined = JoinedSamples([PackedSamples(replace(samples.manifest, shards=())), samples])
+    indices = np.arange(COUNT)[::-1]
+    assert joined.read_columns(indices)["label"].tolist() == indices.tolist()
     samples.close()

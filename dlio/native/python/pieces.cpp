@@ -118,6 +118,10 @@ nb::tuple read_all_ranges(const Bounds& descriptors, const Bounds& starts, const
   const auto room = static_cast<std::int64_t>(out.size());
   for (std::size_t i = 0; i < ranges.count; ++i) {
     const auto [start, size, place] = std::tuple(ranges.starts[i], ranges.sizes[i], ranges.places[i]);
+    const std::int64_t descriptor = ranges.descriptors[i];
+    if (descriptor < 0 || descriptor > std::numeric_limits<int>::max()) {
+      throw nb::value_error("descriptors: expected open files");
+    }
     if (start < 0 || start > std::numeric_limits<std::int64_t>::max() - room) {
       throw nb::value_error("starts: expected offsets in a file");
     }
