@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader
@@ -52,7 +52,8 @@ class _Pools:
     @property
     def most_lent(self) -> int:
         """How many shards a thread may borrow at a time."""
-        bounds = [pool.most_lent for pool in self._pools if pool.most_lent < len(pool.manifest.shards)]
+        most = [pool.most_lent for pool in self._pools]
+        bounds = [each for each, (first, end) in zip(most, pairwise(self._starts), strict=True) if each < end - first]
         return min(bounds, default=self._starts[-1] or 1)
 
     @contextmanager
