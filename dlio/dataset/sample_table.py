@@ -71,10 +71,7 @@ class SampleTableBuilder:
         self._keys += sample.key.encode()
         self._key_ends.append(len(self._keys))
         self._crcs.append(crc32c(sample, self._schema))
-        varying = [sample.fields[name] for name in self._varying]
-        self._sizes.append(
-            self._fixed_bytes + sum(len(each) if type(each) is bytes else _size(each) for each in varying)
-        )
+        self._sizes.append(self._fixed_bytes + sum(_size(sample.fields[name]) for name in self._varying))
         for name, values in self._values.items():
             values.append(sample.fields[name])
 

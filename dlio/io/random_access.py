@@ -265,16 +265,16 @@ def read_ranges(
         StorageError: a file cannot be read.
     """
     descriptors = np.array([file._open() for file in files], np.int64)[which]
-    counts, done, error, waited = native.read_ranges(descriptors, offsets, sizes, memory, places, crcs)
-    waits.note(waited)
-    while done < len(offsets):
-        files[which[done]]._check(error, offsets[done:])
+    counts, done = np.empty_like(sizes), 0
+    while done < len(sizes):
         rest = slice(done, None)
-        counts[rest], more, error, waited = native.read_ranges(
+        counts[rest], num_read, error, waited = native.read_ranges(
             descriptors[rest], offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
         )
         waits.note(waited)
-        done += more
+        done += num_read
+        if error:
+            files[which[done]]._check(error, offsets[done:])
     return np.equal(counts, sizes)
 
 

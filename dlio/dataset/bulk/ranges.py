@@ -58,12 +58,11 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
     ends = sizes.cumsum()
     begins = ends - sizes
     for some in _runs(ends):
-        memory = take(int(ends[some][-1] - begins[some.start]))
-        places = begins[some] - begins[some.start]
+        places, stops = begins[some] - begins[some.start], ends[some] - begins[some.start]
+        memory = take(int(stops[-1]))
         whole = read_ranges(files, which[some], offsets[some], sizes[some], memory, places, crcs[some])
         wrong[some] = ~whole
         data = memory.toreadonly()
-        stops = ends[some] - begins[some.start]
         values += [data[begin:end] for begin, end in zip(places.tolist(), stops.tolist(), strict=True)]
     wrong |= crcs != after
     bounds = [0, *np.cumsum(lengths).tolist()]

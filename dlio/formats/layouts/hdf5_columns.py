@@ -34,7 +34,7 @@ class ColumnWriter:
 
     def __init__(self, file: h5py.File, name: str, kind: Field, chunk_bytes: int) -> None:
         self._kind = kind
-        self._dtype = np.dtype(kind.dtype if kind.is_number else "uint8").newbyteorder("<")
+        self._dtype = kind.stored_dtype if kind.is_number else np.dtype("uint8")
         shape = kind.fixed_shape if kind.is_number else ()
         self._rows = RowWriter(file, name, self._dtype, shape, chunk_bytes)
         int64 = np.dtype("<i8")
