@@ -13,6 +13,8 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.schema import Sample, Schema
+from dlio.look import numbers
+from tests.helpers.damage import flipped
 from tests.loaders.packing import pack_samples
 
 RED, GREY = (255, 0, 0), (51, 51, 51)
@@ -86,3 +88,15 @@ def test_what_is_not_of_this_content_is_found_anew(packed, change):
 def test_a_folder_in_the_place_of_the_file_does_no_harm(packed):
     (packed / STATS_NAME).mkdir()
     assert dlio.info(packed, stats=True)["stats"]["samples_read"] == 4
+
+
+def test_a_flipped_bit_of_the_kept_numbers_gives_no_other_numbers(packed):
+    stats, path = dlio.info(packed, stats=True)["stats"], packed / STATS_NAME
+    manifest, content = dlio.Manifest.load(packed), path.read_bytes()
+    for bit in range(0, 8 * len(content), 5):
+        with flipped(path, bit):
+            assert numbers._read(path, manifest.content_id) in (None, stats)
+    path.write_bytes(content.replace(b'"mean": [0.', b'"mean": [1.'))
+    assert path.read_bytes() != content
+    assert dlio.info(packed, stats=True)["stats"] == stats
+    assert path.read_bytes() == content, "they were computed again"
