@@ -20,12 +20,11 @@ from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
-from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.batches import is_pair
-from dlio.loaders.chosen import ChosenSamples
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples
-from dlio.loaders.joined import JoinedSamples
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
+from dlio.loaders.opened import joined_data
+from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
@@ -115,7 +114,7 @@ class PackedDataset(Dataset[Any]):
             if given is not None and not (callable(given) or isinstance(given, Transform)):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform
@@ -227,7 +226,7 @@ def chosen_part(dataset: Any, *, ascending: bool) -> Any:
         return dataset
     first, samples, rows = found
     part = copy.copy(first)
-    part.packed = samples if rows is None else ChosenSamples(samples, np.sort(rows) if ascending else rows)
+    part.packed = samples if rows is None else samples.over(samples.opened.chosen(np.sort(rows) if ascending else rows))
     part.manifest = part.packed.manifest
     return part
 
@@ -252,19 +251,22 @@ def _joined(
     """Returns parts one after the other; raises as `chosen_part`."""
     first = parts[0][0]
     for other, _, _ in parts:
-        if (other.transform, other.target_transform) != (first.transform, first.target_transform):
-            raise UsageError(
-                f"{first.root} and {other.root} have different transforms: give both the same to join them"
-            )
-    samples = JoinedSamples([samples for _, samples, _ in parts])
+        if _changes(other) != _changes(first):
+            problem = f"{first.root} and {other.root} have different transforms, or only one is upright"
+            raise UsageError(f"{problem}: give both the same to join them")
+    samples = first.packed.over(joined_data([samples.opened for _, samples, _ in parts]))
     if all(rows is None for _, _, rows in parts):
         return first, samples, None
     starts = accumulate((len(samples) for _, samples, _ in parts), initial=0)
     rows = [
-        start + (np.arange(len(of)) if rows is None else of.numbers(rows))
+        start + (np.arange(len(of)) if rows is None else of.numbering.stored(rows))
         for start, (_, of, rows) in zip(starts, parts, strict=False)
     ]
     return first, samples, np.concatenate(rows)
+
+
+def _changes(dataset: PackedDataset) -> tuple[Any, Any, bool]:
+    return dataset.transform, dataset.target_transform, dataset.packed.upright
 
 
 def tensors(batch: dict[str, Any]) -> dict[str, Any]:
