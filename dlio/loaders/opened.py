@@ -110,7 +110,7 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
     if isinstance(data, Mixture):
         parts = [open_data(part, cache, max_skipped) for part, _ in data.parts]
         numbering = mixed([part.numbering for part in parts], draws_of(data.weights), data.epoch_samples)
-        return replace(joined_data(parts), numbering=numbering)
+        return _together(parts, numbering)
     manifest, filling = _found(data, cache)
     pool = ShardPool(manifest, filling=filling)
     return Opened(Numbering.of(manifest), pool, (Arriving(0, len(manifest.shards), filling),), Skips(max_skipped))
@@ -118,7 +118,11 @@ def open_data(data: Data, cache: str | Path | bool | None = None, max_skipped: i
 
 def joined_data(parts: Sequence[Opened]) -> Opened:
     """Returns the samples of several data sets, one after the other; raises as `joined`."""
-    numbering = joined([part.numbering for part in parts])
+    return _together(parts, joined([part.numbering for part in parts]))
+
+
+def _together(parts: Sequence[Opened], numbering: Numbering) -> Opened:
+    """Returns data sets under one numbering, which counts through their shards."""
     pool = JoinedPool([(part.pool, len(part.numbering.manifest.shards)) for part in parts])
     folders: list[Arriving] = []
     for folder in chain.from_iterable(part.folders for part in parts):
