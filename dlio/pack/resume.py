@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.dataset import json_lines, manifest
+from dlio.dataset import manifest, seal
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
@@ -186,7 +186,7 @@ def _is_alive(pid: str) -> bool:
 
 
 class PartialManifest:
-    """Appends a line for each finished shard to `manifest.jsonl.partial`, and syncs the file."""
+    """Appends the line of each finished shard, and its digest line, to `manifest.jsonl.partial`, and syncs the file."""
 
     def __init__(self, out: Path, started: Manifest) -> None:
         """Rewrites the partial manifest of `out` with the header and the shards of `started`, and opens it.
@@ -196,7 +196,7 @@ class PartialManifest:
         """
         self._path = out / manifest.PARTIAL_NAME
         lines = [manifest.header(started), *(shard.to_json() for shard in started.shards)]
-        files.publish_bytes(self._path, "".join(map(json_lines.dump, lines)).encode())
+        files.publish_bytes(self._path, b"".join(map(seal.sealed_line, lines)))
         with files.storage_errors("write", self._path):
             self._file = self._path.open("ab", buffering=0)
 
@@ -206,7 +206,7 @@ class PartialManifest:
         Raises:
             StorageError: the file system refused.
         """
-        line = json_lines.dump(shard.to_json()).encode()
+        line = seal.sealed_line(shard.to_json())
         with files.storage_errors("write", self._path):
             while line:  # an almost full disk writes only a part
                 line = line[self._file.write(line) :]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio import formats
-from dlio.dataset import json_lines, sample_table
+from dlio.dataset import sample_table, seal
 from dlio.dataset.manifest import File, Shard
 from dlio.errors import LauncherError
 from dlio.io import files
@@ -133,7 +133,7 @@ def _send(url: str, aside: Path, shard: Shard) -> None:
     store = RemoteFiles(url)
     for file in shard.files:
         store.put(file.name, aside / file.name)
-    store.put(f"{ASIDE}/{shard.name}", json_lines.dump(shard.to_json()).encode())
+    store.put(f"{ASIDE}/{shard.name}", seal.sealed_line(shard.to_json()))
 
 
 def here() -> str:

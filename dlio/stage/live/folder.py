@@ -7,6 +7,7 @@ ignored.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dlio.cluster import liveness
+from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
@@ -30,6 +32,7 @@ from dlio.stage.live.connection import TOKEN_BYTES, Address
 
 AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
 _VERSION = 1
+_log = logging.getLogger(__name__)
 _END_SECONDS = 5.0  # for an agent to end
 
 
@@ -205,17 +208,21 @@ class LiveFolder:
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
 
+        A damaged one is logged, and counts as none: the next agent writes it again.
+
         Raises:
             StorageError: it cannot be read.
         """
         try:
             return replace(Manifest.load(self.path), root=self.staged.path)
-        except ManifestError:
+        except ManifestError as error:
+            if (self.path / NAME).exists():
+                _log.warning("a staged copy is ignored: %s", error)
             return None
 
     def keep_manifest(self, manifest: Manifest) -> None:
         """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
-        if not (self.path / NAME).exists():
+        if not (self.path / NAME).exists() or not seal.is_intact(self.path / NAME):
             manifest.save(self.path)
 
 
