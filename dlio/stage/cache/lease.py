@@ -55,9 +55,7 @@ class Lease:
 
     def is_over(self) -> bool:
         """Returns whether the holder surely no longer uses the copy."""
-        host, _, boot = self.holder.node.partition("/")
-        here, _, booted = Owner.current().node.partition("/")
-        if host == here and boot != booted:
+        if self.holder.is_of_earlier_boot:
             return True
         alive = None if self.job else self.holder.is_alive(self.user)
         return time.time() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive

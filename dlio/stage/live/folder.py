@@ -123,8 +123,7 @@ class LiveFolder:
         """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
         if (alive := owner.is_alive()) is not None:
             return not alive
-        (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
-        if host == here and boot != booted:
+        if owner.is_of_earlier_boot:
             return True
         try:
             return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
