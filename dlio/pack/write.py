@@ -16,6 +16,7 @@ from dlio.dataset.manifest import File, Shard
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
+from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles
 from dlio.locking.owner import Owner, node_id
 from dlio.pack.inside import Row, unseen
@@ -121,7 +122,9 @@ def write_shard(task: WriteTask) -> WrittenShard:
 
 def _new_folder(task: WriteTask) -> Path:
     if task.url:  # another machine does not have `out`
-        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=task.out if task.out.is_dir() else None))
+        around = task.out if task.out.is_dir() else Path(tempfile.gettempdir())
+        check_ground(around)
+        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
     aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)

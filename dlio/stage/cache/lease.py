@@ -92,14 +92,8 @@ def take(folder: StagedFolder) -> None:
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
-    token = os.urandom(8).hex()
-    try:
-        opened.write_new(f".{token}", json.dumps({"job": job, "holder": asdict(holder)}).encode())
-        opened.rename(f".{token}", f"{copy}@{token}")
-    except BaseException:
-        with suppress(OSError):
-            opened.unlink(f".{token}")
-        raise
+    record = json.dumps({"job": job, "holder": asdict(holder)})
+    opened.publish(f"{copy}@{os.urandom(8).hex()}", record.encode())
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:
