@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from dlio.dataset.manifest import File, Shard
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
+from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles
-from dlio.locking.owner import node_id
+from dlio.locking.owner import Owner, node_id
 from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
@@ -122,8 +122,10 @@ def write_shard(task: WriteTask) -> WrittenShard:
 
 def _new_folder(task: WriteTask) -> Path:
     if task.url:  # another machine does not have `out`
-        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=task.out if task.out.is_dir() else None))
-    aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
+        around = task.out if task.out.is_dir() else Path(tempfile.gettempdir())
+        check_ground(around)
+        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
+    aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)
     return aside
