@@ -159,7 +159,10 @@ def _write(task: WriteTask, aside: Path) -> Shard:
         with closing(writer):
             skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
             written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
-        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
+            table = written.table.to_bytes()
+            if isinstance(writer, formats.TableWriter):
+                writer.keep_table(table)
+        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(table)
     entries = _entries(aside, created, task)
     crop_ready = written.crop_ready()
     counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None
