@@ -150,3 +150,11 @@ def test_runs_are_those_of_the_bits(kind: Callable[[int], Iterator[tuple[int, in
         runs = list(kind(number))
         assert sum(sum(1 << bit for bit in range(*run)) for run in runs) == number
         assert all(end < begin for (_, end), (begin, _) in pairwise(runs))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_bitmap_of_another_user_is_refused(tmp_path):
+    Blocks.create(tmp_path / "bits", 5).close()
+    os.chown(tmp_path / "bits", 2001, 2001)
+    with pytest.raises(StorageError, match="not a regular file of this user"):
+        Blocks.open(tmp_path / "bits", 5)
