@@ -1,4 +1,4 @@
-"""A disk that may lose its power: which files got a name before their content was synced, and which names never were."""
+"""A disk that may lose its power: which files got a name before they were synced, and which names never were."""
 
 from __future__ import annotations
 

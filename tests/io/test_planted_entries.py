@@ -43,6 +43,16 @@ def test_a_new_file_replaces_and_follows_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "small").read_bytes() == b"secret"
 
 
+def test_others_may_read_a_new_file_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with OpenFolder.at(tmp_path) as opened:
+            opened.write_new("entry", b"mine")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o644
+
+
 def test_times_and_status_are_the_entrys_own(tmp_path: Path) -> None:
     make("link", tmp_path / "entry")
     os.utime(tmp_path / "small", (1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from dataclasses import asdict, replace
 from itertools import count
@@ -218,6 +219,9 @@ def test_only_numbers_as_dlio_writes_them_are_claims(tmp_path: Path) -> None:
     for name in ("007", "\u0663", "-1", "1x"):
         write_claim(tmp_path / "claims", name, Owner.current())
     assert claim_file.latest(Below(tmp_path, ("claims",))) is None
+    write_claim(tmp_path / "claims", "1", Owner.current())
+    found = claim_file.latest(Below(tmp_path, ("claims",)))
+    assert found and found.number == 1, "an odd name hides no claim"
 
 
 def test_a_claim_is_renewed_while_its_owner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,3 +266,31 @@ def test_a_claim_of_another_user_is_in_force_by_what_no_user_can_set(
         os.utime(claim, (now + 86400, now + 86400))
         monkeypatch.setattr(time, "time", lambda: now + 3600)
         assert not is_in_progress(opened)
+
+
+class _Interrupted(BaseException):
+    """Ends the owner as an interrupt does."""
+
+
+@pytest.mark.parametrize(
+    "end, expected", [(_Interrupted(), "did the work"), (OSError(28, "No space left on device"), "errno 28")], ids=str
+)
+def test_what_ends_an_owner_reaches_the_thread_that_waits(tmp_path: Path, end: BaseException, expected: str) -> None:
+    looks, found = count(), list[str]()
+
+    def wait() -> None:
+        try:
+            with claimed(tmp_path / "claims", lambda: next(looks) < 0) as mine:
+                found.append("did the work" if mine else "was done")
+        except StorageError as error:
+            found.append(f"errno {error.errno}")
+
+    waiting = threading.Thread(target=wait)
+    with pytest.raises(type(end)), claimed(tmp_path / "claims", lambda: False):
+        waiting.start()
+        deadline = time.monotonic() + 60
+        while next(looks) < 8 and time.monotonic() < deadline:  # both count: it has looked, and waits
+            time.sleep(0.02)
+        raise end
+    waiting.join(60)
+    assert found == [expected]

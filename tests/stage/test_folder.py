@@ -48,12 +48,12 @@ def test_a_copy_holds_its_files_whatever_else_lies_there(below: str, tmp_path: P
 
 
 def test_a_copy_whose_removal_stops_is_not_taken_for_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = write_dataset(tmp_path / "source", [1, 2, 3])
+    manifest = write_dataset(tmp_path / "source", [1, 2, 3], stem="a")
     folder = folder_of(dlio.stage(manifest, tmp_path / "local", topology=node(0, 1)))
     unlink = OpenFolder.unlink
 
     def refuse(opened: OpenFolder, name: str) -> None:
-        if name.startswith("shard"):
+        if name.startswith("a-"):
             raise OSError(5, "Input/output error")
         unlink(opened, name)
 

@@ -51,9 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="these only, such as live/*")
-    parser.add_argument("--changed", nargs="?", const=_OF_THE_HISTORY, metavar="BASE",
-                        help="those that the change since a commit touches; by default since the main branch")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after so long, and name the rest")
+    about = "those that the change since a commit touches; by default since the main branch"
+    parser.add_argument("--changed", nargs="?", const=_OF_THE_HISTORY, metavar="BASE", help=about)
+    about = "begin none after so long, and name the rest"
+    parser.add_argument("--seconds", type=float, default=float("inf"), help=about)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="so many at once")
     parser.add_argument("--list", action="store_true", help="print them")
     parser.add_argument("--lists", type=Path, default=LISTS, help=argparse.SUPPRESS)
@@ -118,7 +119,9 @@ def _summary(results: Sequence[Result], seconds: float) -> int:
     """Prints what became of all; returns the exit code."""
     bad = [each for each in results if each.verdict not in FINE]
     for each in bad:
-        print(f"\n{each.verdict}: {each.mutation.name}, in {each.mutation.file}\n  {each.mutation.promise}\n  {each.why}")
+        print(
+            f"\n{each.verdict}: {each.mutation.name}, in {each.mutation.file}\n  {each.mutation.promise}\n  {each.why}"
+        )
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in results).items())
     cpu = usage.ru_utime + usage.ru_stime

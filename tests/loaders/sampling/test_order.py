@@ -214,9 +214,17 @@ def test_each_part_that_is_staged_is_a_lane() -> None:
     assert [lane.tolist() for lane in order.lanes] == [[1], [0, 2]]
 
 
-@pytest.mark.parametrize("shuffle, lanes, expected", [
-    (True, 1, "29040781cc37ce61"), (False, 1, "01ad26edb7f4ccad"), (Window(2), 1, "de364335100a4edc"), (True, 3, "f8dffc3fe05a6677"), (Window(2), 2, "2fb994c528acef67"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "shuffle, lanes, expected",
+    [
+        (True, 1, "29040781cc37ce61"),
+        (False, 1, "01ad26edb7f4ccad"),
+        (Window(2), 1, "de364335100a4edc"),
+        (True, 3, "f8dffc3fe05a6677"),
+        (Window(2), 2, "2fb994c528acef67"),
+    ],
+    ids=str,
+)
 def test_an_order_is_the_same_in_every_version(shuffle: Shuffle, lanes: int, expected: str) -> None:
     """A run that is resumed after an upgrade goes on in its order."""
     orders = [epoch_order(manifest_of([5, 9, 4, 7, 8, 6]), seed=3, epoch=epoch, shuffle=shuffle, lanes=lanes)
