@@ -12,7 +12,7 @@ import dlio
 from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.pack import publish
+from dlio.pack import publish, write
 from dlio.pack.resume import PartialManifest
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
@@ -78,3 +78,21 @@ def test_a_shard_is_listed_only_once_it_has_its_names(photos, tmp_path, monkeypa
     monkeypatch.setattr(publish.files, "publish_all", looked_at)
     dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine="processes")
     assert listed == [[], [], []]
+
+
+def test_a_shards_line_is_sent_after_its_files(photos, tmp_path, monkeypatch):
+    done = dlio.pack(image_folder(photos), tmp_path / "out", num_shards=1, engine="serial")
+    sent = []
+
+    @dataclass
+    class Store:
+        """Notes what is sent."""
+
+        url: str
+
+        def put(self, name, content):
+            sent.append(name)
+
+    monkeypatch.setattr(write, "RemoteFiles", Store)
+    write._send("s3://bucket/packed", tmp_path / "out", done.shards[0])
+    assert sent == [*(file.name for file in done.shards[0].files), f"{ASIDE}/{done.shards[0].name}"]

@@ -11,8 +11,8 @@ from tools.mutants.mutation import Mutation
 from tools.mutants.view import Run, View
 
 TOGETHER = 8  # mutations whose tests are first run without them, in one process
-_LEAST_SECONDS = 60.0  # for tests on a busy machine
-_TIMES = 10  # what they may take longer with a mutation
+_LEAST_SECONDS, _TIMES = 60.0, 10  # how long tests may take, and how much longer than all of the same process without
+_HANG_SECONDS, _HANG_TIMES = 20.0, 3  # the same where they are expected to hang
 _BASE_SECONDS = 600.0
 
 
@@ -68,8 +68,15 @@ def tried(view: View, mutations: Sequence[Mutation], deadline: float) -> Iterato
         elif time.monotonic() + base.seconds / len(mutations) > deadline:
             yield Result(mutation, Verdict.LEFT_OUT, "no time was left")
         else:
-            seconds = min(max(_LEAST_SECONDS, _TIMES * base.seconds), deadline - time.monotonic() + _LEAST_SECONDS)
-            yield _judged(mutation, view.run(list(mutation.tests), mutation, seconds, first_only=True))
+            yield _judged(
+                mutation, view.run(list(mutation.tests), mutation, _patience(mutation, base), first_only=True)
+            )
+
+
+def _patience(mutation: Mutation, base: Run) -> float:
+    """Returns how many seconds the tests of a mutation may take."""
+    least, times = (_HANG_SECONDS, _HANG_TIMES) if mutation.hang else (_LEAST_SECONDS, _TIMES)
+    return max(least, times * base.seconds)
 
 
 def _of(test: str, outcomes: dict[str, str]) -> set[str]:

@@ -212,6 +212,13 @@ def test_each_part_that_is_staged_is_a_lane() -> None:
     parts = tuple(shard.replace(nodes=(node,)) for shard, node in zip(whole.shards, (1, 0, 1), strict=True))
     order = epoch_order(replace(whole, shards=parts))
     assert [lane.tolist() for lane in order.lanes] == [[1], [0, 2]]
+    with pytest.raises(UsageError, match="is staged in 2 parts, and each part is a lane"):
+        epoch_order(replace(whole, shards=parts), lanes=1)
+
+
+def test_the_largest_shard_left_goes_to_the_lane_with_fewest_samples() -> None:
+    lanes = deal_shards(np.array([1, 6, 1, 1, 1, 1, 1]), 2)
+    assert [lane.tolist() for lane in lanes] == [[1], [0, 2, 3, 4, 5, 6]]
 
 
 @pytest.mark.parametrize(

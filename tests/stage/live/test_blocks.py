@@ -158,3 +158,11 @@ def test_a_bitmap_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path / "bits", 2001, 2001)
     with pytest.raises(StorageError, match="not a regular file of this user"):
         Blocks.open(tmp_path / "bits", 5)
+
+
+def test_damaged_bytes_take_every_block_that_they_touch(tmp_path):
+    blocks = Blocks.create(tmp_path / "bits", 5 * BLOCK_BYTES)
+    blocks.set(0, 5 * BLOCK_BYTES)
+    blocks.clear(BLOCK_BYTES - 1, BLOCK_BYTES + 1)
+    assert blocks.missing(0, 5 * BLOCK_BYTES) == [(0, 2 * BLOCK_BYTES)]
+    blocks.close()

@@ -126,3 +126,9 @@ def test_an_unfinished_file_appears_with_its_size(live: LiveFolder, monkeypatch:
     monkeypatch.setattr(os, "ftruncate", looked_at)
     store_in(live).missing(0, [(0, 1)])
     assert sizes == [] and live.unfinished(FILE).stat().st_size == FILE.num_bytes
+
+
+def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder) -> None:
+    live.path.chmod(0o755)
+    live.make()
+    assert live.path.stat().st_mode & 0o777 == 0o700
