@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dlio.locking import owner
 from dlio.locking.owner import Owner, node_id
 
 
@@ -73,3 +74,21 @@ def test_a_host_name_identifies_no_process() -> None:
         True,
         False,
     ]
+
+
+def test_a_process_that_frees_its_memory_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = Owner.current()
+    before, name, after = Path(f"/proc/{me.pid}/stat").read_text().rpartition(")")
+    fields = after.split()
+    fields[6] = str(int(fields[6]) | 0x4)  # PF_EXITING
+    (tmp_path / "stat").write_text(f"{before}{name} {' '.join(fields)}")
+    monkeypatch.setattr(owner, "Path", lambda path: tmp_path / "stat" if str(path).endswith("/stat") else Path(path))
+    assert owner.start_time(me.pid) is None
+
+
+@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": 1.0}, {"started": True}, {"node": 1}, {"more": 1}])
+def test_an_owner_of_another_form_is_refused(change: dict[str, object]) -> None:
+    record = {"node": "here", "namespace": "pid:[1]", "pid": 1, "started": 1}
+    assert Owner.from_json(record).pid == 1
+    with pytest.raises(ValueError, match="expected the node"):
+        Owner.from_json(record | change)

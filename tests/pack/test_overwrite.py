@@ -16,6 +16,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
+from dlio.pack import overwrite
 from dlio.pack.inspect.verify import verify
 from dlio.pack.recode import Recode
 from dlio.pack.resume import CLAIMS
@@ -133,6 +134,19 @@ class TestOverwrite:
         dlio.pack(others, out, overwrite=True, report=lambda shard: seen.append(samples(out)), **HOW)
         assert seen == [before] * 3
         assert len(samples(out)) == 12
+
+    def test_the_old_shards_are_there_until_the_new_ones_have_their_names(self, out, others, monkeypatch):
+        before, publish_all = samples(out), overwrite.files.publish_all
+
+        def refuse(aside, final, names):
+            if final == out:
+                raise StorageError("the disk fails")
+            publish_all(aside, final, names)
+
+        monkeypatch.setattr(overwrite.files, "publish_all", refuse)
+        with pytest.raises(StorageError, match="the disk fails"):
+            dlio.pack(others, out, overwrite=True, **HOW)
+        assert samples(out) == before
 
     def test_a_bad_source_costs_nothing(self, out, others, tmp_path):
         before = content(out)
