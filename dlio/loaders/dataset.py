@@ -28,8 +28,10 @@ from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.skips import Skips
 from dlio.loaders.stats import Clock
 from dlio.loaders.visits import Visit, read_columns, read_samples, visits
+from dlio.targets import IMAGE, targets_of
 
-IMAGE = "image"
+__all__ = ["IMAGE", "LABEL", "VALID", "Batch", "PackedSamples"]
+
 LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
@@ -70,7 +72,7 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is not a transform, or samples have no field `image`.
+            UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
@@ -86,11 +88,18 @@ class PackedSamples:
         self._pool = ShardPool(self.manifest, filling=self.filling)
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
+        self.targets = targets_of(self.schema, transform, self.manifest.root)
 
     @property
     def schema(self) -> Schema:
         """The fields of every sample."""
         return self.manifest.schema
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of images; needs a transform."""
+        assert self.transform is not None
+        return self.transform.output_size
 
     def __len__(self) -> int:
         return self.manifest.num_samples

@@ -209,6 +209,7 @@ def _check_fields(samples: PackedSamples) -> None:
     """Raises UsageError if a field makes no array of one shape."""
     for name, kind in samples.schema.fields:
         is_decoded = name == IMAGE and samples.transform is not None
+        is_decoded |= samples.targets is not None and name in samples.targets.masks
         if not (is_decoded or kind.is_fixed):
             advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out"
             raise UsageError(f"the field {name!r} of type {kind} makes no array in JAX: {advice}")

@@ -81,7 +81,7 @@ class Recode:
         if (moves and "boxes" in schema) or (self.changes_pixels and "mask" in schema):
             raise UsageError(
                 f"{path} has boxes or masks, which are packed unchanged and would not fit changed images: pack without"
-                " --resize, --center-crop, --color and --encoding, and read with dlio.targets.WithTargets"
+                " --resize, --center-crop, --color and --encoding: loaders resize images, boxes and masks together"
             )
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:

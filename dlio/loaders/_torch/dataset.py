@@ -27,6 +27,7 @@ from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples
 from dlio.loaders.joined import JoinedSamples
 from dlio.loaders.mixture import Data, open_samples
 from dlio.loaders.sampling.order import Indices
+from dlio.targets import check_stay
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
 Item = tuple[Any, Any] | dict[str, Any]
@@ -106,7 +107,8 @@ class PackedDataset(Dataset[Any]):
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
+            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`; or
+                boxes or masks would not move with the image.
         """
         transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
@@ -116,6 +118,8 @@ class PackedDataset(Dataset[Any]):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
         self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        if transform is not plan:
+            check_stay(self.packed.schema, transform, self.packed.manifest.root)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform
