@@ -131,9 +131,13 @@ def targets_of(schema: Schema, transform: Transform | None, where: object) -> Ta
 
 def leave_unknown(transform: Transform, schema: Schema) -> WithTargets:
     """Returns the transform for a measurement, for which fields of unknown meaning may stay as they are."""
+    return WithTargets(transform, plain=(*doubtful(schema), *_sorted(schema, _UNSAID)[0].unknown))
+
+
+def doubtful(schema: Schema) -> tuple[str, ...]:
+    """Returns the fields that may move with the image or not."""
     found, rest = _sorted(schema, _UNSAID)
-    plain = (name for name, kind in rest.items() if not _is_plain(name, kind, with_boxes=found.are_dropped))
-    return WithTargets(transform, plain=(*plain, *found.unknown))
+    return tuple(name for name, kind in rest.items() if not _is_plain(name, kind, with_boxes=found.are_dropped))
 
 
 def check_stay(schema: Schema, function: object, where: object) -> None:

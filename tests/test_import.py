@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "look": BASE
     | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "targets"},
     "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack"},
-    "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
+    "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native", "targets"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE
     | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage", "targets"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,14 @@ AS_STORED = 1
 _SWAPPED = (5, 6, 7, 8)  # height and width are exchanged first
 _MIRRORED = (2, 3, 6, 7)  # then left and right
 _FLIPPED = (3, 4, 7, 8)  # then top and bottom
-_HEADS = (b"Exif\0", b"tiff:Orientation", b"eXIf", b"EXIF", b"type exif", b"XML:com.adobe.xmp")
+_IN_JPEG = (b"Exif\0", b"tiff:Orientation")
+_IN_OTHERS = (b"eXIf", b"EXIF", b"type exif", b"XML:com.adobe.xmp", b"tiff:Orientation")
 
 
 def may_be_turned(picture: bytes | memoryview) -> bool:
     """Returns whether an encoded image may have an orientation, in EXIF or XMP: Pillow decides."""
     data = bytes(picture)
-    return any(head in data for head in _HEADS)
+    return any(head in data for head in (_IN_JPEG if data.startswith(b"\xff\xd8") else _IN_OTHERS))
 
 
 def orientation_of(picture: object) -> int:
@@ -44,6 +46,22 @@ def orientation_of_opened(image: Image.Image) -> int:
     """Returns the orientation of an image that Pillow has opened; raises as `orientation_of`."""
     found = AS_STORED if image.format == "TIFF" else image.getexif().get(TAG, AS_STORED)
     return found if isinstance(found, int) and 2 <= found <= 8 else AS_STORED
+
+
+def exif_of(orientation: int) -> bytes:
+    """Returns EXIF that holds an orientation and nothing else."""
+    entry = struct.pack(">HHIHH", TAG, 3, 1, orientation, 0)
+    return b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + entry + bytes(4)
+
+
+def with_orientation(picture: bytes, orientation: int) -> bytes:
+    """Returns a JPEG without EXIF with an orientation; as it is if it is not turned."""
+    if orientation == AS_STORED:
+        return picture
+    payload = exif_of(orientation)
+    has_jfif = picture[2:4] == b"\xff\xe0"  # which comes first
+    at = 4 + int.from_bytes(picture[4:6], "big") if has_jfif else 2
+    return picture[:at] + b"\xff\xe1" + struct.pack(">H", len(payload) + 2) + payload + picture[at:]
 
 
 def turned_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:

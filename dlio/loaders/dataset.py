@@ -66,7 +66,7 @@ class PackedSamples:
             data: the folder or URL that holds `manifest.jsonl`, or a manifest.
             transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
+            upright: rotate images, their boxes and masks by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
 
         Raises:

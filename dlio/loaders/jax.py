@@ -86,7 +86,7 @@ class DataLoader:
                 repeated samples, and adds a bool array to each batch, False for these.
             num_threads: threads that read and decode; by default one for each core of this process.
             prefetch: batches copied to the devices ahead of the one in use.
-            upright: rotate images by their EXIF orientation.
+            upright: rotate images, their boxes and masks by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
 

@@ -121,7 +121,7 @@ def dataset(
             expects them: float32 (n,), 0 for repeated samples.
         rank, world_size: this process, and the number of processes; by default from the launcher.
         lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-        upright: rotate images by their EXIF orientation.
+        upright: rotate images, their boxes and masks by their EXIF orientation.
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
             one is an error.
         state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass

@@ -101,7 +101,7 @@ class PackedDataset(Dataset[Any]):
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images by their EXIF orientation, unlike ImageFolder.
+            upright: rotate images, their boxes and masks by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
                 log, before it raises; for transforms of `dlio.images`.
 
