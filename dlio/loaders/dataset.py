@@ -19,8 +19,10 @@ from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.visits import Visit, read_columns, read_samples, visits
+from dlio.targets import IMAGE, targets_of
 
-IMAGE = "image"
+__all__ = ["IMAGE", "LABEL", "VALID", "Batch", "PackedSamples"]
+
 LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
@@ -54,14 +56,14 @@ class PackedSamples:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, a `Mixture` of these, or opened data sets.
             transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images by their EXIF orientation, unlike torchvision's ImageFolder.
+            upright: rotate images, their boxes and masks by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
 
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is not a transform, samples have no field `image`, or the data sets of a mixture
-                differ in fields, classes or label offset.
+            UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not, or
+                the data sets of a mixture differ in fields, classes or label offset.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
@@ -73,6 +75,7 @@ class PackedSamples:
         self._useless_hints = self._spared = 0
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
+        self.targets = targets_of(self.schema, transform, self.manifest.root)
 
     def over(self, opened: Opened) -> PackedSamples:
         """Returns other samples with the same transform."""
@@ -82,6 +85,12 @@ class PackedSamples:
     def schema(self) -> Schema:
         """The fields of every sample."""
         return self.manifest.schema
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of images; needs a transform."""
+        assert self.transform is not None
+        return self.transform.output_size
 
     def __len__(self) -> int:
         return len(self.numbering)

@@ -86,7 +86,7 @@ class DataLoader:
                 repeated samples, and adds a bool array to each batch, False for these.
             num_threads: threads that read and decode; by default one for each core of this process.
             prefetch: batches copied to the devices ahead of the one in use.
-            upright: rotate images by their EXIF orientation.
+            upright: rotate images, their boxes and masks by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
 
@@ -204,6 +204,7 @@ def _check_fields(samples: PackedSamples) -> None:
     """Raises UsageError if a field makes no array of one shape."""
     for name, kind in samples.schema.fields:
         is_decoded = name == IMAGE and samples.transform is not None
+        is_decoded |= samples.targets is not None and name in samples.targets.masks
         if not (is_decoded or kind.is_fixed):
             advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out"
             raise UsageError(f"the field {name!r} of type {kind} makes no array in JAX: {advice}")

@@ -61,6 +61,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         seed: int = 0,
         end: End | str = End.PAD,
         rank_and_size: Callable[[], tuple[int, int]] = rank_from_env,
+        upright: bool = False,
         max_skipped: int = 0,
         workers: int | None = None,
         max_queue_size: int = 2,
@@ -76,6 +77,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             seed: of order and transform, the same on every rank.
             end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
             rank_and_size: returns both; called at the start of each epoch.
+            upright: rotate images, their boxes and masks by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             workers: threads that make a batch together; by default one for each core of this rank. Keras itself starts
                 none.
@@ -86,7 +88,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
         super().__init__()
-        samples = PackedSamples(data, transform, cache=cache, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(

@@ -21,6 +21,7 @@ from dlio.loaders.dataset import IMAGE, PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
 from dlio.stage import measured
+from dlio.targets import leave_unknown
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
 _ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files
@@ -207,9 +208,10 @@ def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[in
     for path in _paths(manifest):
         for _ in files.read_blocks(path):
             pass
-    count, most = 1, num_cores_of_rank()
+    count, most, images = 1, num_cores_of_rank(), _has_images(manifest)
+    moving = leave_unknown(transform, manifest.schema) if images else None
     while True:
-        with closing(PackedSamples(manifest, transform if _has_images(manifest) else None)) as samples:
+        with closing(PackedSamples(manifest, moving)) as samples:
             yield count, loading.loader_rate(samples, count)
         if count >= most:
             return

@@ -26,6 +26,7 @@ from dlio.loaders.mixture import Data
 from dlio.loaders.opened import joined_data
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
+from dlio.targets import check_stay
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
 Item = tuple[Any, Any] | dict[str, Any]
@@ -99,13 +100,14 @@ class PackedDataset(Dataset[Any]):
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images by their EXIF orientation, unlike ImageFolder.
+            upright: rotate images, their boxes and masks by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
                 log, before it raises; for transforms of `dlio.images`.
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
+            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`; or
+                boxes or masks would not move with the image.
         """
         transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
@@ -115,6 +117,8 @@ class PackedDataset(Dataset[Any]):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
         self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        if transform is not plan:
+            check_stay(self.packed.schema, transform, self.packed.manifest.root)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform
