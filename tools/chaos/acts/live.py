@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import LiveFolder, end_agents
 from tools.chaos import oracle
 from tools.chaos.acts.failing_source import serve
 from tools.chaos.acts.kill_readers import READ_ALL
@@ -58,8 +58,7 @@ def play(scene: Scene) -> None:
         for rank in ranks:
             scene.do(rank, 0, *((4,) if accident == "source" else ()), *(-number for number in rank.sent))
     finally:
-        for folder in (folder for node in nodes for folder in node.agents(source)):
-            folder.end_agent()
+        end_agents(folder for node in nodes for folder in node.agents(source))
     oracle.check_copies(nodes[1].dest, source)
     scene.do(scene.dlio("clean", nodes[1].dest, "--job", _JOB))
     oracle.check_nothing_left(nodes[1].dest, [])
