@@ -254,13 +254,13 @@ def test_work_as_the_owner_has_only_the_owners_rights(monkeypatch: pytest.Monkey
     def rights() -> list[object]:
         return [*os.getresuid(), *os.getresgid(), os.getgroups(), os.environ.get("AWS_SECRET_ACCESS_KEY")]
 
-    assert as_owner(2001, rights) == [2001] * 3 + [65534] * 3 + [[], None]
+    assert list(as_owner(2001, rights)) == [2001] * 3 + [65534] * 3 + [[], None]
     with pytest.raises(StorageError, match="not for you"):
-        as_owner(2001, refuse)
+        list(as_owner(2001, refuse))
     with pytest.raises(StorageError, match="died with the exit code 9"):
-        as_owner(2001, lambda: os._exit(9))
-    assert as_owner(0, os.getpid) == os.getpid()
+        list(as_owner(2001, lambda: os._exit(9)))
+    assert list(as_owner(0, lambda: [os.getpid()])) == [os.getpid()]
 
 
-def refuse() -> None:
+def refuse() -> list[object]:
     raise ManifestError("not for you")
