@@ -86,8 +86,10 @@ def test_links_below_dest_are_not_followed(dataset: Manifest, tmp_path: Path) ->
     assert damaged_files(elsewhere.root, dataset) == ["shard-00004.bin"]
 
 
-@pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder"])
-def test_a_manifest_that_is_a_pipe_counts_as_damage(dataset: Manifest, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder", "endless"])
+def test_a_manifest_that_is_a_pipe_counts_as_damage(
+    dataset: Manifest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     path = staged.root / NAME
     path.unlink()
@@ -97,11 +99,15 @@ def test_a_manifest_that_is_a_pipe_counts_as_damage(dataset: Manifest, tmp_path:
         os.mkfifo(path)
     elif kind == "device":
         path.symlink_to("/dev/zero")
+    elif kind == "endless":
+        monkeypatch.setenv("DLIO_MAX_MANIFEST", "64KiB")
+        path.write_bytes(b"{" * (1 << 17))
     else:
         path.mkdir()
     found = list(scrub(tmp_path / "local"))
     assert [copy.is_whole for copy in found] == [False]
     assert NAME in found[0].problem
+    assert kind != "endless" or "has more than 65,536 bytes" in found[0].problem
     if kind != "folder":  # which no file can replace
         assert states(tmp_path / "local", mend=True) == {dataset.content_id: ([NAME], [NAME], [])}
         assert_staged(staged, dataset)
