@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +14,10 @@ import numpy as np
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Array, Sample, Schema
-from dlio.errors import CorruptRecordError, UsageError
+from dlio.errors import CorruptRecordError, MissingError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.arrivals import Filling
+from dlio.io.threads import started
 from dlio.loaders._prefetch.joining import joined_columns, joined_samples
 from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
@@ -267,7 +268,8 @@ class PackedSamples:
         """Sends the order in which these batches use the shards to the folder's filler, from a thread of its own."""
         if (filling := self.filling) is not None:
             order = partial(first_uses, coming, self._offsets)
-            Thread(target=lambda: filling.expect(order()), name="dlio-order", daemon=True).start()
+            with suppress(MissingError):  # it is a hint
+                started(lambda: filling.expect(order()), "dlio-order")
 
     @property
     def fillings(self) -> list[Filling]:

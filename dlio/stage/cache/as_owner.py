@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from dlio.errors import DlioError, StorageError
-from dlio.io import files
+from dlio.io import files, limits
 
 PATIENCE_SECONDS = 300.0
 _LOOK_SECONDS = 1.0
@@ -55,10 +55,11 @@ def _in_a_child(owner: int, work: Callable[[], object], patience_seconds: float)
     importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
-    reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with limits.starting("a process of the copy's owner"):
+        reader, writer = os.pipe()
+        child = os.fork()
     if child == 0:
         os.close(reader)
         _answer(writer, owner, work)
