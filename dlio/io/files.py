@@ -162,8 +162,10 @@ def storage_errors(verb: str, path: os.PathLike[str]) -> Iterator[None]:
 
 
 def _advice(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno == errno.ENOSPC:
         return ": free some space or choose another folder"
+    if error.errno == errno.EDQUOT:
+        return ": remove some of what the quota counts, have it raised, or choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ": check the owner and mode of the file and its folder"
     limit = None if error.errno == errno.EAGAIN else limits.reached(error)
