@@ -16,6 +16,8 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from dlio.io import limits
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
 
 from dlio import __version__
@@ -25,6 +27,7 @@ from dlio.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     DlioError,
+    MissingError,
     MissingPackageError,
     StorageError,
     UsageError,
@@ -145,8 +148,14 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_DONE
     except OSError as error:
         _discard_output()
-        _complain(error, f"{error.filename or 'cannot write the report'}: {error.strerror}")
+        where = error.filename or ("" if limits.reached(error) else "cannot write the report")
+        _complain(error, ": ".join(filter(None, (where, error.strerror, limits.reached(error)))))
         return StorageError.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if (limit := limits.reached(error)) is None:
+            raise
+        _complain(error, f"{str(error) or 'not enough memory'}: {limit}")
+        return MissingError.exit_code
     except KeyboardInterrupt as error:
         advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
         _complain(error, f"interrupted{advice}")

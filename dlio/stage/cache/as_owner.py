@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.errors import DlioError, StorageError
-from dlio.io import files
+from dlio.io import files, limits
 
 DEADLINE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
@@ -98,10 +98,11 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
     importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
-    reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with limits.starting("a process of the copy's owner"):
+        reader, writer = os.pipe()
+        child = os.fork()
     if child == 0:
         os.close(reader)
         _answer(writer, user, work)

@@ -23,7 +23,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
+from dlio.io.threads import Threads
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
@@ -105,8 +105,8 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-look") as pool:  # starts no idle thread
-                absent = absent.union(*pool.map(self._incomplete, groups))
+            with Threads(min(_THREADS, len(groups)), "dlio-look") as pool:
+                absent = absent.union(*pool.each(self._incomplete, groups))
         return [file for file in wanted if file.name in absent]
 
     def _incomplete(self, wanted: Sequence[File]) -> set[str]:
