@@ -9,7 +9,9 @@
 # `make bare` runs `make demo quick` on a minimal Debian of its own, as root. `make wheels` builds what a release consists
 # of, into dist/.
 
-.PHONY: venv demo test jobs quick mutants docs soak bare wheels lint clean
+# `make coverage` runs all tests under coverage.py, and puts the shares of lines and branches into docs/tested.md.
+
+.PHONY: venv demo test jobs quick mutants docs coverage soak bare wheels lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -37,6 +39,13 @@ docs: .venv/.docs
 	.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])' | \
 	  xargs .venv/bin/python -m pip --disable-pip-version-check install --quiet
 	touch $@
+
+coverage: .venv/.complete
+	.venv/bin/coverage erase
+	.venv/bin/coverage run -m pytest -n 4 --dist worksteal
+	.venv/bin/coverage combine --quiet
+	.venv/bin/coverage json --quiet -o build/coverage.json
+	.venv/bin/python -m tools.site.tested build/coverage.json
 
 soak: .venv/.complete
 	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ except ModuleNotFoundError as error:
     raise missing_package("keras", "tensorflow", "dlio.loaders.keras") from error
 
 from dlio.images import Transforms
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import VALID, Batch
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import rank_from_env
 from dlio.loaders.sampling.rank_share import End
@@ -60,6 +61,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         seed: int = 0,
         end: End | str = End.PAD,
         rank_and_size: Callable[[], tuple[int, int]] = rank_from_env,
+        upright: bool = False,
         max_skipped: int = 0,
         workers: int | None = None,
         max_queue_size: int = 2,
@@ -75,6 +77,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             seed: of order and transform, the same on every rank.
             end: see `dlio.loaders.sampling.rank_share`; `mask` gives repeated samples the weight 0.
             rank_and_size: returns both; called at the start of each epoch.
+            upright: rotate images, their boxes and masks by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             workers: threads that make a batch together; by default one for each core of this rank. Keras itself starts
                 none.
@@ -85,7 +88,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             UsageError: an argument is out of range, or a transform is given without a field `image`.
         """
         super().__init__()
-        samples = open_samples(data, transform, cache=cache, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(
@@ -100,7 +103,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         )
         self._lock = ForkLock()
         self._asked: set[int] = set()
-        self._running: Generator[Batch, None, None] | None = None
+        self._running: Generator[Any, None, None] | None = None
         self._in_turn = -1, -1, -1  # process, epoch and number of the batch that follows the one asked for last
 
     def __getstate__(self) -> dict[str, object]:
@@ -123,11 +126,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         with self._lock:
             batch = self._made(index)
             self._asked.add(index)
-        if self._source.mask:
-            batch[VALID] = batch[VALID].astype("float32")
-        return paired(with_bytes(batch), self._source.samples.schema)
+        return batch
 
-    def _made(self, index: int) -> Batch:
+    def _made(self, index: int) -> Any:
         """Returns a batch; begins the next ones only if batches are asked for in turn."""
         process, epoch = os.getpid(), self.epoch
         in_turn = self._in_turn == (process, epoch, index)
@@ -136,8 +137,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             steps = self._loader.steps(epoch)
             step = steps[index]
             ahead = in_turn or index == 0
-            self._running = self._loader.run(replace(steps, start=steps.consumed(index)) if ahead else [step], epoch)
-        batch: Batch = next(self._running)
+            coming = replace(steps, start=steps.consumed(index)) if ahead else [step]
+            self._running = self._loader.run(coming, epoch, partial(_converted, self._source))
+        batch = next(self._running)
         if not (in_turn or index == 0):
             self._stop()
         self._in_turn = process, epoch, index + 1
@@ -169,3 +171,10 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def close(self) -> None:
         """Ends the threads and closes all files; both begin again when needed."""
         self._loader.close()
+
+
+def _converted(source: ArrayBatches, batch: Batch) -> Any:
+    """Returns a batch as Keras expects it."""
+    if source.mask:
+        batch[VALID] = batch[VALID].astype("float32")
+    return paired(with_bytes(batch), source.samples.schema)

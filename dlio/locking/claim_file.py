@@ -120,8 +120,7 @@ def _text(claim: Claim) -> bytes:
 def rewrite(folder: Below, claim: Claim) -> None:
     """Notes in the claim how it ended; if that fails, the owner's death shows it."""
     with suppress(OSError), folder.open() as opened:
-        opened.write_new(f".{claim.token}", _text(claim))
-        opened.rename(f".{claim.token}", str(claim.number))
+        opened.publish(str(claim.number), _text(claim))
 
 
 def remove(folder: Below) -> None:

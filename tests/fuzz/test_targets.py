@@ -42,6 +42,7 @@ TARGETS = [
     "npz",
     "parquet",
     "recordio",
+    "squashfs",
     "tar",
     "tfrecord",
     "url",

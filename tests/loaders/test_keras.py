@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.images import Resize
 from dlio.loaders.keras import PackedPyDataset
+from tests.helpers.images import encoded
+from tests.loaders.packing import pack_samples
 from tests.loaders.photos import dlio_threads, numbers
 from tests.loaders.ranks import run_job
 
@@ -50,6 +55,18 @@ def test_threads_change_no_batch(fitted: Any) -> None:
     alone, threads = (fitted[case]["seen"] for case in CASES)
     assert all(alone[name] == threads[name] for name in alone)
     assert all(len(fitted[case]["losses"]) == 3 for case in CASES)
+
+
+def test_upright_turns_images(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    picture = Image.new("RGB", (8, 8), "black")
+    picture.paste("white", (0, 0, 8, 4))
+    fields = {"image": encoded(picture, "JPEG", exif=exif), "label": 0}
+    manifest = pack_samples(tmp_path, IMAGE_CLASSIFICATION, [Sample("a", fields)], num_shards=1)
+    for upright in (False, True):
+        images, _ = PackedPyDataset(manifest, 1, transform=Resize(8), upright=upright, workers=0)[0]
+        assert (images[0, 0].max() < 128) == upright
 
 
 def test_batches_are_equal_in_any_order(packed: Manifest) -> None:

@@ -11,8 +11,9 @@ from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.loaders.mixture import Mixture, open_samples
+from dlio.loaders.mixture import Mixture
 from dlio.loaders.sampling.mixed_order import draws_of, mixed_order
 from dlio.loaders.sampling.order import Window, epoch_order
 from dlio.loaders.sampling.rank_share import Share, rank_steps
@@ -84,7 +85,7 @@ def mixture(tmp_path) -> Mixture:
 
 
 def loader(mixture: Mixture, batch_size: int, rank: int = 0, ranks: int = 1) -> Loader:
-    source = ArrayBatches(open_samples(mixture))
+    source = ArrayBatches(PackedSamples(mixture))
     return Loader(source, batch_size, shuffle=True, seed=5, num_threads=0, rank_and_size=lambda: (rank, ranks))
 
 

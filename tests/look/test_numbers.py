@@ -13,6 +13,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.schema import Sample, Schema
+from dlio.look.checks import storage
 from tests.loaders.packing import pack_samples
 
 RED, GREY = (255, 0, 0), (51, 51, 51)
@@ -86,3 +87,19 @@ def test_what_is_not_of_this_content_is_found_anew(packed, change):
 def test_a_folder_in_the_place_of_the_file_does_no_harm(packed):
     (packed / STATS_NAME).mkdir()
     assert dlio.info(packed, stats=True)["stats"]["samples_read"] == 4
+
+
+def test_images_that_exif_turns_are_counted(tmp_path, capsys):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for number in range(3):
+        photo = Image.new("RGB", (30, 20), RED)
+        photo.save(tmp_path / "photos" / "a" / f"{number}.jpg", **({"exif": exif} if number else {}))
+    dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
+    assert dlio.info(tmp_path / "packed", stats=True)["stats"]["images_turned"] == 2
+    assert "EXIF turns 2 images" in dlio.report(tmp_path / "packed", tmp_path / "page.html").read_text()
+    findings = storage.data_set(tmp_path / "packed", "data set")
+    assert [each.advice for each in findings if "EXIF turns 2 of 3 images" in each.found] == [
+        "give the loader upright=True, or pack with --upright"
+    ]

@@ -16,6 +16,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import BLOCK_BYTES, blocks, fetch_range
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
+from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles
 
 SECONDS = 3.0
@@ -102,6 +103,7 @@ def write_rate(folder: Path) -> tuple[float, float]:
     Raises:
         StorageError: it cannot be written.
     """
+    check_ground(folder)
     block, most = os.urandom(_BLOCK_BYTES), min(MOST_BYTES, filesystem_of(folder).free_bytes // 4)
     with files.storage_errors("write", folder), tempfile.NamedTemporaryFile(dir=folder, prefix=".dlio-bench-") as file:
         began, written = time.perf_counter(), 0

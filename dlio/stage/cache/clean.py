@@ -27,7 +27,7 @@ from dlio.stage.cache.folder import ASIDE, StagedFolder
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
-from dlio.stage.live.agent import meeting
+from dlio.stage.live.agent import meeting_folder
 from dlio.stage.live.folder import LiveFolder
 
 
@@ -50,7 +50,7 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
             removed += _clean_one(folder, job, keep)
         except StorageError as error:
             problems.append(error)
-    meeting.forget(job)
+    meeting_folder.forget(job)
     if problems:
         raise problems[0]
     return removed

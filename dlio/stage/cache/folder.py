@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
@@ -122,7 +123,7 @@ class StagedFolder:
         return set() if found.issuperset(names) else set(names) - found
 
     def holds(self, wanted: Sequence[File]) -> bool:
-        """Returns whether the copy is complete: it has the manifest and the names of all files `wanted`.
+        """Returns whether the copy is complete: it has the manifest, undamaged, and the names of all files `wanted`.
 
         Folders are listed, so that a million files take a second.
 
@@ -130,7 +131,7 @@ class StagedFolder:
             StorageError: the folder cannot be read.
         """
         with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
-            if self.marked_as() != self.copy or not self.has_manifest():
+            if self.marked_as() != self.copy or not self.is_published():
                 return False
             names = [file.name for file in wanted]
             return self._lists_only(names) or not self._not_listed(names)
@@ -162,6 +163,14 @@ class StagedFolder:
         with files.storage_errors("look at", self.path), suppress(PermissionError):
             return (self.path / NAME).exists() and os.access(self.path / NAME, os.R_OK)
         return False
+
+    def is_published(self) -> bool:
+        """Returns whether the manifest exists, may be read, and has the digest in its last line.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        return self.has_manifest() and seal.is_intact(self.path / NAME)
 
     def touch(self) -> None:
         """Marks the copy as used now; has no effect on another user's copy."""

@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 
 from dlio.errors import UsageError
 from dlio.loaders import batches
-from dlio.loaders._prefetch.prefetch import Work
-from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.prefetch.reads import Reads
+from dlio.loaders.prefetch.work import Work
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
@@ -99,6 +99,6 @@ def divided(
 def _described(samples: PackedSamples, indices: Indices) -> str:
     """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
-    names = list(dict.fromkeys(manifest.shards[manifest.locate(samples.number(i))[0]].name for i in indices))
+    names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))
     more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
     return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
 from itertools import repeat
 from os import PathLike
 from typing import Any
@@ -16,19 +15,19 @@ from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.dataset.words import in_html
 from dlio.errors import UsageError
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._torch.accelerate import for_accelerate
-from dlio.loaders._torch.dataset import PackedDataset, chosen_part, tensors
-from dlio.loaders._torch.device import checked_device, on_device
-from dlio.loaders._torch.items import ItemBatches, Items
-from dlio.loaders._torch.rank import rank_of_process
-from dlio.loaders._torch.sampler import RankBatches, RankSampler
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End, Step, chosen_end
+from dlio.loaders.torch.accelerate import for_accelerate
+from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
+from dlio.loaders.torch.device import checked_device, on_device
+from dlio.loaders.torch.items import ItemBatches, Items
+from dlio.loaders.torch.rank import rank_of_process
+from dlio.loaders.torch.sampler import RankBatches, RankSampler
 
 _PREFETCH = 2
 
@@ -193,22 +192,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
         """
         if self._own_order:
-            batches = self._loader.through(self._converted)
+            batches = self._loader.through(self._convert, self._moved)
             return self._for_accelerate(batches) if self._accelerated else batches
         epoch = self._loader.next_epoch
         self._loader.set_epoch(epoch + 1)
-        return self._converted(self._loader.run(self._given_steps(), epoch))
+        return self._moved(self._loader.run(self._given_steps(), epoch, self._convert))
 
-    def _converted(self, batches: Generator[Items | Batch, None, None]) -> Generator[Any, None, None]:
-        """Yields batches as the consumer gets them."""
-        made = self._as_tensors(batches)
-        return made if self.device is None else on_device(made, self.device)
-
-    def _as_tensors(self, batches: Generator[Items | Batch, None, None]) -> Generator[Any, None, None]:
-        with closing(batches):
-            for made in map(self._convert, batches):
-                yield made
-                del made  # its memory may be the next one's
+    def _moved(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Yields batches on the device, if there is one."""
+        return batches if self.device is None else on_device(batches, self.device)
 
     def _given_steps(self) -> Iterator[Step]:
         """Yields the batches of a given sampler; a trainer that recreates a loader passes its RankSampler."""
@@ -220,7 +212,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, start = self._loader.share(), self._loader.reached.consumed
         repeats = self.end is not End.DROP and share.num_lanes == 1  # with several lanes, not at the end
-        rest = self._loader.source.samples.epoch_samples - start
+        rest = self._loader.source.samples.numbering.epoch_samples - start
         remainder = rest % (share.world_size * share.batch_size) if repeats else 0
         return for_accelerate(
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory

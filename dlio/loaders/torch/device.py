@@ -12,7 +12,7 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from dlio.errors import UsageError
-from dlio.loaders._prefetch.ahead import ahead
+from dlio.loaders.prefetch.ahead import ahead
 
 _AHEAD = 2  # batches on the device beside the one in use
 
@@ -45,7 +45,7 @@ def on_device(batches: Generator[Any, None, None], device: torch.device) -> Gene
             del batch  # its memory may be a later one's
 
 
-def _copies(batches: Iterator[Any], device: torch.device) -> Iterator[tuple[Any, torch.cuda.Event]]:
+def _copies(batches: Iterator[Any], device: torch.device) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
     """Yields batches that are being copied to a GPU, each with the event of its arrival."""
     beside = _stream_beside(device)
     for batch in batches:

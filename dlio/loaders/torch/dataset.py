@@ -20,13 +20,13 @@ from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
-from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.batches import is_pair
-from dlio.loaders.chosen import ChosenSamples
 from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples
-from dlio.loaders.joined import JoinedSamples
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
+from dlio.loaders.opened import joined_data
+from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
+from dlio.targets import check_stay
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
 Item = tuple[Any, Any] | dict[str, Any]
@@ -100,13 +100,14 @@ class PackedDataset(Dataset[Any]):
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
-            upright: rotate images by their EXIF orientation, unlike ImageFolder.
+            upright: rotate images, their boxes and masks by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
                 log, before it raises; for transforms of `dlio.images`.
 
         Raises:
             ManifestError: the folder holds no data set.
-            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`.
+            UsageError: a transform is none, or one of `dlio.images` is given, but samples have no field `image`; or
+                boxes or masks would not move with the image.
         """
         transform = composed(transform)
         if isinstance(transform, type) and isinstance(transform, Transform):
@@ -115,7 +116,9 @@ class PackedDataset(Dataset[Any]):
             if given is not None and not (callable(given) or isinstance(given, Transform)):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = open_samples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        if transform is not plan:
+            check_stay(self.packed.schema, transform, self.packed.manifest.root)
         self.manifest = self.packed.manifest
         self.root = str(self.manifest.root)
         self.transform = transform
@@ -227,7 +230,7 @@ def chosen_part(dataset: Any, *, ascending: bool) -> Any:
         return dataset
     first, samples, rows = found
     part = copy.copy(first)
-    part.packed = samples if rows is None else ChosenSamples(samples, np.sort(rows) if ascending else rows)
+    part.packed = samples if rows is None else samples.over(samples.opened.chosen(np.sort(rows) if ascending else rows))
     part.manifest = part.packed.manifest
     return part
 
@@ -252,19 +255,22 @@ def _joined(
     """Returns parts one after the other; raises as `chosen_part`."""
     first = parts[0][0]
     for other, _, _ in parts:
-        if (other.transform, other.target_transform) != (first.transform, first.target_transform):
-            raise UsageError(
-                f"{first.root} and {other.root} have different transforms: give both the same to join them"
-            )
-    samples = JoinedSamples([samples for _, samples, _ in parts])
+        if _changes(other) != _changes(first):
+            problem = f"{first.root} and {other.root} have different transforms, or only one is upright"
+            raise UsageError(f"{problem}: give both the same to join them")
+    samples = first.packed.over(joined_data([samples.opened for _, samples, _ in parts]))
     if all(rows is None for _, _, rows in parts):
         return first, samples, None
     starts = accumulate((len(samples) for _, samples, _ in parts), initial=0)
     rows = [
-        start + (np.arange(len(of)) if rows is None else of.numbers(rows))
+        start + (np.arange(len(of)) if rows is None else of.numbering.stored(rows))
         for start, (_, of, rows) in zip(starts, parts, strict=False)
     ]
     return first, samples, np.concatenate(rows)
+
+
+def _changes(dataset: PackedDataset) -> tuple[Any, Any, bool]:
+    return dataset.transform, dataset.target_transform, dataset.packed.upright
 
 
 def tensors(batch: dict[str, Any]) -> dict[str, Any]:

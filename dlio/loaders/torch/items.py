@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio.loaders._prefetch.batch_sources import DECODE_SIZE, divided
-from dlio.loaders._prefetch.prefetch import Work
-from dlio.loaders._prefetch.reads import Reads
-from dlio.loaders._torch.dataset import PackedDataset
+from dlio.loaders.batch_sources import DECODE_SIZE, divided
 from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.prefetch.reads import Reads
+from dlio.loaders.prefetch.work import Work
 from dlio.loaders.sampling.rank_share import Step
+from dlio.loaders.torch.dataset import PackedDataset
 
 Items = tuple[list[Any], npt.NDArray[np.bool_]]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from dlio.loaders._torch.dataset import PackedDataset
-from dlio.loaders._torch.items import Items
 from dlio.loaders.dataset import Batch
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End, RankSteps
+from dlio.loaders.torch.dataset import PackedDataset
+from dlio.loaders.torch.items import Items
 
 
 class RankSampler(DistributedSampler[int]):

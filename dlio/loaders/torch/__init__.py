@@ -29,10 +29,10 @@ try:
 except ModuleNotFoundError as error:
     raise missing_package("torch", "torch", "dlio.loaders.torch") from error
 
-from dlio.loaders._torch.dataset import Batch, Item, PackedDataset
-from dlio.loaders._torch.loader import DataLoader
 from dlio.loaders.mixture import Mixture
 from dlio.loaders.sampling.order import Window
 from dlio.loaders.sampling.rank_share import End
+from dlio.loaders.torch.dataset import Batch, Item, PackedDataset
+from dlio.loaders.torch.loader import DataLoader
 
 __all__ = ["Batch", "DataLoader", "End", "Item", "Mixture", "PackedDataset", "Window"]

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
-from dlio.loaders._prefetch.reads import ReadAhead, Reads
+from dlio.loaders.prefetch.reads import ReadAhead, Reads
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -71,10 +71,11 @@ def prefetched(
         TimedOutError: an item took longer than `timeout`.
         UsageError: the process was forked since the threads started.
     """
-    if num_threads == 0:
-        yield from map(Work.finish, works)  # which keeps no item that was handed out
-    else:
-        yield from _by_threads(works, num_threads, prefetch, timeout)
+    return _by_threads(works, num_threads, prefetch, timeout) if num_threads else _in_turn(works)
+
+
+def _in_turn(works: Iterable[Work[T]]) -> Generator[T, None, None]:
+    yield from map(Work.finish, works)  # which keeps no item that was handed out
 
 
 def _by_threads(
