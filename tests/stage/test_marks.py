@@ -13,7 +13,7 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.errors import StorageError
+from dlio.errors import ManifestError, StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner, start_time
@@ -22,6 +22,7 @@ from dlio.stage.cache.access import PRIVATE
 from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
+from dlio.stage.cache.repair import manifest_at_rest
 from dlio.stage.job import all_files
 from dlio.stage.transfer.copy import Copying, Tally, copy_files
 from dlio.stage.transfer.fetch import residue_removed
@@ -181,3 +182,11 @@ def test_a_begun_file_is_read_from_where_it_ends_unless_it_is_wrong(
     copy_files(MountedFolder(source), Copying(tmp_path / "aside", tmp_path / "final", lambda _: PRIVATE), [file], tally)
     assert (tmp_path / "final" / file.name).read_bytes() == data
     assert tally.read == expected
+
+
+def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest, tmp_path: Path) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    assert manifest_at_rest(folder) == dataset
+    write_dataset(tmp_path / "other", [5]).save(folder.path)
+    with pytest.raises(ManifestError, match="not its folder's"):
+        manifest_at_rest(folder)
