@@ -40,9 +40,11 @@ docs: .venv/.docs
 	  xargs .venv/bin/python -m pip --disable-pip-version-check install --quiet
 	touch $@
 
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: .venv/.complete
-	.venv/bin/coverage erase
-	.venv/bin/coverage run -m pytest -n 4 --dist worksteal
+	rm -rf build/coverage
+	mkdir -p build/coverage
+	-.venv/bin/coverage run -m pytest -n 4 --dist worksteal   # what it reaches counts though a test fails
 	.venv/bin/coverage combine --quiet
 	.venv/bin/coverage json --quiet -o build/coverage.json
 	.venv/bin/python -m tools.site.tested build/coverage.json

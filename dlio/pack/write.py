@@ -122,8 +122,9 @@ def write_shard(task: WriteTask) -> WrittenShard:
 
 def _new_folder(task: WriteTask) -> Path:
     if task.url:  # another machine does not have `out`
-        around = task.out if task.out.is_dir() else Path(tempfile.gettempdir())
-        check_ground(around)
+        around = task.out
+        if not around.is_dir():
+            check_ground(around := Path(tempfile.gettempdir()))
         return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
     aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
     with files.storage_errors("create", aside):

@@ -45,7 +45,7 @@ ELSEWHERE = {
         "check",
     },
     "convert": {"engine_address", "resize", "center_crop", "color", "encoding", "quality", "crop_ready", "check"},
-    "verify": {"repair", "source", "staged", "max_rate", "seal"},
+    "verify": {"repair", "source", "staged", "max_rate", "deadline", "seal"},
     "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank", "background", "wait", "status", "cache_size"},
 }
 

@@ -46,7 +46,8 @@ def test_a_reused_process_id_keeps_no_leftover(tmp_path: Path) -> None:
 def test_leftovers_nobody_can_judge_stay_until_the_end(tmp_path: Path, photos: Path) -> None:
     """Of another boot or container, and of a version that named a worker by its host and process id only."""
     me, out = Owner.current(), tmp_path / "out"
-    unknown = [replace(me, node=f"{me.host}/other"), replace(me, namespace="pid:[1]"), f"{me.host}.4194304"]
+    dead = replace(me, started=me.started - 1)
+    unknown = [replace(dead, node=f"{me.host}/other"), replace(dead, namespace="pid:[1]"), f"{me.host}.4194304"]
     folders = [left_by(out, owner) for owner in unknown]
     clear_aside(out, of_this_process=True)
     assert all(folder.exists() for folder in folders)

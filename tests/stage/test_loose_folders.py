@@ -61,9 +61,11 @@ def test_a_dest_whose_parent_anybody_may_swap_is_refused(
 
 @pytest.mark.parametrize("verb", ["pack", "convert", "split", "merge", "index"])
 def test_an_out_whose_parent_anybody_may_swap_is_refused(tmp_path: Path, loose: Path, verb: str) -> None:
-    make_image_folder(tmp_path / "photos", {"cat": 2})
+    for name, count in (("photos", 2), ("more", 3)):
+        make_image_folder(tmp_path / name, {"cat": count})
     packed, other = (
-        dlio.pack(tmp_path / "photos", tmp_path / name, format="webdataset", engine="serial").root for name in "ab"
+        dlio.pack(tmp_path / name, tmp_path / f"{name}-packed", format="webdataset", engine="serial").root
+        for name in ("photos", "more")
     )
     out = loose / "mine" / "out"
     out.mkdir(parents=True)

@@ -12,6 +12,7 @@ import argparse
 import errno
 import random
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,21 @@ class FailingSource(SlowSource):
 
     def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
         """Reads slowly, fails, or flips a bit."""
-        kind, chance = self.fault.read_text().split() if self.fault.exists() else ("", "0")
-        is_wrong = self.chance.random() < float(chance)
+        kind, chance = self._fault()
+        is_wrong = self.chance.random() < chance
         if is_wrong and kind == "fails":
             raise mfusepy.FuseOSError(errno.EIO)
         data = super().read(path, size, offset, info)
         if is_wrong and data and Path(path).name != NAME:
             return _flipped(data, self.chance.randrange(8 * len(data)))
         return data
+
+    def _fault(self) -> tuple[str, float]:
+        """Returns how reads go wrong now, and how often."""
+        with suppress(FileNotFoundError, ValueError):  # ValueError: it is just being written
+            kind, chance = self.fault.read_text().split()
+            return kind, float(chance)
+        return "", 0.0
 
 
 def _flipped(data: bytes, bit: int) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import LiveFolder, end_agents
 from tools.chaos import oracle
 from tools.chaos.acts.kill_readers import READ_ALL
 from tools.chaos.patience import until
@@ -84,8 +84,7 @@ def end(scene: Scene, nodes: Sequence[Node], source: Manifest) -> None:
     Raises:
         Violation: a file is wrong under its final name, or `clean` leaves something.
     """
-    for folder in (folder for node in nodes for folder in node.live_folders(source)):
-        folder.end_agent()
+    end_agents(folder for node in nodes for folder in node.live_folders(source))
     for node in nodes:
         oracle.check_copies(node.dest, source)
         if node.dest != scene.dest:  # which `Scene.finish` cleans

@@ -13,7 +13,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +33,8 @@ from dlio.stage.live.connection import TOKEN_BYTES, Address
 AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
 _VERSION = 1
 _log = logging.getLogger(__name__)
-_END_SECONDS = 5.0  # for an agent to end
+END_SECONDS = 5.0  # for agents to end
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +171,15 @@ class LiveFolder:
                 self.unfinished(file).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def end_agent(self) -> None:
-        """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""
+    def signal_agent(self) -> Owner | None:
+        """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self.agent(user)
-            if agent is None or not agent.owner.is_alive(user):
-                return
-            os.kill(agent.owner.pid, signal.SIGTERM)
-            deadline = time.monotonic() + _END_SECONDS
-            while agent.owner.is_alive(user) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            if agent and agent.owner.is_alive(user):
+                os.kill(agent.owner.pid, signal.SIGTERM)
+                return agent.owner
+        return None
 
     def token(self) -> bytes | None:
         """Returns the job's token, None if there is none that only this user may read."""
@@ -228,6 +227,17 @@ class LiveFolder:
         """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
         if not (self.path / NAME).exists() or not seal.is_intact(self.path / NAME):
             manifest.save(self.path)
+
+
+def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
+    """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
+    running = {live: agent for live in lives if (agent := live.signal_agent())}
+    deadline = time.monotonic() + seconds
+    while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(_POLL_SECONDS)
+    return running
 
 
 def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:

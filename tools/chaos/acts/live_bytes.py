@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlio.dataset.manifest import Manifest
 from tools.chaos import oracle, training
 from tools.chaos.acts.failing_source import serve
 from tools.chaos.patience import until
@@ -35,6 +36,6 @@ def play(scene: Scene) -> None:
         training.end(scene, nodes, source)
 
 
-def _num_named(node: training.Node, source: oracle.Manifest) -> int:
+def _num_named(node: training.Node, source: Manifest) -> int:
     """Returns how many files have their final names."""
     return sum(len(list(copy.glob("shard*"))) for copy in oracle.copies(node.dest, source))

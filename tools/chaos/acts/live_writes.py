@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from dlio.dataset.manifest import NAME
 from tools.chaos import oracle, training
 from tools.chaos.linux import STRACE
@@ -28,7 +30,9 @@ def play(scene: Scene) -> None:
     try:
         for call in ("pwrite64", scene.choose.choice(_CALLS)):
             fault = f"{call}:signal=KILL:when={scene.choose.randint(1, 2)}"
-            scene.wait(training.start_agent(scene, node, source.root, "replicate", _injecting(call, fault)))
+            starter = training.start_agent(scene, node, source.root, "replicate", _injecting(call, fault))
+            starter.sent.add(signal.SIGKILL)  # strace kills whichever of both makes the call
+            scene.wait(starter)
             until(is_over, _WITHIN)
             node.kill_agent(source)
             look()
