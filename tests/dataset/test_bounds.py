@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dlio.dataset.manifest import File, Manifest, Part, Shard, header, parse
+from dlio.dataset import seal
+from dlio.dataset.manifest import File, Manifest, Part, Shard, from_bytes, header
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import ManifestError
 
@@ -18,20 +19,25 @@ MANIFEST = Manifest("tfrecord", IMAGE_CLASSIFICATION, (SHARD,))
 
 
 def text(change: Callable[[dict[str, object], dict[str, object]], object]) -> bytes:
-    """Returns the two lines of a manifest, changed."""
+    """Returns a manifest, changed, with the right digest: whoever means harm computes it."""
     head, line = header(MANIFEST), json.loads(json.dumps(SHARD.to_json()))
     change(head, line)
-    return f"{json.dumps(head)}\n{json.dumps(line)}\n".encode()
+    return sealed([head, line])
+
+
+def sealed(lines: list[object]) -> bytes:
+    """Returns lines with their digest line."""
+    return seal.sealed("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
 
 def test_the_manifest_that_the_others_are_made_of_is_one() -> None:
-    assert parse(text(lambda head, line: None), Path("m")) == MANIFEST
+    assert from_bytes(text(lambda head, line: None), Path("m")) == MANIFEST
 
 
 @pytest.mark.parametrize(
     "change, problem",
     [
-        (lambda head, line: head.update(dlio=2), "is of version 2, this dlio reads 1"),
+        (lambda head, line: head.update(dlio=3), "is of version 3, this dlio reads 1 and 2"),
         (lambda head, line: line.update(samples=1001), "1,001 records, and the shard's files have room for 1,000"),
         (lambda head, line: line.update(samples=1 << 63), "line 2"),
         (lambda head, line: line.update(samples=-1), "line 2"),
@@ -45,17 +51,16 @@ def test_the_manifest_that_the_others_are_made_of_is_one() -> None:
 )
 def test_what_no_manifest_of_dlio_holds_is_refused(change: Callable[..., object], problem: str) -> None:
     with pytest.raises(ManifestError, match=problem):
-        parse(text(change), Path("m"))
+        from_bytes(text(change), Path("m"))
 
 
 def test_the_samples_of_all_shards_are_counted_in_64_bits() -> None:
     most = (1 << 62) + 1
     shard = SHARD.replace(num_samples=most, files=(File("a.tfrecord", 1 << 62, ""), File("b", most, "")))
     lines = [header(MANIFEST), shard.to_json(), shard.to_json()]
-    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     with pytest.raises(ManifestError):
-        parse(data, Path("m"))
-    assert parse("".join(f"{json.dumps(line)}\n" for line in lines[:2]).encode(), Path("m")).num_samples == most
+        from_bytes(sealed(lines), Path("m"))
+    assert from_bytes(sealed(lines[:2]), Path("m")).num_samples == most
 
 
 def test_a_selection_has_another_content_id_than_the_whole_and_than_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -12,17 +13,22 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
-from dlio.errors import StorageError
+from dlio.errors import ManifestError, StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner, start_time
 from dlio.stage.cache import lease
+from dlio.stage.cache.access import PRIVATE
 from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
+from dlio.stage.cache.repair import manifest_at_rest
 from dlio.stage.job import all_files
+from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.fetch import residue_removed
+from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.forked import Forked
-from tests.helpers.staging import folder_of
+from tests.helpers.staging import folder_of, write_dataset
 from tests.helpers.users import BOB, COPY, as_user
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
@@ -142,3 +148,45 @@ def test_no_copy_is_safe_below_another_users_folder(name: str, tmp_path: Path) -
     assert is_safe(folder, 0)
     os.chown(tmp_path / name, BOB, BOB)
     assert not is_safe(folder, 0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_takes_a_copy_only_while_that_was_never_complete(
+    number: int, dataset: Manifest, tmp_path: Path
+) -> None:
+    mine = Claim(1, Owner.current(), "mine")
+    complete = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    begun = StagedFolder(tmp_path, COPY)
+    open_up(tmp_path)
+    begun.begin("/source", mine, None)
+    for folder in (complete, begun):
+        with pytest.raises(StorageError), residue_removed(folder, mine):
+            raise StorageError(number, "it fails")
+    assert complete.holds(all_files(dataset))
+    assert begun.path.exists() == (number == errno.EIO)
+
+
+@pytest.mark.parametrize(
+    "begun, expected", [(b"", 100), (None, 60), (b"wrong bytes", 189)], ids=["new", "begun", "wrong"]
+)
+def test_a_begun_file_is_read_from_where_it_ends_unless_it_is_wrong(
+    begun: bytes | None, expected: int, tmp_path: Path
+) -> None:
+    source = write_dataset(tmp_path / "source", [100])
+    (file,) = source.shards[0].files
+    data = (source.root / file.name).read_bytes()
+    for name in ("aside", "final"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "aside" / file.name).write_bytes(data[:40] if begun is None else begun)
+    tally = Tally()
+    copy_files(MountedFolder(source), Copying(tmp_path / "aside", tmp_path / "final", lambda _: PRIVATE), [file], tally)
+    assert (tmp_path / "final" / file.name).read_bytes() == data
+    assert tally.read == expected
+
+
+def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest, tmp_path: Path) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    assert manifest_at_rest(folder) == dataset
+    write_dataset(tmp_path / "other", [5]).save(folder.path)
+    with pytest.raises(ManifestError, match="not its folder's"):
+        manifest_at_rest(folder)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.forked import wait_for
+
 REPOSITORY = Path(__file__).parents[2]
 _KEYS = """
 file = "dlio/random_keys.py"
@@ -25,7 +27,10 @@ _CHILD = (
 )
 _FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
 _BLIND = "def test_nothing():\n    pass\n"
-_ENDLESS = _STRONG.replace("assert derive", "import time\n    while derive") + "        time.sleep(1)\n"
+_ENDLESS = (
+    "import os, time\nfrom pathlib import Path\ndef test_it_ends():\n    path = Path('{0}.new')\n"
+    "    path.write_text(str(os.getpid()))\n    path.rename('{0}')\n    time.sleep(600)\n"
+)
 
 
 def run(folder: Path, entries: str, *options: str) -> tuple[int, str]:
@@ -73,6 +78,21 @@ def test_all_killed_is_a_success_and_the_rest_is_named_when_time_is_up(tmp_path:
     assert run(tmp_path, entries)[0] == 0
     code, said = run(tmp_path, entries, "--seconds", "0")
     assert code == 0 and "left out  planted/noticed" in said and "1 left out" in said
+
+
+def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, _ENDLESS.format(tmp_path / "begun")))
+    command = [sys.executable, "-m", "tools.mutants", "--lists", tmp_path / "lists", "--jobs", "1"]
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}) as running:
+        wait_for(tmp_path / "begun")
+        assert len(list((tmp_path / "tmp").glob("dlio-mutants-*"))) == 1
+        running.terminate()
+        assert running.wait(60) == 143
+    assert not list((tmp_path / "tmp").glob("dlio-mutants-*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "begun").read_text()), 0)
 
 
 def test_the_list_fits_the_code() -> None:

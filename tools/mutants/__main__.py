@@ -84,20 +84,21 @@ def _chosen(mutations: Sequence[Mutation], options: argparse.Namespace) -> list[
 def _all_tried(mutations: Sequence[Mutation], deadline: float, jobs: int) -> Iterator[Result]:
     """Yields the results of mutations, several tried at once, each in a view of its own."""
     groups = [mutations[first : first + TOGETHER] for first in range(0, len(mutations), TOGETHER)]
-    folder, views = Path(tempfile.mkdtemp(prefix="dlio-mutants-")), SimpleQueue[View]()
+    folder, free = Path(tempfile.mkdtemp(prefix="dlio-mutants-")), SimpleQueue[View]()
     folder.chmod(0o755)
     try:
-        for number in range(jobs):
-            views.put(View(folder / str(number)))
+        views = [View(folder / str(number)) for number in range(jobs)]
+        for view in views:
+            free.put(view)
 
         def work(group: Sequence[Mutation]) -> list[Result]:
-            view, found = views.get(), []
+            view, found = free.get(), []
             try:
                 for result in tried(view, group, deadline):
                     _show(result)
                     found.append(result)
             finally:
-                views.put(view)
+                free.put(view)
             return found
 
         with ThreadPoolExecutor(jobs) as pool:
@@ -106,6 +107,8 @@ def _all_tried(mutations: Sequence[Mutation], deadline: float, jobs: int) -> Ite
                     yield from found
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for view in views:
+                    view.stop()
                 raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)

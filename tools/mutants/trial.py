@@ -112,5 +112,5 @@ def _judged(mutation: Mutation, run: Run) -> Result:
 
 
 def _last_line(run: Run) -> str:
-    lines = [line for line in run.said.splitlines() if line.startswith(("E ", "FAILED", "ERROR"))]
-    return (lines or run.said.strip().splitlines() or ["nothing was printed"])[-1][:300]
+    lines = run.said.strip().splitlines() or ["nothing was printed"]
+    return ([line for line in lines if line.startswith(("FAILED", "ERROR"))] or lines)[-1][:400]

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,11 @@ from pathlib import Path
 
 from tools.mutants.mutation import ROOT, Mutation
 
-_NOT_LINKED = {"sitecustomize.py", "mutant.json", "loaded", ".pytest_cache"}
+_NOT_LINKED = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "sitecustomize.py"}  # tests write there
+
+
+class StoppedError(Exception):
+    """The view is not to be used any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,14 @@ class Run:
 
 
 class View:
-    """A folder of links to the entries of the checkout; used by one thread."""
+    """A folder of links to the entries of the checkout; used by one thread, and stopped by any."""
 
     def __init__(self, path: Path) -> None:
         """Makes the folder, in which processes of other users can load the module, too."""
         self.path = path
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
         path.mkdir(mode=0o755)
         path.chmod(0o755)
         for entry in ROOT.iterdir():
@@ -67,31 +75,46 @@ class View:
             mutation: what is changed.
             seconds: how long they may take.
             first_only: end with the first that fails.
+
+        Raises:
+            StoppedError: `stop` was called.
         """
         self._prepare(mutation)
         outcomes, said, began = self.path / "outcomes", self.path / "said", time.monotonic()
         outcomes.unlink(missing_ok=True)
-        command = [
-            sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:randomly",
-            "-p", "tools.mutants.outcomes", "-c", "pyproject.toml", "--rootdir", ".", *["-x"][:first_only], *tests,
-        ]  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-c", "pyproject.toml", "--rootdir", "."]
+        command += ["-p", "no:cacheprovider", "-p", "tools.mutants.outcomes", *["-x"][:first_only], *tests]
         environ = os.environ | {"PYTHONPATH": str(self.path), "DLIO_OUTCOMES": str(outcomes)}
         with said.open("wb") as out:
-            process = subprocess.Popen(
-                command, cwd=self.path, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True,
-            )  # fmt: skip
+            with self._lock:
+                if self._is_stopped:
+                    raise StoppedError
+                process = self._running = subprocess.Popen(
+                    command, cwd=self.path, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                    start_new_session=True,
+                )  # fmt: skip
             try:
                 code: int | None = process.wait(seconds)
             except subprocess.TimeoutExpired:
                 code = None
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            self._end()
         found = _read(outcomes)
         is_loaded = any((self.path / "loaded").iterdir())
         return Run(code, found, is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
+
+    def stop(self) -> None:
+        """Ends the tests that run, and lets none begin."""
+        self._is_stopped = True
+        self._end()
+
+    def _end(self) -> None:
+        """Ends pytest, and what tests have left running."""
+        with self._lock:
+            process, self._running = self._running, None
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def _prepare(self, mutation: Mutation | None) -> None:
         shutil.rmtree(self.path / "loaded", ignore_errors=True)
@@ -107,6 +130,6 @@ def _read(path: Path) -> dict[str, str]:
     """Returns the outcome of each test; one that failed in any phase has failed."""
     found: dict[str, str] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        test, outcome, _ = json.loads(line)
+        test, outcome = json.loads(line)
         found[test] = "failed" if "failed" in (outcome, found.get(test)) else outcome
     return found
