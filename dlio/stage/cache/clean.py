@@ -24,7 +24,7 @@ from dlio.stage.cache.base_folder import (
     open_dest,
 )
 from dlio.stage.cache.folder import ASIDE, StagedFolder
-from dlio.stage.cache.locations import folders_with_copies
+from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
 from dlio.stage.live.agent import meeting
@@ -35,7 +35,8 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
     Args:
-        dest: the folder given to `stage`; by default all `known_folders`.
+        dest: the folder given to `stage`; by default those that it chooses from. In other `known_folders` leases end,
+            and copies stay.
         job: the scheduler's job id; by default this job's.
         keep: only end the leases, and leave the copies for the next job.
 
@@ -45,9 +46,10 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
     removed: list[Path] = []
     problems: list[StorageError] = []
     job = lease.job_name() if job is None else job
+    cleaned = folders_to_clean(dest)
     for folder in folders_with_copies(dest):
         try:
-            removed += _clean_one(folder, job, keep)
+            removed += _clean_one(folder, job, keep or folder not in cleaned)
         except StorageError as error:
             problems.append(error)
     meeting.forget(job)
