@@ -63,7 +63,16 @@ def _remembered(user: int) -> Iterator[Path]:
 
 def folders_with_copies(dest: str | os.PathLike[str] | None = None) -> list[Path]:
     """Returns DEST, by default all `known_folders`, each followed by the folders that users have in its place."""
-    named = [Path(dest).absolute()] if dest is not None else known_folders()
+    return _with_own([Path(dest).absolute()] if dest is not None else known_folders())
+
+
+def folders_to_clean(dest: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Returns DEST, by default those that `stage` chooses from; in others, a copy goes if its folder is named."""
+    return _with_own([Path(dest)] if dest is not None else [folder for _, folder in local_folders()])
+
+
+def _with_own(named: list[Path]) -> list[Path]:
+    named = [folder.absolute() for folder in named]
     return list(dict.fromkeys(folder for each in named for folder in (each, *_own_folders(each))))
 
 
