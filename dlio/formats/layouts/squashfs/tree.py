@@ -122,16 +122,17 @@ def read_files(superblock: Superblock, inodes: Table, listings: Table, fragments
     walk = _Walk(inodes, listings)
     walk.all_folders(superblock.root)
     columns = [np.concatenate(column) for column in zip(*walk.found, strict=True)]
-    name_at, name_bytes, folder, kinds, numbers, at = columns
-    is_file = kinds == FILE
-    kept = [column[is_file] for column in (name_at, name_bytes, folder, numbers)]
-    own, inverse = np.unique(at[is_file], return_inverse=True)
+    walk.found.clear()
+    kinds = columns.pop(3)
+    *kept, at = (column[kinds == FILE] for column in columns)
+    counts = Counter(_NAMES.get(kind, "unknown") for kind in kinds[(kinds != FILE) & (kinds != FOLDER)].tolist())
+    del columns, kinds
+    own, inverse = np.unique(at, return_inverse=True)
     found = _inodes(inodes, own, superblock.block_bytes)
     problem = np.flatnonzero(found["number"][inverse] != kept[3])
     if problem.size:
         raise ValueError(f"inode {kept[3][problem[0]]}: a folder calls it so, it calls itself otherwise")
     found |= _places(inodes, found, fragments, superblock)
-    counts = Counter(_NAMES.get(kind, "unknown") for kind in kinds[~is_file & (kinds != FOLDER)].tolist())
     each = {name: found[name][inverse] for name in ("start", "size", "is_stored", "words_at", "fragment", "offset")}
     own_of = dict(zip(("name_at", "name_bytes", "folder", "number"), kept, strict=True))
     return Files(
@@ -214,7 +215,7 @@ class _Walk:
         _check_names(np.frombuffer(self._listings.stream, np.uint8), name_at, name_bytes)
         numbers = np.repeat(bases, counts) + heads["delta"]
         offsets = self._inodes.offsets(np.repeat(blocks, counts), heads["place"].astype(np.int64))
-        return name_at, name_bytes, np.repeat(folders, counts), heads["type"].astype(np.int64), numbers, offsets
+        return name_at, name_bytes, np.repeat(folders, counts), heads["type"], numbers, offsets
 
 
 def _folder(inodes: bytes, at: int) -> tuple[int, int, int]:
