@@ -43,6 +43,7 @@ VERBS = {
     "info": ("info",),
     "verify": ("verify",),
     "index": ("index",),
+    "mount": ("mount",),
     "stage": ("stage", "clean"),
     "plan": ("plan",),
     "report": ("report",),
@@ -61,9 +62,15 @@ class _Parser(argparse.ArgumentParser):
         """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
         if self._subparsers is not None or self._mixing:
             return super().parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
         self._mixing = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            if "--" not in words or not any(action.dest == "command" for action in self._actions):
+                return self.parse_known_intermixed_args(words, namespace)
+            at = words.index("--")  # what follows is another program's, also one more `--`
+            found, extra = self.parse_known_intermixed_args(words[:at], namespace)
+            found.command = words[at + 1 :]
+            return found, extra
         finally:
             self._mixing = False
 
