@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from dlio.errors import StorageError
 
-CONNECT_SECONDS = 2.0  # to connect and to prove the token
+CONNECT_SECONDS = 2.0  # to connect to a node and to prove the token
+PERSIST_SECONDS = 30.0  # in which an agent that has no room for a connection is tried again
 STALL_SECONDS = 10.0  # without a byte
 BEAT_SECONDS = 2.0  # between two signs that the answer takes longer
 SILENCE_SECONDS = 4.0  # of another node: then the next one is asked

@@ -80,7 +80,7 @@ def _announced(folder: StagedFolder, node: str) -> LiveFolder:
     """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
     live = LiveFolder(folder)
     live.make()
-    live.write_record(AgentRecord(replace(Owner.current(), node=node), ("127.0.0.1", 9), 0, 1))
+    live.write_record(AgentRecord(replace(Owner.current(), node=node), "socket", 0, 1))
     return live
 
 
@@ -157,7 +157,7 @@ def test_an_agent_that_is_started_again_does_what_was_asked(
     dest = tmp_path / "dest"
     with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
         live = LiveFolder(node.folder)
-        live.write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        live.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         filling = find_filling(node.folder, "elsewhere")
         assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
         restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]

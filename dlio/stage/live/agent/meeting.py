@@ -30,10 +30,11 @@ from dlio.io import files
 from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.live.connection import TOKEN_BYTES, Address
-from dlio.stage.live.folder import TOKEN, write_token
+from dlio.stage.live.folder import write_private
+from dlio.stage.live.tcp import TOKEN_BYTES, Address
 
 MEET, INTERFACE = "DLIO_MEET", "DLIO_INTERFACE"
+TOKEN = "token"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _FRESH_SECONDS = 1.0  # a file is read again after so long
@@ -142,7 +143,7 @@ class Meeting:
         path = self.path / TOKEN
         mine = self.path / f".{TOKEN}.{os.urandom(8).hex()}"
         with files.storage_errors("write", path):
-            write_token(mine, os.urandom(TOKEN_BYTES))
+            write_private(mine, os.urandom(TOKEN_BYTES))
             with suppress(FileExistsError):
                 os.link(mine, path)
             mine.unlink()
