@@ -14,6 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, StorageError, UsageError
 from dlio.io import files, trace
+from dlio.io.open_folder import TakenError
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.locations import remember
-from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.decide import check_job
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
@@ -186,15 +187,23 @@ def ensure_agent(
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)
-    plan, folder = prepared(job, strategy)
-    open_up(folder.dest)
+    given = job.options
+    task = Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes)
+    return choosing_again(partial(_ensured, task, job))
+
+
+def _ensured(task: Task, job: Job) -> StagedFolder:
+    """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now."""
+    plan, folder = prepared(job, task.strategy)
+    open_for_us(folder)
     remember(job.dest)
     lease.take(folder)
     if job.topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        given = job.options
-        _start(Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes), folder)
+        _start(task, folder)
+    if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
+        raise TakenError(f"{folder.path} is another user's, who was quicker: stage again")
     return folder
 
 
