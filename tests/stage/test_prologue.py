@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -104,10 +105,21 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
     pytest.fail("the stager still runs")
 
 
-def test_root_becomes_the_jobs_user_in_a_prolog_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def _status(descriptor: int) -> os.stat_result | None:
+    try:
+        return os.fstat(descriptor)
+    except OSError:
+        return None
+
+
+def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has nothing of root's open then, nor of whoever started root's process."""
     monkeypatch.setenv("SLURM_JOB_UID", "2001")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("OF_ROOT", "secret")
+
+    (secret := tmp_path / "of root").write_text("kept")
+    reader, writer = os.pipe()
 
     def become() -> tuple[object, ...]:
         become_user_of_job()
@@ -115,12 +127,24 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(monkeypatch: pytest.MonkeyP
 
     def in_prolog() -> None:
         os.environ["SLURM_SCRIPT_CONTEXT"] = "prolog_slurmd"
+        log = os.open(secret, os.O_RDWR)
+        os.dup2(log, 0)
+        os.dup2(log, 2)
+        os.dup2(writer, 1)
+        os.set_inheritable(log, True)
         assert become() == ((2001, 2001, 2001), [], None, "7")
+        found = {number: status for number in range(256) if (status := _status(number))}
+        assert set(found) == {0, 1, 2}
+        assert found[0].st_rdev == Path("/dev/null").stat().st_rdev
+        assert stat.S_ISFIFO(found[1].st_mode) and stat.S_ISFIFO(found[2].st_mode)
+        os.write(1, b"said\n")
 
     def in_a_job() -> None:
         assert become()[0] == (0, 0, 0)
 
     assert Forked(in_prolog).wait() == 0
+    assert os.read(reader, 100) == b"said\n"
+    assert secret.read_text() == "kept"
     assert Forked(in_a_job).wait() == 0
 
 

@@ -25,7 +25,7 @@ from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import NO_OPTIONS
-from dlio.stage.live import start
+from dlio.stage.live import launch, start
 from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.client import connect
@@ -247,3 +247,35 @@ def test_plain_stage_waits_for_the_agent(
     thread.join()
     assert Manifest.load(node.folder.path) == source
     assert sum(length for _, length in slow) == source.num_bytes
+
+
+def _python_that_is_killed(times: int, folder: Path) -> str:
+    """Returns the path of a Python whose first processes are killed at once."""
+    script = folder / "python"
+    script.write_text(
+        f'#!/bin/bash\necho x >>"$0.runs"\n[ $(wc -l <"$0.runs") -gt {times} ] && exec {sys.executable} "$@"\n'
+        "echo no memory >&2\nkill -9 $$\n"
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_an_agent_that_is_killed_before_it_is_ready_is_started_again(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", _python_that_is_killed(2, tmp_path))
+    monkeypatch.setattr(launch, "_PAUSES", (0.0, 0.0, 0.0))
+    folder = ensure_agent(source.root, tmp_path / "dest")
+    ended.append(folder)
+    assert (tmp_path / "python.runs").read_text() == "x\n" * 3
+    eventually(folder.has_manifest)
+
+
+def test_an_agent_that_is_always_killed_is_an_error(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", _python_that_is_killed(99, tmp_path))
+    monkeypatch.setattr(launch, "_PAUSES", (0.0, 0.0, 0.0))
+    with pytest.raises(StorageError, match=r"ended before it was ready, 3 times \(no memory\): see .*/live/agent\.log"):
+        ensure_agent(source.root, tmp_path / "dest")
+    assert (tmp_path / "python.runs").read_text() == "x\n" * 3
