@@ -16,7 +16,8 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.cache.as_owner import become_user_of_job
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.live import eventually
 from tests.helpers.staging import assert_staged
 
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
@@ -103,6 +104,39 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
             return
         time.sleep(0.01)
     pytest.fail("the stager still runs")
+
+
+@pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-prolog --background", "pbs-prologue", "flux-prolog"])
+def test_a_stager_has_nothing_of_roots_open(dataset: Manifest, site: Path, tmp_path: Path, hook: str) -> None:
+    """But a pipe to root's log, however much is open in the hook."""
+    (site / "stager").write_text(
+        '#!/bin/bash\n[ "$1" = stage ] || exit 0\nstat -L -c "%F %n" /proc/$$/fd/[0-9] /proc/$$/fd/[0-9][0-9] '
+        '>"${0%/*}/open.part" 2>&1\necho "logged" >&2\nmv "${0%/*}/open.part" "${0%/*}/open"\n'
+    )
+    (site / "stager").chmod(0o755)
+    (site / "dlio.conf").write_text(f"DLIO={site / 'stager'}\nDLIO_LOG={site / 'log'}\n")
+    request(tmp_path / "home", dataset, tmp_path / "local")
+    with (tmp_path / "home" / "dlio-stage").open("a") as asked:
+        asked.write("replicate\n" if "--background" in hook else "")
+    environ = slurm(site, tmp_path / "home") | {"FLUX_JOB_ID": "f", "FLUX_JOB_USERID": "0"}
+    words = [str(site / hook.split()[0]), *(["12.pbs", "root", "root"] if hook == "pbs-prologue" else [])]
+    run_hook(
+        tmp_path / "home",
+        "/bin/bash",
+        "-c",
+        f'exec 7>>{site / "log"} 12<{site / "log"}; exec "$@"',
+        "-",
+        *words,
+        **environ,
+    )
+    wait_for(site / "open")
+    found = dict(
+        reversed(line.rsplit(" ", 1)) for line in (site / "open").read_text().splitlines() if "stat:" not in line
+    )
+    kinds = {int(Path(name).name): kind for name, kind in found.items()}
+    assert kinds.pop(2) == "fifo" and kinds.pop(0) == "character special file"
+    assert set(kinds) <= {1, 255}, f"255 is its own script: {kinds}"
+    eventually(lambda: (site / "log").read_text() == "logged\n")
 
 
 def _status(descriptor: int) -> os.stat_result | None:
