@@ -104,9 +104,9 @@ def token_of(node: Node) -> bytes:
     return node._meeting.token
 
 
-def connected(node: Node, token: bytes | None = None, name: bytes = NAME, patience: float = WAIT_SECONDS) -> Connection:
+def connected(node: Node, token: bytes | None = None, name: bytes = NAME) -> Connection:
     """Returns a connection by TCP."""
-    return tcp.connect(node.address, token or token_of(node), node.plan.manifest.content_id, name, patience)
+    return tcp.connect(node.address, token or token_of(node), node.plan.manifest.content_id, name)
 
 
 def let_in(listener: TcpListener, peer: socket.socket) -> None:

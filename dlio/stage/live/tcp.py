@@ -41,7 +41,7 @@ class TcpListener:
     """
 
     answer_bytes = NONCE_BYTES + _PROOF_BYTES
-    most_of_host, most = 64, 512  # 1,000 new ones a second leave each of a host's more than 60 ms
+    most_of_host, most = 256, 512  # a host's 1,000 new ones a second leave each of them a quarter of a second
     refusal = bytes(_PROOF_BYTES)
 
     def __init__(self, host: str, token: bytes, content: str) -> None:
@@ -71,7 +71,7 @@ class TcpListener:
         self.listening.shutdown(socket.SHUT_RDWR)  # closing alone does not wake it
 
 
-def connect(address: Address, token: bytes, content: str, client: bytes, patience: float) -> Connection:
+def connect(address: Address, token: bytes, content: str, client: bytes) -> Connection:
     """Returns a connection to another node's agent.
 
     Args:
@@ -79,14 +79,14 @@ def connect(address: Address, token: bytes, content: str, client: bytes, patienc
         token: the job's.
         content: the content id of the data set.
         client: `CLIENT_BYTES` that name this client on all of its connections.
-        patience: seconds for which it is tried again while the agent has no room.
 
     Raises:
         RefusedError: the server has another token or data set.
-        TimeoutError: it does not answer, or had no room in all that time.
+        TimeoutError: it does not answer, or had no room for all of `wire.SILENCE_SECONDS`.
         OSError: it cannot be reached.
     """
-    return persist(lambda: _verified(address, token, content, client), f"{address[0]}:{address[1]}", patience)
+    name = f"{address[0]}:{address[1]}"
+    return persist(lambda: _verified(address, token, content, client), name, wire.SILENCE_SECONDS)
 
 
 def _verified(address: Address, token: bytes, content: str, client: bytes) -> socket.socket:

@@ -36,16 +36,18 @@ def small(tmp_path: Path) -> Manifest:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is cut off for being slow, and there is little room."""
+    monkeypatch.setattr(wire, "CONNECT_SECONDS", 1000.0)
+    monkeypatch.setattr(TcpListener, "most_of_host", 70)
+    monkeypatch.setattr(TcpListener, "most", 100)
+
+
+@pytest.fixture
 def node(small: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node that has staged all of it, and listens to others."""
     with open_to_nodes(small.root, tmp_path / "dest", monkeypatch) as found:
         yield found
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is cut off for being slow."""
-    monkeypatch.setattr(wire, "CONNECT_SECONDS", 1000.0)
 
 
 def is_served(connection: Connection) -> bool:
@@ -101,7 +103,7 @@ def test_another_token_is_refused_and_named(node: Node, caplog: pytest.LogCaptur
 
 def test_another_data_set_is_refused(node: Node) -> None:
     with pytest.raises(RefusedError):
-        tcp.connect(node.address, token_of(node), CONTENT, NAME, WAIT_SECONDS)
+        tcp.connect(node.address, token_of(node), CONTENT, NAME)
 
 
 def test_a_replayed_proof_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +135,7 @@ def test_a_server_that_only_reflects_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = served(impostor, listener)
         with pytest.raises(RefusedError):
-            tcp.connect(listener.getsockname(), TOKEN, CONTENT, NAME, WAIT_SECONDS)
+            tcp.connect(listener.getsockname(), TOKEN, CONTENT, NAME)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
 
@@ -153,7 +155,7 @@ def test_a_proof_that_is_relayed_from_another_address_is_refused(node: Node) -> 
     with socket.create_server(("127.0.0.2", 0)) as listener:
         thread = served(relay, listener)
         with pytest.raises(RefusedError):
-            tcp.connect(listener.getsockname(), token_of(node), node.plan.manifest.content_id, NAME, WAIT_SECONDS)
+            tcp.connect(listener.getsockname(), token_of(node), node.plan.manifest.content_id, NAME)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert verdicts == [bytes(32)]
@@ -166,8 +168,7 @@ def test_who_is_too_slow_with_the_proof_is_cut_off(node: Node, monkeypatch: pyte
         assert closes(peer)
 
 
-@pytest.mark.usefixtures("patient")
-def test_the_oldest_unverified_connections_give_way_and_a_client_gets_in(node: Node) -> None:
+def test_the_oldest_unverified_connections_give_way_and_a_client_gets_in(patient: None, node: Node) -> None:
     """Held open and renewed, from one host, they keep nobody out."""
     most = TcpListener.most_of_host
     with ExitStack() as stack:
@@ -182,16 +183,14 @@ def test_the_oldest_unverified_connections_give_way_and_a_client_gets_in(node: N
             held.append(stack.enter_context(unverified(node.address)))
 
 
-@pytest.mark.usefixtures("patient")
-def test_one_hosts_unverified_connections_displace_no_other_hosts(node: Node) -> None:
+def test_one_hosts_unverified_connections_displace_no_other_hosts(patient: None, node: Node) -> None:
     with ExitStack() as stack, unverified(node.address, "127.0.0.2") as other:
         for _ in range(TcpListener.most_of_host + 20):
             stack.enter_context(unverified(node.address))
         assert is_open(other)
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_verified_connection_is_never_displaced(node: Node) -> None:
+def test_a_verified_connection_is_never_displaced(patient: None, node: Node) -> None:
     with ExitStack() as stack, closing(connected(node)) as connection:
         for number in range(TcpListener.most + 20):
             stack.enter_context(unverified(node.address, f"127.0.{number // 16}.1"))
@@ -221,7 +220,8 @@ def test_who_leaves_makes_room(hosts: list[str]) -> None:
         assert waiting.remove(host, number) and not waiting.remove(host, number)
 
 
-def test_a_client_tries_again_while_it_is_cut_off() -> None:
+def test_a_client_tries_again_while_it_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "SILENCE_SECONDS", WAIT_SECONDS)
     listener, tries = TcpListener("127.0.0.1", TOKEN, CONTENT), list[int]()
 
     def behave(peer: socket.socket) -> None:
@@ -233,19 +233,20 @@ def test_a_client_tries_again_while_it_is_cut_off() -> None:
 
     with listener.listening:
         thread = served(behave, listener.listening)
-        tcp.connect(listener.address, TOKEN, CONTENT, NAME, WAIT_SECONDS).close()
+        tcp.connect(listener.address, TOKEN, CONTENT, NAME).close()
         listener.close()
         thread.join()
     assert len(tries) == 4
 
 
-def test_a_client_that_is_always_cut_off_says_so() -> None:
+def test_a_client_that_is_always_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "SILENCE_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = served(lambda peer: None, listener)
         with pytest.raises(
             TimeoutError, match=r"127\.0\.0\.1:\d+ ended each of [2-9] connections within 0\.1 s before"
         ):
-            tcp.connect(listener.getsockname(), TOKEN, CONTENT, NAME, 0.1)
+            tcp.connect(listener.getsockname(), TOKEN, CONTENT, NAME)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
 
@@ -254,4 +255,4 @@ def test_a_client_learns_at_once_that_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(ConnectionRefusedError):
-        tcp.connect(address, TOKEN, CONTENT, NAME, 1e9)
+        tcp.connect(address, TOKEN, CONTENT, NAME)

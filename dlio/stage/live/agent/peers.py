@@ -151,12 +151,11 @@ class Fetching:
                     self._pools.pop(old).close()  # of an agent that has ended
                 self._pools[key] = ConnectionPool(STREAMS)
             pool = self._pools[key]
-        patience = wire.PERSIST_SECONDS if request.op == Op.AHEAD else wire.SILENCE_SECONDS
         with streams, self._asking(request.file, f"node {peer.node} at {peer.address[0]}"):
             if peer.node in meeting:
                 raise TimeoutError("it did not answer just now")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
-            return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client, patience))
+            return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
 
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:
