@@ -31,7 +31,7 @@ from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
-from dlio.io.open_folder import Below, OpenFolder
+from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import Threads
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
@@ -211,7 +211,7 @@ class StagedFolder:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
         path.mkdir(mode=mode, exist_ok=True)
         if not is_closed(path.lstat(), {os.geteuid() if self.user is None else self.user}, shut=True):
-            raise StorageError(f"{path} is another user's, or open to others' changes: stage again")
+            raise TakenError(f"{path} is another user's, or open to others' changes: stage again")
 
     def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
         """Syncs the files' names to the disk, then publishes the manifest.
