@@ -26,6 +26,7 @@ RUN = [
     "how-to/storage",
     "how-to/datasets",
     "how-to/sets",
+    "how-to/odd-images",
     "how-to/coming-from",
     "reference/manifest",
 ]

@@ -40,9 +40,10 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "cli": BASE
     | {"images", "__init__", "cluster", "dataset", "executors", "formats", "loaders", "look", "pack", "stage", "verbs"},
-    "look": BASE | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage"},
+    "look": BASE
+    | {"cluster", "codecs", "dataset", "images", "loaders", "native", "pack", "random_keys", "stage", "targets"},
     "verbs": BASE | {"dataset", "loaders", "look.numbers", "pack"},
-    "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native"},
+    "pack": BASE | {"codecs", "dataset", "executors", "formats", "locking", "native", "targets"},
     "stage": BASE | {"cluster", "dataset", "locking"},
     "loaders": BASE
     | {"cluster", "codecs", "dataset", "formats", "images", "locking", "random_keys", "stage", "targets"},
@@ -55,7 +56,7 @@ MAY_IMPORT = {
     "sources": {"pack"},
     "testing": BASE | {"__init__", "cli", "dataset", "executors", "formats", "pack"},
     "images": BASE | {"native", "random_keys"},
-    "targets": BASE | {"images", "random_keys"},
+    "targets": BASE | {"codecs.orientation", "dataset.schema", "images", "random_keys"},
     "native": {"errors"},
     "io": {"errors", "native", "urls"},
     "errors": {"urls"},

@@ -76,7 +76,8 @@ def _source(args: argparse.Namespace) -> Source:
 
 def _recode(args: argparse.Namespace) -> Recode:
     quality = KEEP.quality if args.quality is None else args.quality
-    asked = Recode(args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready, args.check)
+    changes = args.resize, args.center_crop, args.color, args.encoding, quality, args.crop_ready
+    asked = Recode(*changes, args.check, args.upright)
     if args.quality is not None and not asked.changes_pixels:
         raise UsageError("--quality needs newly encoded images: give --encoding jpeg, or leave it out")
     if args.quality is not None and asked.encoding == "png":
@@ -145,6 +146,8 @@ def _source_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _recode_options(verb: argparse.ArgumentParser) -> None:
+    upright = "turn images, their boxes and masks as the EXIF orientation says, before anything else"
+    verb.add_argument("--upright", action="store_true", help=upright)
     verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
     verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
     verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")

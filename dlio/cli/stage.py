@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, size
-from dlio.cli.output import print_report, say
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, seconds, size
+from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.cluster.topology import Topology
@@ -19,14 +19,15 @@ from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
-from dlio.stage.cache.as_owner import become_user_of_job
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.cache.clean import clean as remove
+from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import copies
 from dlio.stage.comm.connect import start_together
 from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import in_words, status, status_from
+from dlio.stage.live.status import in_one_word, in_words, status, status_from
 from dlio.stage.preview import preview
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.source import source_of
@@ -66,10 +67,12 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="DEST",
         nargs="?",
         type=local_path,
-        help="the DEST of dlio stage (default: the folders that it chooses from)",
+        help="the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)",
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
+    limit = f"name and leave what is not done by then ({DEADLINE_SECONDS:g})"
+    sweep.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
 def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
@@ -143,7 +146,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         return print_report(args, {"copies": found})
     for copy in found:
-        say(args, f"{copy['path']}: {'complete' if copy['is_complete'] else 'being filled'}")
+        say(args, f"{copy['path']}: {in_one_word(copy)}")
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
@@ -239,14 +242,30 @@ class _Shown:
 
 
 def clean(args: argparse.Namespace) -> int:
-    """Ends this job's leases on staged data sets, and removes the data sets that no other job uses."""
-    removed = remove(args.dest, job=args.job, keep=args.keep)
+    """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
+
+    Without DEST, data sets are removed from the folders that dlio stage chooses from by itself, and nowhere else.
+
+    A data set that is not removed by the deadline, or whose agent does not end, is named on stderr and left. The exit
+    code is 0 all the same: else any user could make an epilogue fail.
+    """
+    left: dict[str, str] = {}
+
+    def note(path: Path, why: str) -> None:
+        left[str(path)] = why
+        complain(f"left: {path}: {why}")
+
+    removed = remove(args.dest, job=args.job, keep=args.keep, deadline=args.deadline, left=note)
     if args.json:
-        return print_report(args, {"removed": [str(path) for path in removed]})
+        return print_report(args, {"removed": [str(path) for path in removed], "left": left})
     for path in removed:
         say(args, f"removed {path}")
-    if not removed and not args.keep:
+    if not removed and not left and not args.keep:
         say(args, _why_nothing(args.dest))
+    if args.dest is None and not args.keep:
+        for folder in folders_with_copies():
+            if folder not in folders_to_clean() and (kept := len(copies(folder))):
+                say(args, f"left {kept} in {folder}, which dlio stage does not choose: dlio clean {folder} removes it")
     return EXIT_DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, size, workers_option
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, seconds, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -13,11 +13,12 @@ from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.pack.inside import watching
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.idle import step_back
 from dlio.stage.cache.repair import manifest_at_rest, staged_copy
@@ -42,6 +43,8 @@ def add_verbs(verbs: Verbs) -> None:
     verb.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
+    limit = f"with --staged, as root: how long a user's copies may keep it waiting ({DEADLINE_SECONDS:g})"
+    verb.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 
 
@@ -85,6 +88,8 @@ def _check_options(args: argparse.Namespace) -> None:
             "--seal is for one data set in a folder, without --staged and --repair: for a URL, seal the folder that "
             "was uploaded, then upload manifest.jsonl again"
         )
+    if args.deadline is not None and not args.staged:
+        raise UsageError("--deadline is for --staged")
     if (args.staged or args.repair) and (args.decode or args.workers):
         raise UsageError("--staged and --repair check digests, in one process: leave out --decode and --workers")
 
@@ -114,11 +119,18 @@ def _verify(args: argparse.Namespace) -> int:
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
             **({"sealed": not damage} if args.seal else {}),
-            "damaged": [asdict(item) for item in damage] if args.json else len(damage),
+            "damaged": [asdict(item) for item in damage] if args.json else _counted(damage),
             "path": shown(str(args.dataset)),
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE
+
+
+def _counted(damage: list[Damage]) -> str:
+    """Returns how many files are damaged, and how many records in them; 0 if none is."""
+    num_records = sum(item.record is not None for item in damage)
+    in_files = counted(len({item.path for item in damage}), "file") if damage else "0"
+    return f"{in_files}, {counted(num_records, 'record')}" if num_records else in_files
 
 
 def _part(manifest: Manifest) -> dict[str, str]:
@@ -158,9 +170,9 @@ def _repair(args: argparse.Namespace) -> int:
 
 def _scrub(args: argparse.Namespace) -> int:
     step_back()
-    found = []
+    found, deadline = [], args.deadline or DEADLINE_SECONDS
     with terminable():
-        for copy in scrub(args.dataset, mend=args.repair, max_rate=args.max_rate):
+        for copy in scrub(args.dataset, mend=args.repair, max_rate=args.max_rate, deadline=deadline):
             found.append(copy)
             _print_copy(args, copy)
     if args.json:

@@ -15,10 +15,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image
 
 from dlio import native
 from dlio.codecs import jpeg, pictures, pillow
+from dlio.codecs.orientation import turn_image, turned_size
 from dlio.codecs.pictures import Picture, Readable
 from dlio.dataset.schema import Array
 from dlio.errors import DataError, UsageError
@@ -124,9 +125,9 @@ _small_images = ForkLock()
 
 
 def decode_mask(
-    picture: Picture, size: Sizes, windows: Windows, row: int, output_size: tuple[int, int], *, upright: bool = False
-) -> Array:
-    """Returns the window of a mask by nearest pixels, uint8 of shape (height, width); int32 for one of 16 bits.
+    picture: Picture, size: Sizes, windows: Windows, row: int, output_size: tuple[int, int], orientation: int = 1
+) -> npt.NDArray[np.int32]:
+    """Returns the window of a mask by nearest pixels, int32 of shape (height, width).
 
     Pixels beside the window's place are 0.
 
@@ -136,7 +137,7 @@ def decode_mask(
         windows: the windows of a batch.
         row: the image's row in the batch.
         output_size: height and width of the result.
-        upright: turn it as its EXIF orientation says.
+        orientation: how the image was turned to have this size; a mask of the size before is turned as well.
 
     Raises:
         DataError: it cannot be decoded, has several channels, or another size than its image.
@@ -144,17 +145,17 @@ def decode_mask(
     try:
         image = pillow.open_image(bytes(pictures.readable(picture)))
         image.load()
-        image = ImageOps.exif_transpose(image) if upright else image
     except pillow.ERRORS as error:
         raise DataError(pictures.problem(error)) from error
     height, width = size.tolist()
+    if image.size == turned_size((width, height), orientation):
+        image = turn_image(image, orientation)
     if image.mode not in _MASK_MODES or image.size != (width, height):
         found = f"{image.mode} of {image.width} x {image.height} pixels"
         raise DataError(f"expected a mask of one channel and of its image's {width} x {height} pixels, found {found}")
     box = _corners(*windows.boxes[row].tolist())
     part = None if windows.parts is None else _corners(*windows.parts[row].tolist())
-    kind = np.uint8 if image.mode in ("1", "L", "P") else np.int32
-    result = np.zeros(output_size, kind)
+    result = np.zeros(output_size, np.int32)
     if (out := _placed(result, windows, row)).size:
         image = image.crop(box).resize(out.shape[::-1], Image.Resampling.NEAREST, part)
         out[...] = np.asarray(image)[:, :: -1 if windows.flips[row] else 1]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from dlio.codecs import jpeg, pillow, png
+from dlio.codecs.orientation import AS_STORED, TAG, may_be_turned
 from dlio.dataset.schema import MAX_PIXELS
 from dlio.images import WHITE, Sizes
 
@@ -17,8 +18,6 @@ from dlio.images import WHITE, Sizes
 Picture = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 #: The same, where an encoded image is bytes or a view of bytes.
 Readable = bytes | memoryview | npt.NDArray[np.uint8]
-
-_ORIENTATION_TAG = 0x0112
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +59,7 @@ def read_heads(pictures: Sequence[Readable], *, upright: bool) -> Heads:
     """Returns the heads, sizes as after turning if `upright`; decodes no image."""
     sizes = jpeg.measure(pictures)
     if upright:
-        sizes[[jpeg.is_for_core(picture) and _may_be_turned(picture) for picture in pictures]] = 0
+        sizes[[jpeg.is_for_core(picture) and may_be_turned(picture) for picture in pictures]] = 0
     heads = Heads(sizes, sizes[:, 0] > 0, [], {})
     for row in np.flatnonzero(~heads.for_core).tolist():
         plain_size = _plain_size(pictures[row], upright)
@@ -105,15 +104,9 @@ def _size(picture: Readable, upright: bool) -> tuple[int, int]:
     """Returns height and width of an image that Pillow decodes; raises one of `pillow.ERRORS`."""
     jpeg.probe(picture)  # raises if a JPEG is damaged
     image = open_image(picture)
-    if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(_ORIENTATION_TAG, 1) != 1:
+    if upright and image.width * image.height <= MAX_PIXELS and image.getexif().get(TAG, AS_STORED) != AS_STORED:
         image = whole(picture, upright=True)  # only Pillow knows what it makes of odd orientations and of TIFF's
     return image.height, image.width
-
-
-def _may_be_turned(picture: bytes | memoryview) -> bool:
-    """Returns whether a JPEG may have an orientation, in EXIF or XMP: Pillow decides."""
-    data = bytes(picture)
-    return b"Exif\0" in data or b"tiff:Orientation" in data
 
 
 def plain_pixels(picture: Readable) -> npt.NDArray[np.uint8] | None:

@@ -3,10 +3,10 @@
     field                            in a batch of n samples
     image, with a transform          uint8 (n, 3, H, W), or (n, H, W, 3)
     number, or array of fixed shape  an array of the field's dtype, (n, *shape); `label` without the label offset
-    array of varying shape           a list of arrays
+    array of varying shape           a list of arrays; boxes and their entries have moved with the image
     bytes                            a list of read-only memoryviews
     str, lists of bytes or str       a list
-    mask, with `WithTargets`         a list of arrays (H, W)
+    mask, with a transform           int32 (n, H, W)
 
 The memory belongs to the batch while any array or view of it lives; then later batches reuse it. A view can be read,
 compared and used as a dict key like bytes, but not pickled. A view that is kept holds up to 4 MB, since records are
@@ -22,15 +22,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio.codecs import decoders
+from dlio.codecs import decoders, pillow
+from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
-from dlio.loaders._prefetch.reads import Reads
 from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples
+from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
-from dlio.targets import WithTargets, move_targets
+from dlio.targets import Targets, move_targets
 
 Damages = dict[int, CorruptRecordError]
 
@@ -81,8 +82,11 @@ def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> 
         if name == IMAGE and samples.transform is not None:
             pixels = samples.transform.output_size
             batch[name] = samples.memory.empty((size, *pixels, 3) if channels_last else (size, 3, *pixels), np.uint8)
+        elif samples.targets is not None and name in samples.targets.masks:
+            batch[name] = samples.memory.empty((size, *samples.output_size), np.int32)
         elif kind.is_fixed:
-            batch[name] = samples.memory.empty((size, *kind.fixed_shape), kind.dtype)
+            is_boxes = samples.targets is not None and name == samples.targets.boxes
+            batch[name] = samples.memory.empty((size, *kind.fixed_shape), "float32" if is_boxes else kind.dtype)
         else:
             batch[name] = [None] * size
     return batch
@@ -107,8 +111,8 @@ def fill(
     with samples.clock.stage("read"):
         columns, damaged = _read_good(samples, indices, reads)
     rows = slice(start, start + len(indices))
-    if isinstance(samples.transform, WithTargets):
-        columns, problems = _with_moved_targets(samples, samples.transform, columns, indices, key)
+    if samples.targets is not None:
+        columns, problems = _with_moved_targets(samples, samples.targets, columns, indices, key)
         damaged |= problems
     for name, column in batch.items():
         if name == IMAGE and samples.transform is not None:
@@ -127,8 +131,9 @@ def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
     """Returns arrays that samples can be read into as they are stored: rows of the batch, where it has them so."""
     if sys.byteorder != "little":
         return {}
-    made = LABEL if samples.schema.label_offset else ""
-    out = {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name != made}
+    made = () if samples.targets is None else samples.targets.move
+    made = (*made, LABEL) if samples.schema.label_offset else made
+    out = {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name not in made}
     if samples.transform is not None and IMAGE in out:  # the batch has the results
         kind = samples.schema[IMAGE]
         out[IMAGE] = np.empty((len(out[IMAGE]), *kind.fixed_shape), kind.dtype)
@@ -161,25 +166,33 @@ def _read_good(samples: PackedSamples, indices: Sequence[int] | Indices, reads: 
 
 
 def _with_moved_targets(
-    samples: PackedSamples, transform: WithTargets, columns: Batch, indices: Sequence[int] | Indices, key: int
+    samples: PackedSamples, targets: Targets, columns: Batch, indices: Sequence[int] | Indices, key: int
 ) -> tuple[Batch, Damages]:
     """Returns the columns with boxes and masks that have moved as the images will, and the damages by row."""
-    sizes, _ = decoders.measure(columns[IMAGE], upright=samples.upright)
-    windows = transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
-    targets = (transform.boxes, *transform.masks)  # another field of fixed shape is not of one entry for each box
-    names = [name for name in columns if name in targets or None in samples.schema[name].shape]
-    moved = {name: list(columns[name]) for name in names if name != IMAGE}
+    assert samples.transform is not None
+    targets.check_unknown(columns, samples.manifest.root)
+    if not targets.move:
+        return columns, {}
+    sizes, unmeasured = decoders.measure(columns[IMAGE], upright=samples.upright)
+    windows = samples.transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
+    moved = {name: list(columns[name]) for name in targets.move}
     damaged: Damages = {}
     for row, index in enumerate(indices):
+        values = {name: column[row] for name, column in moved.items()}
         try:
-            values = move_targets(transform, {name: column[row] for name, column in moved.items()}, windows, row)
-            for name in transform.masks:
-                mask, size = values[name], transform.output_size
-                values[name] = decoders.decode_mask(mask, sizes[row], windows, row, size, upright=samples.upright)
-        except (DataError, KeyError) as error:
+            turned = orientation_of(columns[IMAGE][row]) if samples.upright else AS_STORED
+            stored = turned, turned_size(tuple(sizes[row].tolist()), turned)
+            if row in unmeasured:
+                raise DataError(unmeasured[row])
+            values |= move_targets(targets, values, windows, row, samples.output_size, stored)
+            for name in targets.masks:
+                size = samples.output_size
+                values[name] = decoders.decode_mask(values[name], sizes[row], windows, row, size, turned)
+        except (DataError, *pillow.ERRORS) as error:
             damaged[row] = samples.damage(int(index), f"its targets cannot be moved: {error}")
-            samples.skips.note(damaged[row])
-            continue
+            if row not in unmeasured:  # else the decoder will note it
+                samples.skips.note(damaged[row])
+            values |= dict.fromkeys(targets.masks, np.zeros(samples.output_size, np.int32))
         for name, value in values.items():
             moved[name][row] = value
     return columns | moved, damaged

@@ -21,8 +21,8 @@ restores it as JSON:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from dlio.images import Transforms
-from dlio.loaders._prefetch.ahead import ahead
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
+from dlio.loaders.prefetch.ahead import ahead
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
@@ -86,7 +86,7 @@ class DataLoader:
                 repeated samples, and adds a bool array to each batch, False for these.
             num_threads: threads that read and decode; by default one for each core of this process.
             prefetch: batches copied to the devices ahead of the one in use.
-            upright: rotate images by their EXIF orientation.
+            upright: rotate images, their boxes and masks by their EXIF orientation.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
 
@@ -99,7 +99,7 @@ class DataLoader:
             raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
         if batch_size < 1 or prefetch < 0:
             raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = open_samples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
+        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
         _check_fields(samples)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size
@@ -129,12 +129,7 @@ class DataLoader:
             UsageError: there is no whole batch.
             CorruptRecordError, StorageError: raised at the batch with the record, or up to `prefetch` batches earlier.
         """
-        return self._loader.through(self._on_devices)
-
-    def _on_devices(self, batches: Generator[Batch, None, None]) -> Generator[Any, None, None]:
-        """Yields global arrays; copies to the devices run while earlier batches are in use."""
-        with closing(batches):
-            yield from ahead(map(self._global, batches), self._prefetch)
+        return self._loader.through(self._global, partial(ahead, count=self._prefetch))
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""
@@ -209,6 +204,7 @@ def _check_fields(samples: PackedSamples) -> None:
     """Raises UsageError if a field makes no array of one shape."""
     for name, kind in samples.schema.fields:
         is_decoded = name == IMAGE and samples.transform is not None
+        is_decoded |= samples.targets is not None and name in samples.targets.masks
         if not (is_decoded or kind.is_fixed):
             advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out"
             raise UsageError(f"the field {name!r} of type {kind} makes no array in JAX: {advice}")

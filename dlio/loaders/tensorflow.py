@@ -43,12 +43,12 @@ except ModuleNotFoundError as error:
 import numpy as np
 
 from dlio.dataset.schema import Field
-from dlio.images import Transform, Transforms
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.images import Transforms
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
@@ -105,7 +105,7 @@ def dataset(
 
     An element is (image, label) if the fields are these two, else a dict of all fields. Images are uint8
     (n, height, width, 3) with a transform, else encoded, as strings. Labels are class indices (without the label
-    offset) or vectors. Lists of varying length are ragged.
+    offset) or vectors. Lists of varying length are ragged, and so are boxes; masks are int32 (n, height, width).
 
     Args:
         data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
@@ -121,7 +121,7 @@ def dataset(
             expects them: float32 (n,), 0 for repeated samples.
         rank, world_size: this process, and the number of processes; by default from the launcher.
         lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
-        upright: rotate images by their EXIF orientation.
+        upright: rotate images, their boxes and masks by their EXIF orientation.
         max_skipped: how many damaged samples are replaced by others of their batch, with a warning in the log, before
             one is an error.
         state: the result of `state_after`, or of `state_dict` of another loader; overrides `epoch`. The first pass
@@ -137,7 +137,7 @@ def dataset(
     """
     assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
-    samples = open_samples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+    samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(
         source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned
@@ -155,7 +155,7 @@ def dataset(
 
 def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
-    spec = {name: _spec(name, kind, size, samples.transform) for name, kind in samples.schema.fields}
+    spec = {name: _spec(name, kind, size, samples) for name, kind in samples.schema.fields}
     if mask:
         spec[VALID] = tf.TensorSpec((size,), tf.float32)
     ragged = [name for name, kind in samples.schema.fields if None in kind.shape]
@@ -175,18 +175,23 @@ def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf
     return batches.map(joined) if ragged else batches
 
 
-def _spec(name: str, kind: Field, size: int | None, transform: Transform | None) -> Any:
+def _spec(name: str, kind: Field, size: int | None, samples: PackedSamples) -> Any:
     """Returns the specification of a field's tensor; of a ragged one, those of its values and row lengths."""
-    if name == IMAGE and transform is not None:
-        return tf.TensorSpec((size, *transform.output_size, 3), tf.uint8)
+    if name == IMAGE and samples.transform is not None:
+        return tf.TensorSpec((size, *samples.output_size, 3), tf.uint8)
+    if samples.targets is not None and name in samples.targets.masks:
+        return tf.TensorSpec((size, *samples.output_size), tf.int32)
     dtype = tf.as_dtype(kind.dtype) if kind.is_number else tf.string
+    if samples.targets is not None and name == samples.targets.boxes:
+        dtype = tf.float32
     if None not in kind.shape:
         return tf.TensorSpec((size, *kind.shape), dtype)
-    if kind.shape == (None,):
-        return tf.TensorSpec((None,), dtype), tf.TensorSpec((size,), tf.int64)
+    if None not in kind.shape[1:]:
+        return tf.TensorSpec((None, *kind.shape[1:]), dtype), tf.TensorSpec((size,), tf.int64)
     raise SchemaError(f"the field {name!r} of type {kind} makes no batch in TensorFlow: pack it with one shape")
 
 
 def _flat(rows: list[Any], values: tf.TensorSpec) -> tuple[Any, list[int]]:
     """Returns the values of all rows behind one another, and the length of each row."""
-    return np.array(list(chain.from_iterable(rows)), values.dtype.as_numpy_dtype), list(map(len, rows))
+    flat = np.array(list(chain.from_iterable(rows)), values.dtype.as_numpy_dtype)
+    return flat.reshape(-1, *values.shape[1:]), list(map(len, rows))

@@ -15,11 +15,13 @@ from dlio.errors import SourceError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
+from dlio.io.open_folder import check_ground
 from dlio.io.sizes import format_size
 from dlio.loaders.dataset import IMAGE, PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
 from dlio.stage import measured
+from dlio.targets import leave_unknown
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
 _ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files
@@ -159,8 +161,10 @@ def _here(manifest: Manifest, local: Path | None) -> Iterator[Manifest]:
     if not manifest.url:
         yield manifest
         return
-    with files.storage_errors("write", local or Path(tempfile.gettempdir())):
-        folder = tempfile.TemporaryDirectory(dir=local, prefix=".dlio-bench-")
+    around = local or Path(tempfile.gettempdir())
+    check_ground(around)
+    with files.storage_errors("write", around):
+        folder = tempfile.TemporaryDirectory(dir=around, prefix=".dlio-bench-")
     with folder as name:
         yield storage.bring(_first_shards(manifest, _BROUGHT_BYTES), Path(name))
 
@@ -204,9 +208,10 @@ def _loader_rates(manifest: Manifest, transform: Transform) -> Iterator[tuple[in
     for path in _paths(manifest):
         for _ in files.read_blocks(path):
             pass
-    count, most = 1, num_cores_of_rank()
+    count, most, images = 1, num_cores_of_rank(), _has_images(manifest)
+    moving = leave_unknown(transform, manifest.schema) if images else None
     while True:
-        with closing(PackedSamples(manifest, transform if _has_images(manifest) else None)) as samples:
+        with closing(PackedSamples(manifest, moving)) as samples:
             yield count, loading.loader_rate(samples, count)
         if count >= most:
             return

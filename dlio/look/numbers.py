@@ -29,15 +29,15 @@ _VERSION = 2  # 1 had no digest
 _MOST_BYTES = 16 << 20
 _CHANNELS = ("mean", "std")
 _NAMED = ("heights", "widths", "class_weights")
-_COUNTS = ("samples_read", "images_decoded", "samples_damaged")
+_COUNTS = ("samples_read", "images_decoded", "images_turned", "samples_damaged")
 
 
 def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[str, object]:
     """Returns the numbers of a data set, from the file beside its manifest if that is of the same content.
 
     `mean` and `std` are of red, green and blue, from 0 to 1, over images resized to 216 x 216; None if no image
-    decodes. `heights` and `widths` are percentiles in pixels. `class_weights` are inverse to the classes' counts, and 1
-    on average over all labels.
+    decodes. `heights` and `widths` are percentiles in pixels, as stored; EXIF turns
+    `images_turned` of the images. `class_weights` are inverse to the classes' counts, and 1 on average over all labels.
 
     Raises:
         CorruptRecordError: a table of samples is damaged; damaged samples are counted.
@@ -72,6 +72,7 @@ def _numbers(looked: Survey, counts: dict[str, int]) -> dict[str, object]:
         "class_weights": weights,
         "samples_read": len(looked.numbers),
         "images_decoded": looked.num_decoded,
+        "images_turned": looked.num_turned,
         "samples_damaged": len(looked.damage),
     }
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from dlio.codecs import decoders
+from dlio.codecs.orientation import AS_STORED
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, DlioError, SourceError
 from dlio.images import Resize
@@ -18,6 +19,7 @@ from dlio.loaders.dataset import IMAGE, PackedSamples
 from dlio.look import similar
 from dlio.look.spread import spread
 from dlio.pack.inspect.image_header import inspect_image
+from dlio.pack.upright import orientation
 
 _CHUNK = 64
 _RESIZE = Resize(similar.HASH_PIXELS)
@@ -37,6 +39,7 @@ class Survey:
         hashes: see `dlio.look.similar`; 0 where there is none.
         sums, squares: of all pixels by channel, from 0 to 1 at 216 x 216 pixels; float64 of shape (3,).
         num_decoded: how many images these are of.
+        num_turned: how many images EXIF turns.
         damage: the damaged samples, in words, by number.
     """
 
@@ -48,6 +51,7 @@ class Survey:
     sums: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     squares: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     num_decoded: int = 0
+    num_turned: int = 0
     damage: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -140,6 +144,7 @@ def _measured(found: Survey, row: int, image: bytes | npt.NDArray[np.uint8]) -> 
         return True
     try:
         info = inspect_image(image)
+        found.num_turned += orientation(image) != AS_STORED
     except (SourceError, DlioError) as error:
         found.damage[int(found.numbers[row])] = error.text
         return False

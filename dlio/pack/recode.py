@@ -1,6 +1,7 @@
-"""Changing images while they are packed: size, crop, colour mode, encoding, and crop-ready JPEGs.
+"""Changing images while they are packed: orientation, size, crop, colour mode, encoding, and crop-ready JPEGs.
 
-An image that already has the wanted properties keeps its bytes, so packing twice loses nothing.
+An image that already has the wanted properties keeps its bytes, so packing twice loses nothing. One that is encoded
+again keeps its EXIF orientation, so that it trains as the original.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlio import native
 from dlio.codecs import jpeg
+from dlio.codecs.orientation import AS_STORED, exif_of, turn_image, turned_size, with_orientation
 from dlio.dataset.schema import ImageInfo, Schema
 from dlio.errors import SourceError, UsageError
+from dlio.pack import upright
 from dlio.pack.inspect.image_header import decode_image, inspect_image
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ class Recode:
         quality: the quality of newly encoded JPEGs, 1 to 100.
         crop_ready: whether JPEGs are rewritten, without loss, so that `dlio.images` can decode only a crop.
         check: what of an image must be good: `head`, and its end; or `decode`, all of it.
+        upright: whether pixels are turned as their EXIF orientation says.
 
     Raises:
         UsageError: a number is out of range, or a word is unknown.
@@ -55,6 +59,7 @@ class Recode:
     quality: int = 95
     crop_ready: bool = False
     check: str = "head"
+    upright: bool = False
 
     def __post_init__(self) -> None:
         if self.resize is not None and not 1 <= self.resize <= 1 << 14:
@@ -73,15 +78,24 @@ class Recode:
     @property
     def changes_pixels(self) -> bool:
         """True if images may have to be decoded."""
-        return self.resize is not None or self.center_crop or self.color != "keep" or self.encoding != "keep"
+        return (
+            self.resize is not None
+            or self.center_crop
+            or self.color != "keep"
+            or self.encoding != "keep"
+            or self.upright
+        )
 
     def check_targets(self, path: object, schema: Schema) -> None:
         """Raises UsageError if boxes or masks, which stay as they are, would not fit the changed images of `path`."""
         moves = self.resize is not None or self.center_crop
-        if (moves and "boxes" in schema) or (self.changes_pixels and "mask" in schema):
+        changes = moves or self.color != "keep" or self.encoding != "keep"
+        if self.upright:
+            upright.check_fields(path, schema)
+        if (moves and "boxes" in schema) or (changes and "mask" in schema):
             raise UsageError(
                 f"{path} has boxes or masks, which are packed unchanged and would not fit changed images: pack without"
-                " --resize, --center-crop, --color and --encoding, and read with dlio.targets.WithTargets"
+                " --resize, --center-crop, --color and --encoding: loaders resize images, boxes and masks together"
             )
 
     def apply(self, data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo, bool]:
@@ -92,9 +106,11 @@ class Recode:
         """
         if self.check == "decode":
             decode_image(data)
-        if self.changes_pixels and not self._is_done(info):
-            data = self._encode(data, info)
-            info = inspect_image(data)
+        if self.changes_pixels:
+            turned = upright.orientation(data)
+            if (self.upright and turned != AS_STORED) or not self._is_done(info):
+                data = self._encode(data, info, turned)
+                info = inspect_image(data)
         if not (self.crop_ready and info.format == "JPEG"):
             return data, info, False
         ready = native.make_crop_ready(data)
@@ -111,26 +127,29 @@ class Recode:
             and (self.encoding == "keep" or info.format == self.encoding.upper())
         )
 
-    def _encode(self, data: bytes, info: ImageInfo) -> bytes:
+    def _encode(self, data: bytes, info: ImageInfo, orientation: int) -> bytes:
+        """Returns the changed image; its orientation is in its EXIF, unless its pixels were turned."""
         from dlio.codecs import pillow
 
         encoding = self.encoding.upper() if self.encoding != "keep" else info.format
+        turn, tag = (orientation, AS_STORED) if self.upright else (AS_STORED, orientation)
         try:
-            pixels = self._pixels_by_core(data, info)
+            pixels = self._pixels_by_core(data, info) if turn == AS_STORED else None
             if pixels is not None and encoding == "JPEG" and info.channels == 3 and self.color != "grey":
-                return native.encode(pixels, self.quality)
+                return with_orientation(native.encode(pixels, self.quality), tag)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                image = self._pixels_by_pillow(data, info) if pixels is None else _as_pillow(pixels, info.channels)
-                return self._encode_by_pillow(image, encoding)
+                image = _as_pillow(pixels, info.channels) if pixels is not None else self._by_pillow(data, info, turn)
+                return self._encode_by_pillow(image, encoding, tag)
         except SourceError:
             raise
         except pillow.ERRORS as error:
             raise SourceError(f"it cannot be decoded or encoded: {pillow.reason(error)}") from None
 
-    def _encode_by_pillow(self, image: Pillow.Image, encoding: str) -> bytes:
+    def _encode_by_pillow(self, image: Pillow.Image, encoding: str, tag: int) -> bytes:
         out = io.BytesIO()
-        options = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+        options: dict[str, Any] = {"quality": self.quality} if encoding in ("JPEG", "WEBP") else {}
+        options |= {"exif": exif_of(tag)} if tag != AS_STORED else {}
         image = self._for_encoding(image, encoding)
         image.save(out, encoding if encoding in _SAME_AGAIN else "PNG", **options)
         return out.getvalue()
@@ -150,17 +169,20 @@ class Recode:
             return None
         raise SourceError(f"it cannot be decoded: {jpeg.error_of(status)}")
 
-    def _pixels_by_pillow(self, data: bytes, info: ImageInfo) -> Pillow.Image:
-        """Returns the decoded image in its final size."""
+    def _by_pillow(self, data: bytes, info: ImageInfo, turn: int) -> Pillow.Image:
+        """Returns the decoded image, turned, in its final size."""
         from PIL import Image
 
         from dlio.codecs import pillow
 
-        box, size = self._window(info)
-        image = pillow.open_image(data)
+        height, width = turned_size((info.height, info.width), turn)
+        box, size = self._window(replace(info, height=height, width=width))
+        pixels = jpeg.decode(data)
+        image = pillow.open_image(data) if pixels is None else _as_pillow(pixels, info.channels)
         image.load()
         if image.mode == "P":
             image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+        image = turn_image(image, turn)
         return image.crop(box).resize(size, Image.Resampling.BILINEAR)
 
     def _window(self, info: ImageInfo) -> tuple[tuple[int, int, int, int], tuple[int, int]]:

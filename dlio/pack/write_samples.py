@@ -19,6 +19,7 @@ from dlio.pack.inside import EVERY, Counts
 from dlio.pack.inspect.image_header import inspect_image, inspect_images
 from dlio.pack.listing.base import GroupReader, Listing, Source
 from dlio.pack.recode import KEEP, Recode
+from dlio.pack.upright import with_turned_targets
 
 _Image = tuple[bool, bool]  # whether it is crop-ready, and whether it was rewritten for that
 _is_ready = attrgetter("crop_ready")
@@ -163,6 +164,7 @@ class _Preparing:
     def _recoded(self, sample: Sample) -> tuple[Sample, Sequence[_Image]]:
         fields, info, recode = dict(sample.fields), sample.image_info, self.recode
         images: list[_Image] = []
+        fields = with_turned_targets(fields, self.schema) if recode.upright else fields
         for name in self.image_fields:
             if isinstance(fields[name], list):
                 recoded = [recode.apply(image, inspect_image(image)) for image in fields[name]]

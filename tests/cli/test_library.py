@@ -42,10 +42,21 @@ ELSEWHERE = {
         "encoding",
         "quality",
         "crop_ready",
+        "upright",
         "check",
     },
-    "convert": {"engine_address", "resize", "center_crop", "color", "encoding", "quality", "crop_ready", "check"},
-    "verify": {"repair", "source", "staged", "max_rate", "seal"},
+    "convert": {
+        "engine_address",
+        "resize",
+        "center_crop",
+        "color",
+        "encoding",
+        "quality",
+        "crop_ready",
+        "upright",
+        "check",
+    },
+    "verify": {"repair", "source", "staged", "max_rate", "deadline", "seal"},
     "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank", "background", "wait", "status", "cache_size"},
 }
 

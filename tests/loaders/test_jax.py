@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import Sample, Schema
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
+from tests.helpers.images import encoded, image
+from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 from tests.loaders.ranks import free_ports, run_job
 
@@ -42,6 +46,19 @@ def test_batches_are_those_of_every_loader(packed: Manifest) -> None:
             assert images.shape == (4, 16, 16, 3) and valid.tolist() == [*batch["valid"], *[False] * (4 - size)]
             assert np.array_equal(images[:size], batch["image"]) and np.array_equal(labels[:size], batch["label"])
     loader.close()
+
+
+def test_masks_move_with_their_images(tmp_path: Path) -> None:
+    mask = encoded(Image.fromarray(np.arange(1200, dtype="uint8").reshape(30, 40), "L"), "PNG")
+    fields = {"image": image(1, width=40, height=30), "mask": mask}
+    samples = [Sample(str(number), fields) for number in range(4)]
+    pack_samples(tmp_path, Schema.of({"image": "bytes", "mask": "bytes"}), samples, num_shards=1)
+    source = ArrayBatches(PackedSamples(tmp_path, TRANSFORM), channels_last=True)
+    [expected] = Loader(source, 4, num_threads=0)
+    loader = DataLoader(tmp_path, 4, transform=TRANSFORM)
+    [batch] = loader
+    loader.close()
+    assert batch["mask"].shape == (4, 16, 16) and np.array_equal(batch["mask"], expected["mask"])
 
 
 def test_orbax_saves_and_restores_the_state(packed: Manifest, tmp_path: Path) -> None:

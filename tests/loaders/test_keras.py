@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dlio.dataset.manifest import Manifest
+from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.images import Resize
 from dlio.loaders.keras import PackedPyDataset
+from tests.helpers.images import encoded
+from tests.loaders.packing import pack_samples
 from tests.loaders.photos import dlio_threads, numbers
 from tests.loaders.ranks import run_job
 
@@ -42,6 +47,23 @@ def test_every_photo_is_seen_once_in_every_epoch(fitted: Any, case: str) -> None
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+def test_initial_epoch_is_the_epoch_of_the_data(fitted: Any) -> None:
+    last = {name: photos for name, photos in fitted["alone"]["seen"].items() if name.startswith("2.")}
+    late = {name: photos for name, photos in fitted["late"].items() if name.startswith("2.")}
+    assert late == last and not any(name.startswith("1.") for name in fitted["late"])
+
+
+def test_epochs_of_fewer_steps_go_on_through_the_data(fitted: Any) -> None:
+    seen, whole = fitted["stepped"], fitted["alone"]["seen"]
+    found = [seen[f"{epoch}.{step}"] for epoch in range(3) for step in range(4)]
+    assert found == [whole[f"{number // STEPS}.{number % STEPS}"] for number in range(12)]
+
+
+def test_steps_of_fit_are_an_error_and_validation_repeats_its_epoch(fitted: Any) -> None:
+    assert "fit(steps_per_epoch=4), but an epoch of this data set has 11 batches: give" in fitted["problem"]
+    assert fitted["validated"] == 0
+
+
 def test_without_a_transform_images_are_bytes(fitted: Any) -> None:
     assert fitted["encoded"] == ["bytes"] * 4
 
@@ -50,6 +72,18 @@ def test_threads_change_no_batch(fitted: Any) -> None:
     alone, threads = (fitted[case]["seen"] for case in CASES)
     assert all(alone[name] == threads[name] for name in alone)
     assert all(len(fitted[case]["losses"]) == 3 for case in CASES)
+
+
+def test_upright_turns_images(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    picture = Image.new("RGB", (8, 8), "black")
+    picture.paste("white", (0, 0, 8, 4))
+    fields = {"image": encoded(picture, "JPEG", exif=exif), "label": 0}
+    manifest = pack_samples(tmp_path, IMAGE_CLASSIFICATION, [Sample("a", fields)], num_shards=1)
+    for upright in (False, True):
+        images, _ = PackedPyDataset(manifest, 1, transform=Resize(8), upright=upright, workers=0)[0]
+        assert (images[0, 0].max() < 128) == upright
 
 
 def test_batches_are_equal_in_any_order(packed: Manifest) -> None:

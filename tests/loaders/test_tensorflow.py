@@ -13,19 +13,56 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, UsageError
-from dlio.images import Resize
+from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders import torch as torch_loaders
 from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.loader import ArrayBatches, Loader
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.tensorflow import dataset
-from tests.helpers.images import image
+from tests.helpers.images import encoded, image
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, dlio_threads, numbers
+
+
+@pytest.fixture
+def detection(tmp_path: Path) -> Path:
+    """Images with a mask and any number of boxes."""
+    types = {"image": "bytes", "boxes": "float32[?,4]", "labels": "int64[]", "mask": "bytes"}
+    samples = []
+    for number in range(6):
+        boxes = np.arange(4 * (number % 3), dtype="float32").reshape(-1, 4) * [1, 1, 3, 3]
+        fields = {"boxes": boxes.astype("float32"), "labels": np.arange(number % 3)}
+        mask = encoded(Image.fromarray(np.arange(1200, dtype="uint8").reshape(30, 40), "L"), "PNG")
+        fields |= {"image": image(number, width=40, height=30), "mask": mask}
+        samples.append(Sample(str(number), fields))
+    pack_samples(tmp_path / "detection", Schema.of(types), samples, num_shards=2)
+    return tmp_path / "detection"
+
+
+def test_boxes_and_masks_move_as_in_every_loader(detection: Path) -> None:
+    transform = RandomResizedCrop(16, flip=True)
+    source = ArrayBatches(PackedSamples(detection, transform), channels_last=True)
+    options: dict[str, Any] = {"shuffle": True, "seed": 5}
+    wanted = list(Loader(source, 3, num_threads=0, **options))
+    found = list(dataset(detection, 3, transform=transform, drop_remainder=True, **options, **PLACE))
+    theirs = torch_loaders.PackedDataset(detection, transform)
+    torches = list(torch_loaders.DataLoader(theirs, 3, drop_last=True, **options, **PLACE))
+    assert sum(len(boxes) for batch in wanted for boxes in batch["boxes"])
+    for batch, tensors, torchs in zip(wanted, found, torches, strict=True):
+        assert batch["mask"].shape == (3, 16, 16) and batch["mask"].dtype == "int32"
+        for name in ("image", "mask"):
+            assert np.array_equal(tensors[name].numpy(), batch[name])
+        assert np.array_equal(torchs["mask"].numpy(), batch["mask"])
+        for name in ("boxes", "labels"):
+            rows = zip(tensors[name], torchs[name], batch[name], strict=True)
+            assert all(np.array_equal(a.numpy(), c) and np.array_equal(b.numpy(), c) for a, b, c in rows)
+
 
 PLACE = {"rank": 0, "world_size": 1}
 
@@ -150,8 +187,8 @@ def test_other_schemas_give_dicts_and_ragged_lists(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path, packed: Manifest) -> None:
-    schema = Schema.of({"points": "float32[?,3]"})
-    samples = [Sample("a", {"points": np.zeros((2, 3), "float32")})]
+    schema = Schema.of({"points": "float32[3,?]"})
+    samples = [Sample("a", {"points": np.zeros((3, 2), "float32")})]
     with pytest.raises(SchemaError, match="'points'"):
         dataset(pack_samples(tmp_path, schema, samples, num_shards=1), 1, **PLACE)
     with pytest.raises(UsageError, match="no whole batch"):

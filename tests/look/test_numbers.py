@@ -14,6 +14,7 @@ from dlio.cli import main
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.schema import Sample, Schema
 from dlio.look import numbers
+from dlio.look.checks import storage
 from tests.helpers.damage import flipped
 from tests.loaders.packing import pack_samples
 
@@ -100,3 +101,19 @@ def test_a_flipped_bit_of_the_kept_numbers_gives_no_other_numbers(packed):
     assert path.read_bytes() != content
     assert dlio.info(packed, stats=True)["stats"] == stats
     assert path.read_bytes() == content, "they were computed again"
+
+
+def test_images_that_exif_turns_are_counted(tmp_path, capsys):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for number in range(3):
+        photo = Image.new("RGB", (30, 20), RED)
+        photo.save(tmp_path / "photos" / "a" / f"{number}.jpg", **({"exif": exif} if number else {}))
+    dlio.pack(tmp_path / "photos", tmp_path / "packed", engine="serial")
+    assert dlio.info(tmp_path / "packed", stats=True)["stats"]["images_turned"] == 2
+    assert "EXIF turns 2 images" in dlio.report(tmp_path / "packed", tmp_path / "page.html").read_text()
+    findings = storage.data_set(tmp_path / "packed", "data set")
+    assert [each.advice for each in findings if "EXIF turns 2 of 3 images" in each.found] == [
+        "give the loader upright=True, or pack with --upright"
+    ]

@@ -21,7 +21,6 @@ from dlio.pack.listing.base import Source
 from dlio.pack.recode import Recode
 from dlio.pack.request import PackPlan, PackRequest, make_plan
 from dlio.sources import open_source
-from dlio.targets import WithTargets
 from tests.helpers.images import encoded, image
 from tests.helpers.packing import read_all
 
@@ -89,7 +88,7 @@ def test_masks_of_coco_move_with_the_boxes(tmp_path):
     path = write_segments(tmp_path, SQUARE, [], [])
     dlio.pack(open_source(path, masks="classes"), tmp_path / "out", engine="serial")
     assert dlio.verify(tmp_path / "out", workers=1, decode=True) == []
-    with closing(PackedSamples(tmp_path / "out", WithTargets(Resize(12), masks=("mask",)))) as packed_samples:
+    with closing(PackedSamples(tmp_path / "out", Resize(12))) as packed_samples:
         made = batches.make(packed_samples, [0], 0)
     left, top, right, bottom = (made["boxes"][0][0] / [1.5, 2, 1.5, 2]).tolist()
     assert (left, top, right, bottom) == (1, 2, 4, 6)
@@ -234,7 +233,7 @@ def test_masks_are_the_files_of_the_same_names(tmp_path):
 @pytest.mark.parametrize("recode", [Recode(resize=8), Recode(center_crop=True)])
 def test_images_with_boxes_keep_their_size(tmp_path, recode):
     source = open_source(write_coco(tmp_path))
-    with pytest.raises(UsageError, match="WithTargets"):
+    with pytest.raises(UsageError, match="loaders resize images, boxes and masks together"):
         make_plan(source, PackRequest("tfrecord", num_shards=1, recode=recode))
     make_plan(source, PackRequest("tfrecord", num_shards=1, recode=Recode(color="rgb")))
 
@@ -249,7 +248,7 @@ def write_masks(folder: Path, suffix: str = ".png") -> Path:
 
 @pytest.mark.parametrize("recode", [Recode(resize=8), Recode(color="rgb"), Recode(encoding="jpeg")])
 def test_images_with_masks_are_not_changed(tmp_path, recode):
-    with pytest.raises(UsageError, match="WithTargets"):
+    with pytest.raises(UsageError, match="loaders resize images, boxes and masks together"):
         make_plan(
             open_source(write_masks(tmp_path), name="masks"), PackRequest("tfrecord", num_shards=1, recode=recode)
         )

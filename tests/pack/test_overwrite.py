@@ -16,6 +16,7 @@ import dlio
 from dlio.cli import main
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
+from dlio.pack import overwrite
 from dlio.pack.inspect.verify import verify
 from dlio.pack.recode import Recode
 from dlio.pack.resume import CLAIMS
@@ -133,6 +134,19 @@ class TestOverwrite:
         dlio.pack(others, out, overwrite=True, report=lambda shard: seen.append(samples(out)), **HOW)
         assert seen == [before] * 3
         assert len(samples(out)) == 12
+
+    def test_the_old_shards_are_there_until_the_new_ones_have_their_names(self, out, others, monkeypatch):
+        before, publish_all = samples(out), overwrite.files.publish_all
+
+        def refuse(aside, final, names):
+            if final == out:
+                raise StorageError("the disk fails")
+            publish_all(aside, final, names)
+
+        monkeypatch.setattr(overwrite.files, "publish_all", refuse)
+        with pytest.raises(StorageError, match="the disk fails"):
+            dlio.pack(others, out, overwrite=True, **HOW)
+        assert samples(out) == before
 
     def test_a_bad_source_costs_nothing(self, out, others, tmp_path):
         before = content(out)
@@ -262,3 +276,15 @@ def test_what_differs_is_said(photos, tmp_path, change, options, problem):
         os.utime(first, (1, 1))
     with pytest.raises(UsageError, match=f"holds another data set .*; {problem}"):
         dlio.pack(photos, tmp_path / "out", engine="serial", **options)
+
+
+def test_what_was_skipped_was_not_added(photos, tmp_path):
+    bad = photos / "cat/bad.png"
+    bad.write_bytes(b"no image")
+    packed = dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip")
+    assert len(packed.skipped) == 1
+    shutil.copy(photos / "cat/0000.png", photos / "cat/new.png")
+    with pytest.raises(UsageError, match=r"; 1 sample added \(such as 'cat/new.png'; --append"):
+        dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip")
+    again = dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip", append=True)
+    assert again.num_samples == packed.num_samples + 1 and again.skipped == packed.skipped

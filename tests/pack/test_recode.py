@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,12 +13,18 @@ from PIL import Image
 import dlio
 from dlio import native
 from dlio.cli import main
+from dlio.codecs import decoders
+from dlio.codecs.orientation import orientation_of
 from dlio.dataset.manifest import CropReady, Manifest
+from dlio.dataset.schema import Schema
 from dlio.errors import SourceError, UsageError
+from dlio.images import Resize
+from dlio.loaders import batches
+from dlio.loaders.dataset import PackedSamples
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.inspect.summary import summarise
 from dlio.pack.recode import KEEP, Recode
-from dlio.sources import csv_file, image_folder, packed
+from dlio.sources import csv_file, image_folder, open_source, packed
 from tests.helpers.images import encoded, image, make_image_folder
 from tests.helpers.packing import BYTE_IDENTICAL, content, samples
 
@@ -243,3 +251,69 @@ def test_images_in_vectors_of_labels_are_recoded_too(tmp_path):
     (tmp_path / "in/t.csv").write_text("path,x,y\na/0000.png,1,2\na/0001.png,3,4\n")
     dlio.pack(csv_file(tmp_path / "in/t.csv"), tmp_path / "out", recode=Recode(resize=5), engine="serial")
     assert min(Image.open(io.BytesIO(samples(tmp_path / "out")[1][1]["image"])).size) == 5
+
+
+def turned_image(kind: str, orientation: int, mode: str = "RGB") -> bytes:
+    gradient = Image.fromarray(np.add.outer(np.arange(48) * 2, np.arange(64)).astype("uint8")).convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(gradient, kind, exif=exif)
+
+
+def upright_pixels(data: bytes) -> np.ndarray:
+    return np.asarray(decoders.decode_rgb(data, upright=True)).astype(int)
+
+
+@pytest.mark.parametrize(
+    "options", [{"resize": 24}, {"encoding": "png"}, {"encoding": "jpeg"}, {"center_crop": True}], ids=str
+)
+@pytest.mark.parametrize(("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("WEBP", "RGB")])
+@pytest.mark.parametrize("orientation", [1, 2, 5, 6, 8])
+def test_an_image_encoded_again_keeps_its_orientation(kind, mode, orientation, options):
+    data = turned_image(kind, orientation, mode)
+    found, info, _ = Recode(**options).apply(data, inspect_image(data))
+    assert orientation_of(found) == orientation
+    assert (info.height, info.width) == Image.open(io.BytesIO(found)).size[::-1]
+    upright, _, _ = Recode(**options, upright=True).apply(data, inspect_image(data))
+    assert orientation_of(upright) == 1
+    assert np.abs(upright_pixels(found) - upright_pixels(upright)).mean() < 2
+    assert np.array_equal(upright_pixels(upright), np.asarray(decoders.decode_rgb(upright)))
+
+
+def test_upright_leaves_what_is_upright_as_it_is():
+    data = turned_image("JPEG", 1)
+    assert Recode(upright=True).apply(data, inspect_image(data))[0] is data
+
+
+def test_pack_upright_turns_boxes_and_masks(tmp_path):
+    for name in ("stored", "upright"):
+        listing = coco_of_turned_images(tmp_path / name)
+        recode = Recode(upright=name == "upright")
+        dlio.pack(open_source(listing, masks="classes"), tmp_path / name / "out", engine="serial", recode=recode)
+    made = []
+    for name, upright in (("stored", True), ("upright", False)):
+        with closing(PackedSamples(tmp_path / name / "out", Resize(32), upright=upright)) as packed_samples:
+            made.append(batches.make(packed_samples, range(8), 0))
+    one, other = made
+    assert all(np.array_equal(a, b) for a, b in zip(one["boxes"], other["boxes"], strict=True))
+    assert len({tuple(boxes.ravel().tolist()) for boxes in one["boxes"]}) == 8
+    assert np.array_equal(one["mask"], other["mask"]) and one["mask"].any()
+    assert np.abs(one["image"].astype(int) - other["image"]).mean() < 2
+
+
+def coco_of_turned_images(folder):
+    folder.mkdir()
+    for number in range(1, 9):
+        (folder / f"{number}.jpg").write_bytes(turned_image("JPEG", number))
+    images = [{"id": n, "file_name": f"{n}.jpg", "width": 64, "height": 48} for n in range(1, 9)]
+    square = {"bbox": [8, 4, 24, 16], "area": 384, "iscrowd": 0, "segmentation": [[8, 4, 32, 4, 32, 20, 8, 20]]}
+    annotations = [{"id": n, "image_id": n, "category_id": 1} | square for n in range(1, 9)]
+    found = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "coco.json").write_text(json.dumps(found))
+    return folder / "coco.json"
+
+
+def test_pack_upright_names_a_field_that_may_turn_or_not():
+    schema = Schema.of({"image": "bytes", "keypoints": "float32[17,2]"})
+    with pytest.raises(UsageError, match=r"'keypoints' \(float32\[17,2\]\).*pack without --upright"):
+        Recode(upright=True).check_targets("in", schema)

@@ -198,3 +198,14 @@ def test_a_data_set_goes_from_bucket_to_bucket(s3: Any, photos: Path, tmp_path: 
     dlio.convert(tmp_path / "local", tmp_path / "converted", format="webdataset", engine="serial")
     own, there = content(tmp_path / "converted"), stored(s3)
     assert {name: data for name, data in there.items() if name != NAME} == {n: d for n, d in own.items() if n != NAME}
+
+
+def test_temporary_shards_go_to_no_folder_that_anybody_may_swap(
+    s3: Any, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loose").mkdir()
+    (tmp_path / "loose").chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "loose"))
+    with pytest.raises(StorageError, match=r"anybody could replace .*loose, whose mode is 777"):
+        dlio.pack(image_folder(photos), OUT, format="recordio", engine="serial")
+    assert list((tmp_path / "loose").iterdir()) == []

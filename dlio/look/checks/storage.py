@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
+from dlio.codecs.orientation import AS_STORED
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.remote import load
 from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size
+from dlio.loaders.dataset import IMAGE, PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
+from dlio.look.spread import spread
+from dlio.pack.upright import orientation
 from dlio.stage import measured
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
@@ -21,6 +26,7 @@ from dlio.urls import shown, without_credentials
 
 _FEW_SHARED = 1 << 30  # Docker gives 64 MB; torch's worker processes pass batches through it
 _FEW_BYTES = 10 << 30
+_SOME_IMAGES, _FEW_IMAGES = 64, 8  # to read of a data set, and of one at a URL
 
 
 def shared_memory(check: str) -> Iterator[Finding]:
@@ -87,6 +93,7 @@ def data_set_at_url(url: str | Path, check: str) -> Iterator[Finding]:
     manifest, location = load(url), shown(str(url))
     yield Finding(check, State.GOOD, f"{_size(manifest)}, at {location}")
     yield from _shards(manifest, check)
+    yield from _turned(manifest, check, _FEW_IMAGES)
     try:
         yield Finding(check, State.GOOD, f"loaders here read the copy {resolve(url)}")
     except StorageError:
@@ -99,6 +106,7 @@ def data_set(path: str | Path, check: str) -> Iterator[Finding]:
     manifest = Manifest.load(path)
     yield Finding(check, State.GOOD, f"{_size(manifest)}, on {filesystem_of(path)}")
     yield from _shards(manifest, check)
+    yield from _turned(manifest, check, _SOME_IMAGES)
     if striping.is_lustre(path) and manifest.shards:
         yield _stripes(manifest, check)
     staged = resolve(path)
@@ -115,6 +123,19 @@ def _shards(manifest: Manifest, check: str) -> Iterator[Finding]:
     except DlioError as error:
         location = without_credentials(str(manifest.root))
         yield Finding(check, State.BROKEN, error.text, f"see what else is damaged: dlio verify {location}")
+
+
+def _turned(manifest: Manifest, check: str, most: int) -> Iterator[Finding]:
+    """Reads some images, spread evenly, and counts those that EXIF turns; damage is for `dlio verify`."""
+    count = turned = 0
+    with closing(PackedSamples(manifest)) as samples, suppress(DlioError):
+        for number in spread(len(samples), most if IMAGE in manifest.schema else 0).tolist():
+            image = samples.read([number])[0].fields[IMAGE]
+            count += 1
+            turned += isinstance(image, bytes) and orientation(image) != AS_STORED
+    if turned:
+        found = f"EXIF turns {turned} of {counted(count, 'image')} read; loaders leave images as they are stored"
+        yield Finding(check, State.CHANGE, found, "give the loader upright=True, or pack with --upright")
 
 
 def _stripes(manifest: Manifest, check: str) -> Finding:

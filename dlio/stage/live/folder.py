@@ -11,9 +11,8 @@ import logging
 import os
 import shutil
 import signal
-import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,12 +27,12 @@ from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import CONTROL
 from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
-from dlio.stage.live.connection import TOKEN_BYTES, Address
 
-AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
-_VERSION = 1
+AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+_VERSION = 2
 _log = logging.getLogger(__name__)
-_END_SECONDS = 5.0  # for an agent to end
+END_SECONDS = 5.0  # for agents to end
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,13 @@ class AgentRecord:
 
     Attributes:
         owner: its process.
-        address: where it listens.
+        socket: where it listens to the loaders of its node: a name in this folder, or a path (unix.py).
         node: the rank of its node.
         nodes: the number of nodes.
     """
 
     owner: Owner
-    address: Address
+    socket: str
     node: int
     nodes: int
 
@@ -95,13 +94,14 @@ class LiveFolder:
                 folder.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)
 
-    def _open(self) -> OpenFolder:
+    def open(self) -> OpenFolder:
+        """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
         with OpenFolder.at(self.staged.path) as copy:
             return copy.below(CONTROL, LIVE)
 
     def _read(self, name: str, user: int | None = None) -> bytes | None:
         """Returns a file of a user, by default this one; None if there is no such file."""
-        with suppress(OSError), self._open() as opened:
+        with suppress(OSError), self.open() as opened:
             data, status = opened.read(name)
             wanted = os.geteuid() if user is None else user
             if status.st_uid == opened.owner == wanted and not status.st_mode & 0o022:
@@ -112,12 +112,10 @@ class LiveFolder:
         """Returns the agent of a user, by default of this one, that runs; None if none does."""
         try:
             record = json.loads(self._read(AGENT, user) or b"")
-            host, port = record["address"]
-            if record["version"] != _VERSION or not (isinstance(host, str) and type(port) is int):
+            where = record["socket"]
+            if record["version"] != _VERSION or not isinstance(where, str):
                 return None
-            found = AgentRecord(
-                Owner.from_json(record["owner"]), (host, port), int(record["node"]), int(record["nodes"])
-            )
+            found = AgentRecord(Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return None if self._is_over(found.owner) else found
@@ -126,8 +124,7 @@ class LiveFolder:
         """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
         if (alive := owner.is_alive()) is not None:
             return not alive
-        (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
-        if host == here and boot != booted:
+        if owner.is_of_earlier_boot:
             return True
         try:
             return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
@@ -154,7 +151,7 @@ class LiveFolder:
 
     def remove_record(self) -> None:
         """Removes the agent's record."""
-        with suppress(OSError), self._open() as opened:
+        with suppress(OSError), self.open() as opened:
             opened.unlink(AGENT)
 
     def hand_over(self, aside: Path, listed: Sequence[File]) -> None:
@@ -171,30 +168,15 @@ class LiveFolder:
                 self.unfinished(file).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def end_agent(self) -> None:
-        """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""
+    def signal_agent(self) -> Owner | None:
+        """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self.agent(user)
-            if agent is None or not agent.owner.is_alive(user):
-                return
-            os.kill(agent.owner.pid, signal.SIGTERM)
-            deadline = time.monotonic() + _END_SECONDS
-            while agent.owner.is_alive(user) and time.monotonic() < deadline:
-                time.sleep(0.02)
-
-    def token(self) -> bytes | None:
-        """Returns the job's token, None if there is none that only this user may read."""
-        data = self._read(TOKEN)
-        with suppress(OSError), self._open() as opened:
-            status = opened.look(TOKEN)
-            if data and len(data) == TOKEN_BYTES and status and not stat.S_IMODE(status.st_mode) & 0o077:
-                return data
+            if agent and agent.owner.is_alive(user):
+                os.kill(agent.owner.pid, signal.SIGTERM)
+                return agent.owner
         return None
-
-    def keep_token(self, token: bytes) -> None:
-        """Writes the token; raises StorageError if the file cannot be written."""
-        write_token(self.path / TOKEN, token)
 
     def task(self) -> str | None:
         """Returns the task that the last agent was given, as text; None if there is none."""
@@ -203,7 +185,12 @@ class LiveFolder:
 
     def keep_task(self, task: str) -> None:
         """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
-        write_token(self.path / TASK, task.encode())
+        self._keep(TASK, task.encode())
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Writes a file that only this user may read."""
+        with files.storage_errors("write", self.path / name), self.open() as opened:
+            opened.publish(name, data, 0o600)
 
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
@@ -226,21 +213,19 @@ class LiveFolder:
             manifest.save(self.path)
 
 
+def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
+    """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
+    running = {live: agent for live in lives if (agent := live.signal_agent())}
+    deadline = time.monotonic() + seconds
+    while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(_POLL_SECONDS)
+    return running
+
+
 def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:
     """Copies the first bytes of a file, by reference where the file system can; raises OSError, with a part copied."""
     with source.open("rb", buffering=0) as old, target.open("wb", buffering=0) as new:
         while num_bytes and (count := os.copy_file_range(old.fileno(), new.fileno(), num_bytes)):
             num_bytes -= count
-
-
-def write_token(path: Path, token: bytes) -> None:
-    """Writes a token, or another small file that only this user may read, under a name that may exist.
-
-    Raises:
-        StorageError: the file system refused.
-    """
-    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    with files.storage_errors("write", path):
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:  # noqa: PTH123
-            file.write(token)
-        aside.replace(path)

@@ -21,6 +21,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, ManifestError, StorageError, UsageError
 from dlio.images import RandomResizedCrop, Resize
 from dlio.loaders.torch import PackedDataset
+from tests.helpers.images import encoded
 from tests.loaders.packing import damage, pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 
@@ -113,6 +114,21 @@ def test_other_schemas_give_dicts_of_their_fields(tmp_path: Path) -> None:
         _ = dataset.targets
     with pytest.raises(UsageError, match="no field 'image'"):
         PackedDataset(manifest, transform=Resize(8))
+    dataset.packed.close()
+
+
+def test_a_function_of_the_image_alone_is_refused_with_boxes(tmp_path: Path) -> None:
+    schema = Schema.of({"image": "bytes", "boxes": "float32[?,4]", "labels": "int64[]"})
+    fields = {
+        "image": encoded(Image.new("RGB", (8, 8))),
+        "boxes": np.ones((1, 4), "float32"),
+        "labels": np.ones(1, int),
+    }
+    manifest = pack_samples(tmp_path, schema, [Sample("a", fields)], num_shards=1)
+    with pytest.raises(UsageError, match=r"gets the image only, but .* has 'boxes', 'labels', which have to move"):
+        PackedDataset(manifest, transform=lambda image: image.crop((0, 0, 4, 4)))
+    dataset = PackedDataset(manifest)
+    assert dataset[0]["image"].size == (8, 8) and dataset[0]["boxes"].tolist() == [[1, 1, 1, 1]]
     dataset.packed.close()
 
 
