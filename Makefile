@@ -4,10 +4,14 @@
 # `make venv` makes just the environment, in .venv, with every extra and the `dlio` command in it.
 
 # `make docs` builds the site of docs/ into site/; a dead link or an unknown name ends it.
-# `make soak` runs the suite for hours, with 20 times as many kills and random inputs. `make bare` runs `make demo quick`
-# on a minimal Debian of its own, as root. `make wheels` builds what a release consists of, into dist/.
+# `make mutants` breaks the lines that a change touches, one at a time: a test has to notice each, within 3 minutes.
+# `make soak` runs the suite for hours, with 20 times as many kills and random inputs, and breaks all such lines.
+# `make bare` runs `make demo quick` on a minimal Debian of its own, as root. `make wheels` builds what a release consists
+# of, into dist/.
 
-.PHONY: venv demo test jobs quick docs soak bare wheels lint clean
+# `make coverage` runs all tests under coverage.py, and puts the shares of lines and branches into docs/tested.md.
+
+.PHONY: venv demo test jobs quick mutants docs coverage soak bare wheels lint clean
 
 unexport PYTHONDONTWRITEBYTECODE   # hundreds of processes would each compile dlio
 
@@ -36,9 +40,22 @@ docs: .venv/.docs
 	  xargs .venv/bin/python -m pip --disable-pip-version-check install --quiet
 	touch $@
 
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+coverage: .venv/.complete
+	rm -rf build/coverage
+	mkdir -p build/coverage
+	-.venv/bin/coverage run -m pytest -n 4 --dist worksteal   # what it reaches counts though a test fails
+	.venv/bin/coverage combine --quiet
+	.venv/bin/coverage json --quiet -o build/coverage.json
+	.venv/bin/python -m tools.site.tested build/coverage.json
+
 soak: .venv/.complete
 	DLIO_TEST_ROUNDS=20 .venv/bin/python -m pytest -n 2 --dist worksteal -o timeout=3600
 	.venv/bin/python -m tools.chaos --seconds 3600
+	.venv/bin/python -m tools.mutants
+
+mutants: .venv/.complete
+	.venv/bin/python -m tools.mutants --changed --seconds 170
 
 bare:
 	tools/bare_root.sh

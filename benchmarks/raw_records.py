@@ -35,7 +35,7 @@ from pack_peers import images_below
 
 import dlio
 from dlio import formats
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End

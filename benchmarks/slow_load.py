@@ -29,7 +29,7 @@ from slow_mount import mounted
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.images import RandomResizedCrop
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.torch import DataLoader, PackedDataset

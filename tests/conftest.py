@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from dlio.stage.cache import locations
 from tests.helpers.images import make_image_folder
-from tests.helpers.rounds import ROUNDS
+from tests.helpers.rounds import NOTHING_IS_SKIPPED, ROUNDS
 from tests.helpers.slow_source import slow_mounts
 
 # Neither a timing nor the chance of what is drawn decides a test; no fixture of these tests keeps what an example made.
@@ -31,6 +32,8 @@ sys.modules["triton"] = None  # type: ignore[assignment]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
+#: Reasons that are no lack of the machine, a GPU excepted: rounds, and formats that a test does not fit.
+_MAY_BE_SKIPPED = re.compile(r"GPU|make soak|has no index|ustar|libdeflate|brings libjpeg")
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
@@ -43,6 +46,27 @@ def pytest_collection_finish() -> None:
     """Leaves what is loaded to no garbage collection: it would be looked through by each, and copied by each child."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails a test that is skipped where nothing may be."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fails a module that is skipped where nothing may be."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if NOTHING_IS_SKIPPED and isinstance(report.longrepr, tuple) and not _MAY_BE_SKIPPED.search(report.longrepr[2]):
+        report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}; DLIO_TEST_ALL=1 allows no such skip"
 
 
 @pytest.fixture(autouse=True)

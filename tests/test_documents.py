@@ -10,6 +10,7 @@ import pytest
 
 from tools.site.chart import charts
 from tools.site.reference import reference_pages
+from tools.site.tested import PAGE, figures
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (".", "docs", "docs/*", ".github", "tools/*", "benchmarks")
@@ -48,6 +49,14 @@ def test_the_drawing_names_the_folders_of_dlio() -> None:
 
 def test_the_charts_are_those_of_the_tables() -> None:
     assert {path: path.read_text() for path in charts()} == charts(), "run python -m tools.site.chart"
+
+
+def test_the_figures_of_how_dlio_is_tested_are_the_codes() -> None:
+    table = PAGE.read_text().partition("<!-- figures -->")[2].partition("<!-- end")[0]
+    stated = {
+        name: int(number.replace(",", "")) for name, number in re.findall(r"^\| (.+) \| ([\d,]+) \|$", table, re.M)
+    }
+    assert stated == pytest.approx(figures(), rel=0.05), "run python -m tools.site.tested"
 
 
 def test_every_page_is_in_the_navigation() -> None:

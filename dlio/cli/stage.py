@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, size
-from dlio.cli.output import print_report, say
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, seconds, size
+from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
 from dlio.cluster.topology import Topology
@@ -19,7 +19,7 @@ from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import FileSystem
 from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
-from dlio.stage.cache.as_owner import become_user_of_job
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.cache.clean import clean as remove
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import copies
@@ -71,6 +71,8 @@ def add_verbs(verbs: Verbs) -> None:
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
+    limit = f"name and leave what is not done by then ({DEADLINE_SECONDS:g})"
+    sweep.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
 def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
@@ -243,13 +245,22 @@ def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
 
     Without DEST, data sets are removed from the folders that dlio stage chooses from by itself, and nowhere else.
+
+    A data set that is not removed by the deadline, or whose agent does not end, is named on stderr and left. The exit
+    code is 0 all the same: else any user could make an epilogue fail.
     """
-    removed = remove(args.dest, job=args.job, keep=args.keep)
+    left: dict[str, str] = {}
+
+    def note(path: Path, why: str) -> None:
+        left[str(path)] = why
+        complain(f"left: {path}: {why}")
+
+    removed = remove(args.dest, job=args.job, keep=args.keep, deadline=args.deadline, left=note)
     if args.json:
-        return print_report(args, {"removed": [str(path) for path in removed]})
+        return print_report(args, {"removed": [str(path) for path in removed], "left": left})
     for path in removed:
         say(args, f"removed {path}")
-    if not removed and not args.keep:
+    if not removed and not left and not args.keep:
         say(args, _why_nothing(args.dest))
     if args.dest is None and not args.keep:
         for folder in folders_with_copies():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, size, workers_option
+from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, seconds, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.progress import Progress
 from dlio.cli.terminable import terminable
@@ -15,11 +15,14 @@ from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
 from dlio.io.sizes import counted, format_size
 from dlio.pack.inside import watching
+from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.idle import step_back
 from dlio.stage.cache.repair import manifest_at_rest, staged_copy
+from dlio.stage.cache.repair import seal as seal_copy
 from dlio.stage.cache.scrub import Scrubbed, check_copy, scrub
 from dlio.urls import is_url, shown
 
@@ -38,6 +41,10 @@ def add_verbs(verbs: Verbs) -> None:
     )
     rate = "with --staged: read at most SIZE bytes a second"
     verb.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
+    seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
+    verb.add_argument("--seal", action="store_true", help=seal)
+    limit = f"with --staged, as root: how long a user's copies may keep it waiting ({DEADLINE_SECONDS:g})"
+    verb.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 
 
@@ -51,7 +58,8 @@ def _rate(text: str) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Checks every digest and every record of the packed data set DATASET; exits with 1 if something is damaged.
 
-    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. With
+    At a URL each file is read twice. In a data set that is staged in parts, the part on this node is checked. --seal
+    adds the digest of its lines to a manifest of dlio 0.1, so that later damage to these is noticed too. With
     --repair, the digests of a staged copy are checked, damaged and missing files are copied again from its source, and
     the exit code is 0 if no damage is left. With --staged, the digests of all complete copies on a node are checked, at
     idle priority, without the page cache, and without marking a copy as used; for cron: 0 3 * * 0 dlio verify --staged
@@ -75,6 +83,13 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UsageError("--from names the source of one copy for --repair, without --staged")
     if args.max_rate is not None and not args.staged:
         raise UsageError("--max-rate is for --staged")
+    if args.seal and (args.staged or args.repair or is_url(args.dataset)):
+        raise UsageError(
+            "--seal is for one data set in a folder, without --staged and --repair: for a URL, seal the folder that "
+            "was uploaded, then upload manifest.jsonl again"
+        )
+    if args.deadline is not None and not args.staged:
+        raise UsageError("--deadline is for --staged")
     if (args.staged or args.repair) and (args.decode or args.workers):
         raise UsageError("--staged and --repair check digests, in one process: leave out --decode and --workers")
 
@@ -83,7 +98,8 @@ def _verify(args: argparse.Namespace) -> int:
     manifest = load(args.dataset)
     shards = manifest.shards_here
     num_samples = sum(shard.num_samples for shard in shards)
-    damage = [] if manifest.url else _strange_manifest(staged_copy(manifest.root))
+    copy = None if manifest.url else staged_copy(manifest.root)
+    damage = _strange_manifest(copy)
     with Progress("verify", unit="samples", quiet=args.quiet) as progress, watching(progress.watch):
         progress.start(num_samples, len(shards))
         damage += find_damage(
@@ -94,12 +110,15 @@ def _verify(args: argparse.Namespace) -> int:
         )
     for item in damage:
         complain(f"damaged: {item}")
+    if args.seal and not damage and not manifest.digest:
+        seal(manifest) if copy is None else seal_copy(copy, manifest)
     print_report(
         args,
         {
             "samples": num_samples,
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
+            **({"sealed": not damage} if args.seal else {}),
             "damaged": [asdict(item) for item in damage] if args.json else _counted(damage),
             "path": shown(str(args.dataset)),
         },
@@ -151,9 +170,9 @@ def _repair(args: argparse.Namespace) -> int:
 
 def _scrub(args: argparse.Namespace) -> int:
     step_back()
-    found = []
+    found, deadline = [], args.deadline or DEADLINE_SECONDS
     with terminable():
-        for copy in scrub(args.dataset, mend=args.repair, max_rate=args.max_rate):
+        for copy in scrub(args.dataset, mend=args.repair, max_rate=args.max_rate, deadline=deadline):
             found.append(copy)
             _print_copy(args, copy)
     if args.json:

@@ -18,6 +18,7 @@ from dlio.io import files, limits
 
 T = TypeVar("T")
 _BYTES_AT_ONCE = 1 << 20
+ADVICE = "restore the file, or pack again; dlio verify --repair mends a staged copy"
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def damaged(path: Path, number: int, error: Exception) -> ManifestError:
     reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
     if isinstance(error, UnicodeDecodeError):
         reason = f"it is not text: {error}"
-    return ManifestError(f"{path}, line {number}: {reason}: restore the file or pack it anew")
+    return ManifestError(f"{path}, line {number}: {reason}: {ADVICE}")
 
 
 def read(path: Path) -> bytes | None:

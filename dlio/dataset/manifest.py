@@ -1,12 +1,14 @@
 """Manifests: the content of a packed data set, as JSON Lines.
 
-`manifest.jsonl` holds a header line and then one line per shard, in order:
+`manifest.jsonl` holds a header line, then one line per shard, in order, and the digest of all these lines:
 
-    {"dlio": 1, "format": "tfrecord", "schema": {"image": "bytes", "label": "int64"}, "class_names": [...], ...}
+    {"dlio": 2, "format": "tfrecord", "schema": {"image": "bytes", "label": "int64"}, "class_names": [...], ...}
     {"shard": "shard-00000", "samples": 812, "files": [{"name": "shard-00000.tfrecord", "bytes": 268, "digest": ...}]}
+    {"digest": "xxh3-128:0f698a592b8a13e6120e494b3093e72b"}
 
-While a data set is being packed the lines are in `manifest.jsonl.partial`, in the order in which shards finish. The
-final name appears when all shards are complete. `head`, `wc -l` and `jq` read both.
+While a data set is being packed the lines are in `manifest.jsonl.partial`, in the order in which shards finish, each
+with a digest line of its own (`dlio.dataset.seal`). The final name appears when all shards are complete. `head`, `tail`
+and `jq` read both.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import errno
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from io import BytesIO
@@ -26,7 +28,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from dlio.dataset import json_lines
+from dlio.dataset import json_lines, seal
 from dlio.dataset.location import NAME, folder_of, named_in
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
@@ -45,12 +47,13 @@ __all__ = [
     "Shard",
     "from_bytes",
     "header",
-    "parse",
     "read_partial",
+    "unfinished",
 ]
 
 PARTIAL_NAME = "manifest.jsonl.partial"
-VERSION = 1
+VERSION = seal.VERSION
+_ID_VERSION = 1  # which content ids are over: a data set keeps its id
 _AT_ONCE = 1024  # shards turned into text: their values take ten times its size
 
 
@@ -66,7 +69,7 @@ class Manifest:
         root: the folder that holds the files; not part of the manifest's text.
         node: the node rank whose part is at `root`, for a data set staged in parts; None if all of it is there.
         url: where the files are instead, with its password; "" for a folder (see `dlio.dataset.remote`).
-        text: the size in bytes and the digest of the text that it was loaded from; (0, "") if it was made otherwise.
+        digest: what the last line of the file that it was loaded from says; "" without a file, or if dlio 0.1 wrote it.
 
     Manifests are immutable, picklable, and safe to share between threads.
     """
@@ -78,7 +81,7 @@ class Manifest:
     root: Path = field(default=Path(), compare=False)
     node: int | None = field(default=None, compare=False)
     url: str = field(default="", compare=False)
-    text: tuple[int, str] = field(default=(0, ""), compare=False, init=False)  # which `replace` does not keep
+    digest: str = field(default="", compare=False, init=False)  # which `replace` does not keep
 
     def __repr__(self) -> str:
         return f"<Manifest of {in_a_line(self)}>"
@@ -138,7 +141,7 @@ class Manifest:
     @json_lines.uncollected()
     def content_id(self) -> str:
         """Identifies the data set wherever it is staged: 32 hex digits over its schema and its files' digests."""
-        head = header(self) | {"origin": None, "shards": []}  # the origin does not change the data
+        head = header(self) | {"dlio": _ID_VERSION, "origin": None, "shards": []}  # the origin does not change the data
         before, _, after = json.dumps(head, sort_keys=True).encode().rpartition(b"[]")
         running = files.new_hash(files.DEFAULT_DIGEST)
         running.update(before + b"[")
@@ -159,7 +162,7 @@ class Manifest:
         path = folder_of(Path(root)) / NAME
         try:
             with files.opened_regular(path) as descriptor:
-                return _parse_whole(partial(os.read, descriptor), path)
+                return _read(partial(os.read, descriptor), path)
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -177,7 +180,7 @@ class Manifest:
         node = {} if self.node is None else {"node": self.node}
         lines = [header(self) | node, *(shard.to_json() for shard in self.shards)]
         path = Path(root) / NAME
-        files.publish_bytes(path, "".join(json_lines.dump(line) for line in lines).encode())
+        files.publish_bytes(path, seal.sealed("".join(json_lines.dump(line) for line in lines).encode()))
         return path
 
 
@@ -193,32 +196,32 @@ def header(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def parse(data: bytes, path: Path) -> Manifest:
-    """Returns the manifest in `data`; errors name `path`.
-
-    Raises:
-        ManifestError: a line is not JSON, lacks a key, names a file outside the folder, or is of another version.
-    """
-    return _parsed(json_lines.blocks(BytesIO(data).read, path), path)
-
-
 @json_lines.uncollected()
-def _parsed(blocks: Iterator[bytes], path: Path) -> Manifest:
-    first, _, rest = next(blocks, b"").partition(b"\n")
-    if not first and not rest:
-        raise ManifestError(f"{path} is empty: expected a header line")
+def _read(read: Callable[[int], bytes], path: Path) -> Manifest:
+    blocks = json_lines.blocks(read, path)
+    first, newline, rest = next(blocks, b"").partition(b"\n")
+    head, lines, running = seal.read_header(first, path), chain([rest], blocks), seal.Seal(first + newline)
+    is_sealed = head["dlio"] != seal.UNSEALED
+    found = _made(head, running.verified(lines, path) if is_sealed else lines, path)
+    expected = found.origin.get("num_shards")
+    if expected is not None and expected != len(found.shards):
+        raise ManifestError(f"{path} names {expected} shards and lists {len(found.shards)}: it is cut off")
+    if is_sealed:
+        vars(found)["digest"] = running.digest
+    else:
+        seal.warn_unsealed(path)
+    return found
+
+
+def _made(head: dict[str, Any], lines: Iterable[bytes], path: Path) -> Manifest:
+    """Returns the manifest of a header and the lines of shards, in blocks; lines are checked before the header."""
+    shards = tuple(chain.from_iterable(json_lines.parse(lines, Shard, checked, path)))
     try:
-        head = json.loads(first.decode())
-        if head["dlio"] != VERSION:
-            raise ManifestError(f"{path} is of version {head['dlio']}, this dlio reads {VERSION}: pack it anew")
         schema = Schema.of(head["schema"], _texts(head["class_names"]), whole_number(head["label_offset"]))
         node = None if head.get("node") is None else msgspec.convert(head["node"], Count)
         _refused(head["origin"])
-        shards = tuple(chain.from_iterable(json_lines.parse(chain([rest], blocks), Shard, checked, path)))
         msgspec.convert(sum([shard.num_samples for shard in shards]), Count)
         return Manifest(str(head["format"]), schema, shards, dict(head["origin"]), path.parent, node)
-    except ManifestError:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DataError) as error:
         raise json_lines.damaged(path, 1, error) from error
 
@@ -229,30 +232,13 @@ def _content(shard: Shard) -> tuple[object, ...]:
     return (shard.num_samples, entries, *part)
 
 
-def _parse_whole(read: Callable[[int], bytes], path: Path) -> Manifest:
-    running, sizes = files.new_hash(files.DEFAULT_DIGEST), [0]
-
-    def blocks() -> Iterator[bytes]:
-        for block in json_lines.blocks(read, path):
-            running.update(block)
-            sizes.append(len(block))
-            yield block
-
-    manifest = _parsed(blocks(), path)
-    expected = manifest.origin.get("num_shards")
-    if expected is not None and expected != len(manifest.shards):
-        raise ManifestError(f"{path} names {expected} shards and lists {len(manifest.shards)}: it is cut off")
-    vars(manifest)["text"] = sum(sizes), f"{files.DEFAULT_DIGEST}:{running.hexdigest()}"
-    return manifest
-
-
 def from_bytes(data: bytes, path: Path) -> Manifest:
     """Returns the manifest in `data`, which the caller reads up to one byte beyond the limit.
 
     Raises:
-        ManifestError: as `parse`, the last shards are missing, or it is longer than the limit.
+        ManifestError: it is damaged, of another version, or longer than the limit.
     """
-    return _parse_whole(BytesIO(data).read, path)
+    return _read(BytesIO(data).read, path)
 
 
 def _refused(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -269,12 +255,28 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 def read_partial(root: Path) -> Manifest | None:
     """Returns the manifest of the finished shards of an interrupted run, None if there was no such run.
 
-    Leaves out a last line that a crash cut off.
-
     Raises:
-        ManifestError: the file is not of this form.
+        ManifestError: as `unfinished`.
     """
     path = root / PARTIAL_NAME
-    data = json_lines.read(path) or b""
-    whole = data[: data.rfind(b"\n") + 1]
-    return parse(whole, path) if whole else None
+    return unfinished(json_lines.read(path) or b"", path)
+
+
+def unfinished(data: bytes, path: Path) -> Manifest | None:
+    """Returns the manifest of shards whose lines have digest lines of their own; None without a header line.
+
+    Leaves out other shards: their lines are damaged, or were cut off by a crash.
+
+    Raises:
+        ManifestError: the header is damaged, or of another version.
+    """
+    first, newline, rest = data[: data.rfind(b"\n") + 1].partition(b"\n")
+    if not newline:
+        return None
+    head = seal.read_header(first, path)
+    if head["dlio"] != seal.UNSEALED:
+        header_line, *lines = seal.sealed_singly(data, path) or [b""]
+        if header_line != first + newline:
+            raise ManifestError(f"{path} is damaged: its first line is not what its digest line says")
+        rest = b"".join(lines)
+    return _made(head, json_lines.blocks(BytesIO(rest).read, path), path)

@@ -6,15 +6,18 @@ import os
 import resource
 import threading
 import weakref
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
+from dlio.io.threads import close_at_exit
 
 _MANY_THREADS = 64  # that may borrow shards at the same time
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
@@ -50,6 +53,7 @@ class ShardPool:
         self._filling = filling
         self._start()
         _pools.add(self)
+        close_at_exit(self)
 
     def _start(self) -> None:
         self._lock = threading.Lock()
@@ -120,6 +124,34 @@ class ShardPool:
                 slot.is_dropped = True
                 slot.close_if_unused()
             self._slots.clear()
+
+
+class JoinedPool:
+    """The pools of several data sets as one, whose shards are numbered through; shares them."""
+
+    def __init__(self, pools: Sequence[tuple[ShardPool | JoinedPool, int]]) -> None:
+        """Joins pools, each given with its number of shards."""
+        self._pools = tuple(pool for pool, _ in pools)
+        self._starts = list(accumulate((count for _, count in pools), initial=0))
+
+    @property
+    def most_lent(self) -> int:
+        """How many shards a thread may borrow at a time."""
+        most = [pool.most_lent for pool in self._pools]
+        bounds = [each for each, (first, end) in zip(most, pairwise(self._starts), strict=True) if each < end - first]
+        return min(bounds, default=self._starts[-1] or 1)
+
+    @contextmanager
+    def shard(self, number: int) -> Iterator[ShardReader | PartReader]:
+        """Lends an open shard; see `ShardPool`."""
+        part = bisect_right(self._starts, number) - 1
+        with self._pools[part].shard(number - self._starts[part]) as reader:
+            yield reader
+
+    def close(self) -> None:
+        """Closes every shard."""
+        for pool in self._pools:
+            pool.close()
 
 
 def _num_open_shards() -> int:

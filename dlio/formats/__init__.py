@@ -78,6 +78,14 @@ class GroupWriter(Protocol):
         """
 
 
+@runtime_checkable
+class TableWriter(Protocol):
+    """What a Writer may have besides: it keeps the table of its samples inside the shard, for other programs."""
+
+    def keep_table(self, table: bytes) -> None:
+        """Takes the table of all samples that were written, `dlio.dataset.sample_table`; called before `close`."""
+
+
 class Reader(Protocol):
     """Reads one shard by record number; safe for several threads at once, opened anew in every process."""
 
@@ -166,6 +174,14 @@ class Format(Protocol):
             StorageError: it cannot be read.
             MissingPackageError: the format's own package is not installed.
         """
+
+
+@runtime_checkable
+class PathFormat(Protocol):
+    """A format whose records are files named by their keys, so that it cannot hold every key."""
+
+    def refused_keys(self, schema: Schema, keys: Iterable[str]) -> dict[int, str]:
+        """Returns the numbers of the keys that it cannot hold, or not together with those before, with reasons."""
 
 
 def names() -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,25 +80,43 @@ def is_loose(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
 
 
+def loose_folders(folder: Path) -> Iterator[Path]:
+    """Yields a folder, and those around it up to the root, if anybody could replace what lies in them.
+
+    The folders that the path names count, and those around the place that its links lead to; missing ones are left out.
+
+    Raises:
+        OSError: one cannot be looked at.
+    """
+    named, real = folder.absolute(), Path(os.path.realpath(folder))
+    for each in dict.fromkeys((named, *named.parents, real, *real.parents)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = each.stat()
+            if stat.S_ISDIR(status.st_mode) and is_loose(status):
+                yield each
+
+
 def check_ground(folder: Path, *names: str) -> None:
     """Refuses a folder in which another user may control what dlio makes under these names; a missing one is fine.
 
-    The folder's owner is trusted.
+    The owners of the folder and of those around it are trusted. Since nobody else can then replace it, or what this
+    user makes in it, it may be used by its path.
 
     Raises:
-        StorageError: anybody may rename the folder's entries, or an entry of such a name is not a folder, or belongs to
-            neither this user nor the folder's owner.
+        StorageError: anybody may rename the entries of the folder or of one around it, or an entry of such a name is
+            not a folder, or belongs to neither this user nor the folder's owner.
     """
     with files.storage_errors("look at", folder):
+        for loose in loose_folders(folder):
+            where = str(folder) if loose == folder else f"{folder}, below {loose}"
+            problem = (
+                f"anybody could replace what is written to {where}, whose mode is {loose.stat().st_mode & 0o7777:o}"
+            )
+            raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
         try:
             status = folder.stat()
         except (FileNotFoundError, NotADirectoryError):
             return
-        if is_loose(status):
-            problem = (
-                f"anybody could replace what is written to {folder}, whose mode is {stat.S_IMODE(status.st_mode):o}"
-            )
-            raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
         for path in (folder / name for name in names):
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = path.lstat()
@@ -195,12 +214,23 @@ class OpenFolder:
         finally:
             os.close(descriptor)
 
-    def write_new(self, name: str, data: bytes) -> None:
-        """Writes a new file that all may read."""
+    def write_new(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a new file, by default one that all may read."""
         descriptor = os.open(name, _NEW, 0o600, dir_fd=self.descriptor)
         with open(descriptor, "wb") as file:  # noqa: PTH123  of a descriptor
-            os.fchmod(descriptor, 0o644)
+            os.fchmod(descriptor, mode)
             file.write(data)
+
+    def publish(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a file under a name that may exist; nobody sees a part of it, and a crash leaves `.<name>.<token>`."""
+        aside = f".{name}.{os.urandom(8).hex()}"
+        try:
+            self.write_new(aside, data, mode)
+            self.rename(aside, name)
+        except BaseException:
+            with suppress(OSError):
+                self.unlink(aside)
+            raise
 
     def rename(self, name: str, new: str) -> None:
         """Renames an entry within the folder."""

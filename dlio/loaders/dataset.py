@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dlio.dataset.manifest import Manifest
-from dlio.dataset.pool import ShardPool
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
-from dlio.io.arrivals import Filling
-from dlio.loaders._prefetch.joining import joined_columns, joined_samples
-from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
-from dlio.loaders._prefetch.reads import Reads, Rows, WaitTimes, pieces
-from dlio.loaders.open_data import open_data
-from dlio.loaders.sampling.first_uses import first_uses
-from dlio.loaders.sampling.mixed_order import MixedOrder
-from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
-from dlio.loaders.sampling.rank_share import Step
-from dlio.loaders.skips import Skips
-from dlio.loaders.stats import Clock
+from dlio.loaders.mixture import Data
+from dlio.loaders.opened import Opened, open_data
+from dlio.loaders.prefetch.joining import joined_columns, joined_samples
+from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
+from dlio.loaders.prefetch.reads import Reads, Rows, pieces
+from dlio.loaders.sampling.order import Indices
 from dlio.loaders.visits import Visit, read_columns, read_samples, visits
 from dlio.targets import IMAGE, targets_of
 
@@ -35,7 +26,6 @@ __all__ = ["IMAGE", "LABEL", "VALID", "Batch", "PackedSamples"]
 LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
-_READ_PIECES = 16  # 64 MB, for samples that are read without a loader, which would set a limit
 _MOST_SPARED = 15  # hints in a row; one takes as long as reading 100 small records
 
 V = TypeVar("V")
@@ -53,7 +43,7 @@ class PackedSamples:
 
     def __init__(
         self,
-        data: str | Path | Manifest,
+        data: Data | Opened,
         transform: Transforms | None = None,
         *,
         cache: str | Path | bool | None = None,
@@ -63,7 +53,7 @@ class PackedSamples:
         """Opens a data set; its shards are opened on demand.
 
         Args:
-            data: the folder or URL that holds `manifest.jsonl`, or a manifest.
+            data: the folder or URL that holds `manifest.jsonl`, a manifest, a `Mixture` of these, or opened data sets.
             transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images, their boxes and masks by their EXIF orientation, unlike torchvision's ImageFolder.
@@ -72,23 +62,24 @@ class PackedSamples:
         Raises:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
-            UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not.
+            UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not, or
+                the data sets of a mixture differ in fields, classes or label offset.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
             raise UsageError(f"transform={transform!r} is not one of dlio.images: expected such as CenterCrop(224)")
-        self.manifest, self.filling = open_data(data, cache)
-        self.clock = Clock()
-        self.pace = WaitTimes()
-        self.skips = Skips(max_skipped)
-        self.memory = BatchMemory()
-        self.read_memory = BatchMemory(_READ_PIECES)
+        self.opened = data if isinstance(data, Opened) else open_data(data, cache, max_skipped)
+        self.numbering, self.manifest = self.opened.numbering, self.opened.numbering.manifest
+        self.clock, self.skips, self.memory = self.opened.clock, self.opened.skips, self.opened.memory
         self.transform, self.upright = transform, upright
         self._useless_hints = self._spared = 0
-        self._pool = ShardPool(self.manifest, filling=self.filling)
         if transform is not None and IMAGE not in self.schema:
             raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
         self.targets = targets_of(self.schema, transform, self.manifest.root)
+
+    def over(self, opened: Opened) -> PackedSamples:
+        """Returns other samples with the same transform."""
+        return PackedSamples(opened, self.transform, upright=self.upright)
 
     @property
     def schema(self) -> Schema:
@@ -102,36 +93,15 @@ class PackedSamples:
         return self.transform.output_size
 
     def __len__(self) -> int:
-        return self.manifest.num_samples
-
-    @property
-    def epoch_samples(self) -> int:
-        """The number of samples of an epoch."""
-        return len(self)
-
-    def order(self, *, seed: int, epoch: int, shuffle: Shuffle, lanes: int) -> EpochOrder | MixedOrder:
-        """Returns the order of the samples in one epoch; arguments and errors as `epoch_order`."""
-        return epoch_order(self.manifest, seed=seed, epoch=epoch, shuffle=shuffle, lanes=lanes)
+        return len(self.numbering)
 
     def number(self, index: int) -> int:
-        """Returns `index` as a number from 0; a negative index counts from the end.
-
-        Raises:
-            TypeError: it is not an integer.
-            IndexError: it is out of range.
-        """
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"sample {index!r} of {len(self)}: expected a whole number") from None
-        number += len(self) if number < 0 else 0
-        if not 0 <= number < len(self):
-            raise IndexError(f"there is no sample {index}: {self.manifest.root} has {len(self)}, numbered from 0")
-        return number
+        """Returns `index` as a number from 0; as `Numbering.number`."""
+        return self.numbering.number(index)
 
     def locate(self, index: int) -> tuple[int, int]:
         """Returns the shard of sample `index`, and its record there; raises as `number`."""
-        return self.manifest.locate(self.number(index))
+        return self.numbering.locate(index)
 
     def key(self, index: int) -> str:
         """Returns the key of sample `index`.
@@ -141,7 +111,7 @@ class PackedSamples:
             CorruptRecordError, StorageError: as `read`.
         """
         number, record = self.locate(index)
-        with self._pool.shard(number) as shard:
+        with self.opened.pool.shard(number) as shard:
             return shard.key(record)
 
     @cached_property
@@ -157,9 +127,10 @@ class PackedSamples:
         kind = self.schema[LABEL]
         columns = [np.empty((0, *kind.fixed_shape), kind.dtype)]  # for a data set without shards
         for number in range(len(self.manifest.shards)):
-            with self._pool.shard(number) as shard:
+            with self.opened.pool.shard(number) as shard:
                 columns.append(shard.column(LABEL))
         labels = self.class_indices(np.concatenate(columns))
+        labels = labels if self.numbering.rows is None else labels[self.numbering.rows]
         labels.flags.writeable = False
         return labels
 
@@ -199,7 +170,7 @@ class PackedSamples:
             indices: n samples.
             out: for some fields of numbers the arrays to read into, C-contiguous, of shape (n, *shape).
         """
-        take, out = Strip(self.read_memory).take, out or {}
+        take, out = Strip(self.opened.read_memory).take, out or {}
 
         return self._reads(
             indices, partial(read_columns, take=take, out=out), partial(joined_columns, self.schema, len(indices), out)
@@ -221,20 +192,20 @@ class PackedSamples:
             return values
 
         def cut() -> list[Rows]:
-            return pieces(self.numbers(indices), self.sample_bytes)
+            return pieces(self.numbering.stored(indices), self.sample_bytes)
 
-        return Reads(read_rows, join, cut, len(indices) * self.sample_bytes, self.pace)
+        return Reads(read_rows, join, cut, len(indices) * self.sample_bytes, self.opened.pace)
 
-    @cached_property
+    @property
     def sample_bytes(self) -> int:
         """The mean size of a sample, in bytes."""
-        return self.manifest.sample_bytes
+        return self.numbering.sample_bytes
 
     def keep_memory(self, num_batches: int, batch_size: int) -> None:
         """Keeps memory for a number of batches that live at a time, and for the records that they are made of."""
         batch_bytes = batch_size * self.sample_bytes
         self.memory.limit = num_batches
-        self.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
+        self.opened.read_memory.limit = num_batches * (2 + batch_bytes // PIECE_BYTES)
 
     def prefetch_hint(self, indices: Sequence[int] | Indices) -> None:
         """Opens the shards of samples and asks the system to prefetch their records.
@@ -246,7 +217,7 @@ class PackedSamples:
         for visited in self._visits(indices):
             for visit in visited:
                 in_memory &= visit.shard.prefetch_hint(visit.records)
-        in_memory &= self.filling is None
+        in_memory &= not self.opened.fillings
         self._spared = self._useless_hints = min(2 * self._useless_hints + 1, _MOST_SPARED) if in_memory else 0
 
     def hint(self, indices: Indices) -> Callable[[], None] | None:
@@ -258,40 +229,19 @@ class PackedSamples:
 
     def _visits(self, indices: Sequence[int] | Indices, rows: Rows | None = None) -> Iterator[list[Visit]]:
         """Yields the visits of the shards that hold the samples, or those of `rows`."""
-        numbers = self.numbers(indices if rows is None else np.asarray(indices)[rows])
-        return visits(self._pool, self._offsets, numbers, np.arange(len(numbers)) if rows is None else rows)
-
-    def numbers(self, indices: Sequence[int] | Indices) -> Indices:
-        """Returns indices as numbers from 0; raises as `number`."""
-        is_array = isinstance(indices, np.ndarray) and indices.dtype == np.int64
-        if is_array and ((array := np.asarray(indices)).view(np.uint64) < len(self)).all():  # -1 is a large one there
-            return array
-        return np.array([self.number(index) for index in indices], dtype=np.int64)
-
-    @cached_property
-    def _offsets(self) -> Indices:
-        return np.array(self.manifest.offsets, dtype=np.int64)
-
-    def expect(self, coming: Iterable[Step]) -> None:
-        """Sends the order in which these batches use the shards to the folder's filler, from a thread of its own."""
-        if (filling := self.filling) is not None:
-            order = partial(first_uses, coming, self._offsets)
-            Thread(target=lambda: filling.expect(order()), name="dlio-order", daemon=True).start()
-
-    @property
-    def fillings(self) -> list[Filling]:
-        """Who fills the folders that are read."""
-        return [] if self.filling is None else [self.filling]
+        stored = self.numbering.stored(indices if rows is None else np.asarray(indices)[rows])
+        places = np.arange(len(stored)) if rows is None else rows
+        return visits(self.opened.pool, self.numbering.offsets, stored, places)
 
     def damage(self, index: int, problem: str) -> CorruptRecordError:
         """Returns the error that names the file, record, offset and key of sample `index`."""
         number, record = self.locate(index)
-        with self._pool.shard(number) as shard:
+        with self.opened.pool.shard(number) as shard:
             path, offset = shard.locate(record)
             return CorruptRecordError(path, f"sample {shard.key(record)!r}: {problem}", record=record, offset=offset)
 
     def close(self) -> None:
         """Closes all files; they are opened again on demand."""
-        self._pool.close()
+        self.opened.pool.close()
         self.memory.clear()
-        self.read_memory.clear()
+        self.opened.read_memory.clear()

@@ -21,8 +21,8 @@ restores it as JSON:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from dlio.images import Transforms
-from dlio.loaders._prefetch.ahead import ahead
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
+from dlio.loaders.prefetch.ahead import ahead
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
@@ -99,7 +99,7 @@ class DataLoader:
             raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
         if batch_size < 1 or prefetch < 0:
             raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = open_samples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
+        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
         _check_fields(samples)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size
@@ -129,12 +129,7 @@ class DataLoader:
             UsageError: there is no whole batch.
             CorruptRecordError, StorageError: raised at the batch with the record, or up to `prefetch` batches earlier.
         """
-        return self._loader.through(self._on_devices)
-
-    def _on_devices(self, batches: Generator[Batch, None, None]) -> Generator[Any, None, None]:
-        """Yields global arrays; copies to the devices run while earlier batches are in use."""
-        with closing(batches):
-            yield from ahead(map(self._global, batches), self._prefetch)
+        return self._loader.through(self._global, partial(ahead, count=self._prefetch))
 
     def _global(self, batch: Batch) -> Any:
         """Returns this process's rows as parts of global arrays."""

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ except ModuleNotFoundError as error:
     raise missing_package("keras", "tensorflow", "dlio.loaders.keras") from error
 
 from dlio.images import Transforms
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import VALID, Batch
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import rank_from_env
 from dlio.loaders.sampling.rank_share import End
@@ -95,7 +96,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         super().__init__()
         if steps_per_epoch is not None and steps_per_epoch < 1:
             raise UsageError(f"steps_per_epoch={steps_per_epoch}: expected a number from 1")
-        samples = open_samples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(
@@ -112,7 +113,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._lock = ForkLock()
         self._asked: set[int] = set()
         self._repeats = False  # whether evaluate or predict runs
-        self._running: Generator[Batch, None, None] | None = None
+        self._running: Generator[Any, None, None] | None = None
         self._in_turn = -1, -1, -1  # process, epoch and number of the batch that follows the one asked for last
 
     def __getstate__(self) -> dict[str, object]:
@@ -135,11 +136,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         with self._lock:
             batch = self._made(index)
             self._asked.add(index)
-        if self._source.mask:
-            batch[VALID] = batch[VALID].astype("float32")
-        return paired(with_bytes(batch), self._source.samples.schema)
+        return batch
 
-    def _made(self, index: int) -> Batch:
+    def _made(self, index: int) -> Any:
         """Returns a batch; begins the next ones only if batches are asked for in turn."""
         process, (epoch, index) = os.getpid(), self._place(index)
         in_turn = self._in_turn == (process, epoch, index)
@@ -148,8 +147,9 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             steps = self._loader.steps(epoch)
             step = steps[index]
             ahead = in_turn or index == 0
-            self._running = self._loader.run(replace(steps, start=steps.consumed(index)) if ahead else [step], epoch)
-        batch: Batch = next(self._running)
+            coming = replace(steps, start=steps.consumed(index)) if ahead else [step]
+            self._running = self._loader.run(coming, epoch, partial(_converted, self._source))
+        batch = next(self._running)
         if not (in_turn or index == 0):
             self._stop()
         self._in_turn = process, epoch, index + 1
@@ -208,6 +208,13 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def close(self) -> None:
         """Ends the threads and closes all files; both begin again when needed."""
         self._loader.close()
+
+
+def _converted(source: ArrayBatches, batch: Batch) -> Any:
+    """Returns a batch as Keras expects it."""
+    if source.mask:
+        batch[VALID] = batch[VALID].astype("float32")
+    return paired(with_bytes(batch), source.samples.schema)
 
 
 def _caller() -> tuple[str, Mapping[str, Any]]:

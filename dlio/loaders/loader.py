@@ -24,9 +24,10 @@ from typing import Generic, TypeVar
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
-from dlio.loaders._prefetch.batch_sources import ArrayBatches, BatchSource
-from dlio.loaders._prefetch.prefetch import prefetched
+from dlio.io.threads import close_at_exit
+from dlio.loaders.batch_sources import ArrayBatches, BatchSource
 from dlio.loaders.batches import transform_key
+from dlio.loaders.prefetch.work import prefetched
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
@@ -151,7 +152,7 @@ class Loader(Generic[B]):
         return rank_steps(self._order(epoch), self.share(), self.end)
 
     def _order(self, epoch: int) -> EpochOrder | MixedOrder:
-        return self.source.samples.order(seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
+        return self.source.samples.numbering.order(seed=self.seed, epoch=epoch, shuffle=self.shuffle, lanes=self.lanes)
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch, the same on every rank.
@@ -167,14 +168,23 @@ class Loader(Generic[B]):
             UsageError, LauncherError: as `steps`.
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
-        return self.through(lambda batches: batches)
+        return self.through(lambda batch: batch)
 
-    def through(self, take: Callable[[Generator[B, None, None]], Generator[C, None, None]]) -> Iterator[C]:
-        """Starts an epoch as `__iter__`, and yields what `take` makes of its batches; the state counts these."""
+    def through(
+        self,
+        convert: Callable[[B], C],
+        then: Callable[[Generator[C, None, None]], Generator[C, None, None]] = lambda batches: batches,
+    ) -> Iterator[C]:
+        """Starts an epoch as `__iter__`, and yields what is made of its batches; the state counts these.
+
+        Args:
+            convert: makes it of one batch, in the consumer's thread.
+            then: may take converted batches ahead of use.
+        """
         start = self._next
         steps = self._steps_from(start)
         self._next, self._reached, self._before = Position(start.epoch + 1), start, start
-        return self._watched(self._counted(steps, take(self.run(steps, start.epoch))), start.epoch)
+        return self._watched(self._counted(steps, then(self.run(steps, start.epoch, convert))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
         """Returns this rank's steps of an epoch from `start` on; raises as `steps`."""
@@ -193,25 +203,25 @@ class Loader(Generic[B]):
         if log.isEnabledFor(logging.INFO):
             log.info("epoch %d: %s", steps.order.epoch, self.verdict())
 
-    def run(self, steps: Iterable[Step], epoch: int) -> Generator[B, None, None]:
-        """Yields the batches of any steps, without a change of the state.
+    def run(self, steps: Iterable[Step], epoch: int, convert: Callable[[B], C]) -> Generator[C, None, None]:
+        """Yields what `convert` makes of the batches of any steps, without a change of the state.
 
         Raises:
             CorruptRecordError, StorageError: raised at the batch with the record.
         """
         key = transform_key(self.seed, epoch)
         if isinstance(steps, RankSteps):
-            self.source.samples.expect(steps)
+            self.source.samples.opened.expect(steps)
         works = (self.source.work(step, key) for step in steps)
         made = prefetched(works, self.num_threads, self.prefetch, self.timeout)
-        return self._watched(self._timed(self._watched(made, epoch)), epoch)
+        return self._watched(self._timed(made, convert), epoch)
 
-    def _timed(self, made: Generator[B, None, None]) -> Generator[B, None, None]:
-        """Yields the batches, and measures how long the consumer waits for them."""
-        clock = self.source.samples.clock
+    def _timed(self, made: Generator[B, None, None], convert: Callable[[B], C]) -> Generator[C, None, None]:
+        """Yields the converted batches, and measures how long the consumer waits for them."""
+        clock, fillings = self.source.samples.clock, self.source.samples.opened.fillings
         clock.clear()
-        self._arrived_before = arrived(self.source.samples.fillings)
-        with closing(made), clock.stage("epoch"), shown(self.source.samples.fillings, self._rank_and_size, self.stats):
+        self._arrived_before = arrived(fillings)
+        with closing(made), clock.stage("epoch"), shown(fillings, self._rank_and_size, self.stats):
             while True:
                 try:
                     with clock.stage("wait"):
@@ -219,8 +229,10 @@ class Loader(Generic[B]):
                 except StopIteration:
                     return
                 clock.add("batches", 1)
-                yield batch
-                del batch  # as in `_counted`
+                converted = convert(batch)
+                del batch
+                yield converted
+                del converted  # as in `_counted`
 
     def stats(self) -> dict[str, float | int]:
         """Returns the times and counts of the latest iteration.
@@ -241,7 +253,7 @@ class Loader(Generic[B]):
 
     def _origins(self, read_bytes: float) -> dict[str, float | int]:
         """Returns where the bytes of the latest iteration came from, and how long threads waited for them."""
-        now = arrived(self.source.samples.fillings)
+        now = arrived(self.source.samples.opened.fillings)
         since = {name: n - self._arrived_before.get(name, 0) for name, n in now.items()}
         waited = {name: since.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
         away = {name: int(since.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
@@ -254,6 +266,7 @@ class Loader(Generic[B]):
 
     def _watched(self, batches: Generator[C, None, None], epoch: int) -> Generator[C, None, None]:
         self._running[batches] = epoch
+        close_at_exit(batches)
         return batches
 
     def set_epoch(self, epoch: int) -> None:

@@ -44,11 +44,11 @@ import numpy as np
 
 from dlio.dataset.schema import Field
 from dlio.images import Transforms
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
 from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
-from dlio.loaders.mixture import Data, open_samples
+from dlio.loaders.mixture import Data
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
@@ -137,7 +137,7 @@ def dataset(
     """
     assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
-    samples = open_samples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+    samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(
         source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned

@@ -108,8 +108,10 @@ def _succeed(folder: Below, work: str) -> Claim:
     while True:
         latest = claim_file.latest(folder)
         if latest is not None and _is_at_work(folder, latest):
-            host, pid = latest.owner.node.partition("/")[0], latest.owner.pid
-            problem = f"another {work} is under way, by process {pid} on {host}: wait until it ends, or end it"
+            owner = latest.owner
+            problem = (
+                f"another {work} is under way, by process {owner.pid} on {owner.host}: wait until it ends, or end it"
+            )
             raise StorageError(errno.EBUSY, problem)
         if mine := claim_file.make(folder, latest.number + 1 if latest else 1):
             return mine

@@ -1,20 +1,28 @@
 """Liveness of processes on this machine: identifies the process that owns a piece of work, and finds out if it runs.
 
-An owner is a process id with its start time, on a node, in a process-id namespace. Linux reuses ids, so the start time
-in /proc/PID/stat (see proc(5)) belongs to the identity. Claims, leases and unfinished output name their owners. Whether
-a process on another machine lives is the subject of `dlio.cluster.liveness`.
+An owner is a process id with its start time, in a process-id namespace, since a boot of a kernel. Linux reuses ids, so
+the start time in /proc/PID/stat (see proc(5)) belongs to the identity. A host name does not: containers share one, on
+the same machine or on two. Claims, leases and unfinished output name their owners. Whether a process on another machine
+lives is the subject of `dlio.cluster.liveness`.
+
+As text, in the names of folders, an owner is `<host>@<boot id>@<namespace>@<pid>@<start time>`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from dlio.errors import LauncherError
 
+_TEXT = re.compile(
+    r"(?P<host>[^@/]+)@(?P<boot>[^@/]+)@(?P<namespace>\d+)@(?P<pid>\d{1,10})@(?P<started>\d{1,20})", re.ASCII
+)
 _PF_EXITING = 0x4  # in the flags of /proc/PID/stat, see linux/sched.h: killed, and freeing its memory
 
 
@@ -45,12 +53,39 @@ class Owner:
                 return cls(*texts, *numbers)
         raise ValueError("expected the node, the namespace, the pid and the start of a process")
 
+    @classmethod
+    def from_text(cls, text: str) -> Owner | None:
+        """Returns the owner that `str` gave this text; None if it is not one."""
+        if (found := _TEXT.fullmatch(text)) is None:
+            return None
+        node, namespace = f"{unquote(found['host'])}/{found['boot']}", f"pid:[{found['namespace']}]"
+        return cls(node, namespace, int(found["pid"]), int(found["started"]))
+
+    def __str__(self) -> str:
+        namespace = self.namespace.removeprefix("pid:[").removesuffix("]")
+        return "@".join((quote(self.host, safe=""), self._boot, namespace, str(self.pid), str(self.started)))
+
+    @property
+    def host(self) -> str:
+        """The name of the owner's host, for messages."""
+        return self.node.partition("/")[0]
+
+    @property
+    def is_of_earlier_boot(self) -> bool:
+        """Whether this host, or another of its name, has been booted since the owner ran; not for shared folders."""
+        here = Owner.current()
+        return self.host == here.host and self._boot != here._boot
+
+    @property
+    def _boot(self) -> str:
+        return self.node.partition("/")[2]
+
     def is_alive(self, user: int | None = None) -> bool | None:
         """Returns whether the process still runs; None if that cannot be known from here.
 
         Returns None as well for a process of another user than `user`, if that is given: a user may name any process.
         """
-        if (self.node, self.namespace) != (node_id(), _namespace()):
+        if (self._boot, self.namespace) != (node_id().partition("/")[2], _namespace()):
             return None
         started = start_time(self.pid)
         if started is None and _is_hidden(self.pid):

@@ -15,6 +15,7 @@ from dlio.errors import SourceError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
+from dlio.io.open_folder import check_ground
 from dlio.io.sizes import format_size
 from dlio.loaders.dataset import IMAGE, PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
@@ -160,8 +161,10 @@ def _here(manifest: Manifest, local: Path | None) -> Iterator[Manifest]:
     if not manifest.url:
         yield manifest
         return
-    with files.storage_errors("write", local or Path(tempfile.gettempdir())):
-        folder = tempfile.TemporaryDirectory(dir=local, prefix=".dlio-bench-")
+    around = local or Path(tempfile.gettempdir())
+    check_ground(around)
+    with files.storage_errors("write", around):
+        folder = tempfile.TemporaryDirectory(dir=around, prefix=".dlio-bench-")
     with folder as name:
         yield storage.bring(_first_shards(manifest, _BROUGHT_BYTES), Path(name))
 

@@ -25,7 +25,7 @@ from dlio.pack.inspect.summary import QUANTILES, summarise
 log = logging.getLogger(__name__)
 
 MOST_SAMPLES = 20_000
-_VERSION = 1
+_VERSION = 2  # 1 had no digest
 _MOST_BYTES = 16 << 20
 _CHANNELS = ("mean", "std")
 _NAMED = ("heights", "widths", "class_weights")
@@ -54,7 +54,7 @@ def stats_of(manifest: Manifest, progress: Callable[[int, int], None]) -> dict[s
         return made
     kept = {"dlio": _VERSION, "content_id": manifest.content_id} | made
     try:
-        files.publish_bytes(path, json.dumps(kept).encode())
+        files.publish_bytes(path, json.dumps(kept | {"digest": _digest(kept)}).encode())
     except StorageError as error:
         log.info("the numbers are not kept: %s", error.text)
     return made
@@ -92,11 +92,17 @@ def _read(path: Path, content_id: str) -> dict[str, object] | None:
     """Returns the numbers in a file, None if it has none of this content: then they are found anew."""
     try:
         found = json.loads(files.read_regular(path, _MOST_BYTES))
+        if not isinstance(found, dict) or found.pop("digest", "") != _digest(found):
+            return None
     except (StorageError, ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or (found.pop("dlio", 0), found.pop("content_id", "")) != (_VERSION, content_id):
+    if (found.pop("dlio", 0), found.pop("content_id", "")) != (_VERSION, content_id):
         return None
     return found if _is_whole(found) else None
+
+
+def _digest(kept: dict[str, object]) -> str:
+    return files.digest_bytes(json.dumps(kept).encode())
 
 
 def _is_whole(found: dict[str, Any]) -> bool:

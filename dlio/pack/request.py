@@ -11,7 +11,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import SourceError, UsageError
 from dlio.pack import append
 from dlio.pack.listing.base import Listing, Source
-from dlio.pack.listing.classes import check_indices, offset_labels, pinned
+from dlio.pack.listing.classes import check_indices, offset_labels, pinned, without_rows
 from dlio.pack.pace import limited
 from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
 from dlio.pack.recode import KEEP, Recode
@@ -90,7 +90,8 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     if request.seed is not None and listing.in_order:
         raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
     recode.check_targets(source.path, listing.schema)
-    formats.require(request.format, listing.schema)
+    listing = _legal(listing, formats.require(request.format, listing.schema))
+    _check_some(source, listing)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
     first = 0 if onto is None else append.first_shard(onto)
     shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
@@ -98,6 +99,17 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
         append.check_fields(onto, listing.schema)
     header = Manifest(request.format, listing.schema, (), _origin(source, listing, shards, request))
     return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
+
+
+def _legal(listing: Listing, container: formats.Format) -> Listing:
+    """Returns the listing without the samples whose keys the format cannot hold, which are refused."""
+    if not isinstance(container, formats.PathFormat):
+        return listing
+    refused = container.refused_keys(listing.schema, listing.keys)
+    advice = "rename the file, or use tfrecord, which holds any key"
+    return without_rows(
+        listing, {row: f"squashfs cannot hold this key: {why}: {advice}" for row, why in refused.items()}
+    )
 
 
 def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: PackRequest) -> dict[str, object]:

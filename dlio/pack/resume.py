@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio.dataset import json_lines, manifest
+from dlio.dataset import manifest, seal
 from dlio.dataset.location import STATS_NAME
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import files
 from dlio.io.open_folder import OpenFolder
-from dlio.locking.owner import start_time
+from dlio.locking.owner import Owner
 from dlio.pack.plan import shard_number
 from dlio.pack.prefetch import side_by_side
 from dlio.pack.write import ASIDE
@@ -153,15 +151,16 @@ def _is_whole(out: Path, shard: Shard, proved: bool) -> bool:
 
 
 def clear_aside(out: Path, of_this_process: bool = False) -> None:
-    """Removes the unfinished shards of killed workers of this machine, or of this process; other runs keep theirs."""
-    host = socket.gethostname()
+    """Removes the unfinished shards of workers that are surely dead, or of this process; other runs keep theirs.
+
+    Those of workers of another machine, another container or an earlier boot stay until `clear_all_aside`.
+    """
+    me = Owner.current()
     with suppress(OSError), OpenFolder.at(out) as opened:
         with opened.below(ASIDE) as aside:
             for folder in aside.names():
-                name, _, pid = folder.partition(".")[2].rpartition(".")
-                if name != host or not pid.isdigit():
-                    continue
-                is_over = not _is_alive(pid) or (of_this_process and int(pid) == os.getpid())
+                owner = Owner.from_text(folder.partition(".")[2])
+                is_over = owner and (owner.is_alive() is False or (of_this_process and owner == me))
                 if is_over and (status := aside.look(folder)):
                     aside.remove(folder, status.st_uid)
         opened.rmdir(ASIDE)  # another run may be at work in it
@@ -181,12 +180,8 @@ def clear_all_aside(out: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_alive(pid: str) -> bool:
-    return start_time(int(pid)) is not None
-
-
 class PartialManifest:
-    """Appends a line for each finished shard to `manifest.jsonl.partial`, and syncs the file."""
+    """Appends the line of each finished shard, and its digest line, to `manifest.jsonl.partial`, and syncs the file."""
 
     def __init__(self, out: Path, started: Manifest) -> None:
         """Rewrites the partial manifest of `out` with the header and the shards of `started`, and opens it.
@@ -196,7 +191,7 @@ class PartialManifest:
         """
         self._path = out / manifest.PARTIAL_NAME
         lines = [manifest.header(started), *(shard.to_json() for shard in started.shards)]
-        files.publish_bytes(self._path, "".join(map(json_lines.dump, lines)).encode())
+        files.publish_bytes(self._path, b"".join(map(seal.sealed_line, lines)))
         with files.storage_errors("write", self._path):
             self._file = self._path.open("ab", buffering=0)
 
@@ -206,7 +201,7 @@ class PartialManifest:
         Raises:
             StorageError: the file system refused.
         """
-        line = json_lines.dump(shard.to_json()).encode()
+        line = seal.sealed_line(shard.to_json())
         with files.storage_errors("write", self._path):
             while line:  # an almost full disk writes only a part
                 line = line[self._file.write(line) :]

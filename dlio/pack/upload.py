@@ -1,7 +1,7 @@
 """Packing to the URL of an object store: shards are written on the workers' disks, and sent when they are whole.
 
-    OUT/.dlio-packing/header          the header of the manifest, while the data set is being packed
-    OUT/.dlio-packing/shard-000000    the shard's line of the manifest, sent after the shard's files
+    OUT/.dlio-packing/header          the header of the manifest with a digest line, while the data set is being packed
+    OUT/.dlio-packing/shard-000000    the shard's line of the manifest with a digest line, sent after the shard's files
     OUT/shard-000000.tfrecord
     OUT/manifest.jsonl                sent when all shards are there; then OUT/.dlio-packing is removed
 
@@ -19,12 +19,13 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
-from dlio.dataset import json_lines, manifest
+from dlio.dataset import manifest, seal
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.executors import Pool
 from dlio.io import files
+from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles, check_writable
 from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same
@@ -70,7 +71,7 @@ def pack_to_url(
             if held.published is not None and len(done) == len(plan.shards):
                 _clear(store)
                 return held.published
-            store.put(f"{ASIDE}/{_HEADER}", json_lines.dump(manifest.header(plan.header)).encode())
+            store.put(f"{ASIDE}/{_HEADER}", seal.sealed_line(manifest.header(plan.header)))
         writing = replace(writing, limits=writing.limits.share(pool.workers))
         return _pack(plan, url, done, Running(pool, writing, started, report))
 
@@ -95,7 +96,7 @@ def _begun(store: RemoteFiles) -> Manifest | None:
         return None
     lines = side_by_side(lambda name: store.fetch(name, _MOST_BYTES), names, weigh=len)  # "header" sorts before "shard"
     try:
-        return manifest.parse(b"".join(lines), Path(str(store)) / ASIDE / _HEADER)
+        return manifest.unfinished(b"".join(lines), Path(str(store)) / ASIDE / _HEADER)
     except ManifestError as error:
         raise ManifestError(f"{error}: remove {store}/{ASIDE}, and the same command packs anew") from error
 
@@ -103,6 +104,7 @@ def _begun(store: RemoteFiles) -> Manifest | None:
 def _pack(plan: PackPlan, url: str, done: dict[str, Shard], running: Running) -> Manifest:
     """Writes and sends the missing shards, then the manifest."""
     todo = running.begin(plan, done)
+    check_ground(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix="dlio-pack-") as name:
         folder = Path(name)
         _check_room(folder, plan, todo, running.pool.workers)

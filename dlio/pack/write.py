@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio import formats
-from dlio.dataset import json_lines, sample_table
+from dlio.dataset import sample_table, seal
 from dlio.dataset.manifest import File, Shard
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
+from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles
-from dlio.locking.owner import node_id
+from dlio.locking.owner import Owner, node_id
 from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
@@ -122,8 +122,11 @@ def write_shard(task: WriteTask) -> WrittenShard:
 
 def _new_folder(task: WriteTask) -> Path:
     if task.url:  # another machine does not have `out`
-        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=task.out if task.out.is_dir() else None))
-    aside = task.out / ASIDE / f"{task.name}.{socket.gethostname()}.{os.getpid()}"
+        around = task.out
+        if not around.is_dir():
+            check_ground(around := Path(tempfile.gettempdir()))
+        return Path(tempfile.mkdtemp(prefix=f"dlio-{task.name}.", dir=around))
+    aside = task.out / ASIDE / f"{task.name}.{Owner.current()}"
     with files.storage_errors("create", aside):
         aside.mkdir(parents=True)
     return aside
@@ -133,7 +136,7 @@ def _send(url: str, aside: Path, shard: Shard) -> None:
     store = RemoteFiles(url)
     for file in shard.files:
         store.put(file.name, aside / file.name)
-    store.put(f"{ASIDE}/{shard.name}", json_lines.dump(shard.to_json()).encode())
+    store.put(f"{ASIDE}/{shard.name}", seal.sealed_line(shard.to_json()))
 
 
 def here() -> str:
@@ -157,7 +160,10 @@ def _write(task: WriteTask, aside: Path) -> Shard:
         with closing(writer):
             skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
             written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
-        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(written.table.to_bytes())
+            table = written.table.to_bytes()
+            if isinstance(writer, formats.TableWriter):
+                writer.keep_table(table)
+        open_file(aside / f"{task.name}{sample_table.SUFFIX}").write(table)
     entries = _entries(aside, created, task)
     crop_ready = written.crop_ready()
     counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None

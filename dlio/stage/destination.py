@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError, UsageError
-from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.sizes import format_size
 from dlio.stage.cache.folder import StagedFolder
@@ -21,7 +21,7 @@ from dlio.stage.job import Job
 from dlio.stage.planning.cost import Machine, Volume
 from dlio.stage.strategies import AUTO, cost_of, needs_of
 
-_WORTH_BYTES = 1 << 18  # of a manifest: the id of a smaller one is computed sooner than a copy is found
+_WORTH_SHARDS = 1000  # the id of a smaller data set is computed sooner than a copy is found
 
 
 def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
@@ -50,18 +50,16 @@ def with_dest(job: Job, strategy: str, without: Sequence[Path] = ()) -> Job:
 
 
 def learn_id(manifest: Manifest, dest: Path) -> None:
-    """Takes the content id from a whole copy in `dest` whose manifest is the same: computing it takes ten times longer.
+    """Takes the content id from a whole copy in `dest` whose manifest ends with the same digest, as it is not computed.
 
     Only copies that nobody but this user and root can change are looked at.
     """
-    size, digest = manifest.text
-    if size < _WORTH_BYTES or "content_id" in vars(manifest):
+    if len(manifest.shards) < _WORTH_SHARDS or not manifest.digest or "content_id" in vars(manifest):
         return
     with suppress(OSError):  # then it is computed
         for copy in _copies(dest):
-            path = copy.path / NAME
             is_whole = "." not in copy.copy and _serves(copy) and copy.marked_as() == copy.copy
-            if is_whole and path.stat().st_size == size and files.digest_file(path, block_bytes=1 << 20) == digest:
+            if is_whole and seal.ends_with(copy.path / NAME, manifest.digest):
                 vars(manifest)["content_id"] = copy.copy
                 return
 

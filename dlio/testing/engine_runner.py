@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dlio.dataset import seal
 from dlio.dataset.manifest import PARTIAL_NAME
 
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
@@ -104,7 +105,9 @@ class EngineRunner:
 
 def finished(out: Path) -> list[str]:
     """Returns the lines of the shards that an unfinished pack has finished."""
-    return (out / PARTIAL_NAME).read_text().splitlines()[1:] if (out / PARTIAL_NAME).exists() else []
+    path = out / PARTIAL_NAME
+    lines = seal.sealed_singly(path.read_bytes(), path) if path.exists() else []
+    return [line.decode().rstrip() for line in lines[1:]]
 
 
 def identities(out: Path) -> dict[str, tuple[int, int]]:

@@ -56,7 +56,7 @@ ELSEWHERE = {
         "upright",
         "check",
     },
-    "verify": {"repair", "source", "staged", "max_rate"},
+    "verify": {"repair", "source", "staged", "max_rate", "deadline", "seal"},
     "stage": {"stripe_count", "stripe_size", "pool", "ost_per_rank", "background", "wait", "status", "cache_size"},
 }
 

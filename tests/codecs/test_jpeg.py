@@ -16,7 +16,7 @@ from dlio.codecs import decoders, jpeg
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError, DataError, SourceError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.pack.inspect.image_header import decode_image, inspect_image

@@ -104,7 +104,7 @@ def test_a_job_of_two_nodes_gets_the_batches_of_all_local(packed, strategy, star
     folders = start(packed.root, strategy, 2)
     for rank, folder in enumerate(folders):
         samples = opened(packed.root, folder, monkeypatch)
-        assert samples.filling is not None or strategy != "partition"
+        assert samples.opened.fillings or strategy != "partition"
         assert digests(samples, rank, 2) == digests(PackedSamples(packed), rank, 2)
 
 
@@ -142,7 +142,7 @@ def test_a_cache_too_small_passes_the_rest_through(packed, strategy, num_nodes, 
     for rank, folder in enumerate(folders):
         samples = opened(packed.root, folder, monkeypatch)
         assert digests(samples, rank, num_nodes) == digests(PackedSamples(packed), rank, num_nodes)
-        counts = arrived(samples.fillings)
+        counts = arrived(samples.opened.fillings)
         assert counts.get("source_bytes", 0) + counts.get("peer_bytes", 0) > packed.num_bytes // 2 // num_nodes
 
 
@@ -194,12 +194,12 @@ def test_a_finished_part_whose_agent_was_killed_is_still_read_with_the_others(pa
     folder = start(packed.root, "partition", 2)[1]
     eventually(folder.has_manifest)
     end_agent(folder, signal.SIGTERM)
-    assert opened(packed.root, folder, monkeypatch).filling is not None
+    assert opened(packed.root, folder, monkeypatch).opened.fillings
     end_agent(folder, signal.SIGKILL)
     assert digests(PackedSamples(packed.root), 1, 2) == digests(PackedSamples(packed), 1, 2)
     end_agent(folder)
     monkeypatch.setenv("SLURM_JOB_ID", "another")
-    assert PackedSamples(packed.root).filling is None
+    assert not PackedSamples(packed.root).opened.fillings
 
 
 @pytest.mark.parametrize("packed", ["tfrecord"], indirect=True)
@@ -210,7 +210,7 @@ def test_torchs_worker_processes_read_what_other_nodes_keep(packed, start, monke
     folder = start(packed.root, "partition", 2)[0]
     monkeypatch.setenv("DLIO_STAGED", str(folder.dest))
     dataset = PackedDataset(packed.root)
-    assert dataset.packed.filling is not None
+    assert dataset.packed.opened.fillings
     assert len(dataset.packed.read([0])) == 1  # the parent is connected, which its children must not share
     loader = torch.utils.data.DataLoader(
         Lengths(dataset.packed), 16, num_workers=2, multiprocessing_context="fork", collate_fn=list

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from dlio.formats.layouts.text_index import HIDDEN
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.index import index
 from tests.helpers.adopted import write_records
+from tests.helpers.damage import flipped
 from tests.helpers.images import image
 from tests.loaders.packing import pack_samples
 
@@ -34,19 +34,6 @@ def samples() -> list[Sample]:
     return [
         Sample(f"class {i}/{i}.jpg", {"image": b"\xff\xd8\xff%d" % i * (9 + i % 2), "label": i}) for i in range(COUNT)
     ]
-
-
-@contextmanager
-def flipped(path: Path, bit: int) -> Iterator[None]:
-    """Has one bit of a file flipped."""
-    content = path.read_bytes()
-    damaged = bytearray(content)
-    damaged[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(damaged)
-    try:
-        yield
-    finally:
-        path.write_bytes(content)
 
 
 def bits(path: Path) -> list[int]:

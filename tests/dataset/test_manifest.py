@@ -24,6 +24,7 @@ from dlio.dataset.manifest import CropReady, File, Manifest, Part, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Schema
 from dlio.dataset.shard import checked
 from dlio.errors import ManifestError, StorageError
+from tests.helpers.manifests import lines_of, replace_text, unpublish, write_lines
 
 COUNTS = st.integers(2**20, 2**62)  # of bytes: room for all samples
 TEXT = st.text(max_size=12)
@@ -69,7 +70,7 @@ def test_a_saved_manifest_is_read_back(tmp_path_factory, manifest):
     assert found == manifest
     assert found.root == folder
     assert found.content_id == manifest.content_id
-    assert len(path.read_text().splitlines()) == len(manifest.shards) + 1
+    assert len(path.read_text().splitlines()) == len(manifest.shards) + 2
     assert [entry.name for entry in folder.iterdir()] == [manifests.NAME]
 
 
@@ -93,8 +94,9 @@ def test_samples_are_numbered_through_the_shards(counts):
 
 def test_every_line_is_json_on_its_own(tmp_path):
     lines = _manifest().save(tmp_path).read_text().splitlines()
-    head, *shards = map(json.loads, lines)
-    assert (head["dlio"], head["format"], head["schema"]) == (1, "recordio", {"image": "bytes", "label": "int64"})
+    head, *shards, last = map(json.loads, lines)
+    assert (head["dlio"], head["format"], head["schema"]) == (2, "recordio", {"image": "bytes", "label": "int64"})
+    assert last == {"digest": Manifest.load(tmp_path).digest}
     assert [line["samples"] for line in shards] == [3, 0, 2]
 
 
@@ -155,9 +157,9 @@ def _line(**changes):
 )
 def test_a_damaged_line_is_named(line, tmp_path):
     path = _manifest().save(tmp_path)
-    lines = path.read_text().splitlines()
+    lines = lines_of(path)
     lines[2] = json.dumps(line)
-    path.write_text("\n".join(lines) + "\n")
+    write_lines(path, lines)
     with pytest.raises(ManifestError, match="line 3") as raised:
         Manifest.load(tmp_path)
     assert str(path) in str(raised.value)
@@ -166,15 +168,29 @@ def test_a_damaged_line_is_named(line, tmp_path):
 def test_a_file_name_may_be_other_than_utf8(tmp_path):
     """As Linux has them, and `dlio index` finds them."""
     path = _manifest().save(tmp_path)
-    lines = path.read_text().splitlines()
+    lines = lines_of(path)
     lines[2] = json.dumps(_line(file={"name": os.fsdecode(b"caf\xe9.rec")}))
-    path.write_text("\n".join(lines) + "\n")
+    write_lines(path, lines)
     assert os.fsencode(Manifest.load(tmp_path).shards[1].files[0].name) == b"caf\xe9.rec"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n", "{", "null\n", "[]\n", '"dlio"\n', "{}\n", '{"dlio": 2}\n', '{"dlio": 1}\n', "\0\n", '{"dlio": 1'],
+    [
+        "",
+        "\n",
+        "{",
+        "null\n",
+        "[]\n",
+        '"dlio"\n',
+        "{}\n",
+        '{"dlio": 2}\n',
+        '{"dlio": 1}\n',
+        '{"dlio": 3}\n',
+        '{"dlio": true}\n',
+        "\0\n",
+        '{"dlio": 1',
+    ],
 )
 def test_what_is_no_manifest(text, tmp_path):
     (tmp_path / manifests.NAME).write_text(text)
@@ -188,23 +204,13 @@ def test_bytes_that_are_no_text(tmp_path):
         Manifest.load(tmp_path)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 7))
-def test_a_flipped_bit_is_an_error_or_another_manifest(tmp_path_factory, at, bit):
-    folder = tmp_path_factory.mktemp("flip")
-    path = _manifest().save(folder)
-    content = bytearray(path.read_bytes())
-    content[at % len(content)] ^= 1 << bit
-    path.write_bytes(content)
-    try:
-        found = Manifest.load(folder)
-    except ManifestError:
-        return
-    assert all(".." not in Path(file.name).parts for shard in found.shards for file in shard.files)
-
-
 def test_a_manifest_cut_at_a_line_is_noticed(tmp_path):
     path = _manifest().save(tmp_path)
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    lines = lines_of(path)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(ManifestError, match="its last line, which should say so, is missing"):
+        Manifest.load(tmp_path)
+    write_lines(path, lines[:-1])
     with pytest.raises(ManifestError, match="names 3 shards and lists 2"):
         Manifest.load(tmp_path)
 
@@ -231,8 +237,9 @@ def test_a_folder_in_its_place_is_a_storage_error(tmp_path):
 @pytest.mark.parametrize("cut", range(0, 60, 7))
 def test_a_partial_manifest_keeps_whole_lines(cut, tmp_path):
     manifest = _manifest()
-    content = manifest.save(tmp_path).read_bytes()
-    (tmp_path / manifests.PARTIAL_NAME).write_bytes(content[: len(content) - cut])
+    manifest.save(tmp_path)
+    path = unpublish(tmp_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     found = manifests.read_partial(tmp_path)
     assert found is not None
     assert found.shards == manifest.shards[: 3 if cut == 0 else 2]
@@ -266,9 +273,7 @@ def test_a_failed_save_leaves_nothing(tmp_path):
 def test_a_manifest_with_the_wrong_kind_of_value_is_refused(tmp_path, damage):
     shard = Shard("a", 1, (File("a.tfrecord", 1, "xxh3-128:0"),))
     path = Manifest("tfrecord", IMAGE_CLASSIFICATION, (shard,)).save(tmp_path)
-    text = path.read_text()
-    assert damage[0] in text
-    path.write_text(text.replace(*damage))
+    replace_text(path, *damage)
     with pytest.raises(ManifestError, match=r"manifest\.jsonl, line [12]"):
         Manifest.load(tmp_path)
 
@@ -299,9 +304,7 @@ def test_the_content_id_tells_what_labels_mean():
 )
 def test_numbers_that_no_64_bits_hold_are_refused(tmp_path, old, new, problem):
     path = _manifest().save(tmp_path)
-    text = path.read_text()
-    assert text.count(old) >= 1
-    path.write_text(text.replace(old, new, 1))
+    replace_text(path, old, new)
     with pytest.raises(ManifestError, match=f"line {problem}"):
         Manifest.load(tmp_path)
 
@@ -342,10 +345,10 @@ def test_a_damaged_line_far_down_is_named_by_its_number(number, tmp_path):
     head = {"dlio": 1, "format": "tfrecord", "schema": {}, "class_names": [], "label_offset": 0, "origin": {}}
     shard = {"shard": "s", "samples": 1, "files": [{"name": "s.tfrecord", "bytes": 1, "digest": "xxh3-128:0"}]}
     lines = [json_lines.dump(line).encode() for line in [head, *[shard] * 29999]]
-    assert len(manifests.parse(b"".join(lines), tmp_path / manifests.NAME).shards) == 29999
+    assert len(manifests.from_bytes(b"".join(lines), tmp_path / manifests.NAME).shards) == 29999
     lines[number - 1] = b"{\n"
     with pytest.raises(ManifestError, match=f"line {number}:"):
-        manifests.parse(b"".join(lines), tmp_path / manifests.NAME)
+        manifests.from_bytes(b"".join(lines), tmp_path / manifests.NAME)
 
 
 @given(
@@ -376,5 +379,5 @@ def test_lines_longer_than_a_block_are_read(tmp_path, skipped):
 def test_the_garbage_collector_goes_on_after_an_error(tmp_path):
     assert gc.isenabled()
     with pytest.raises(ManifestError):
-        manifests.parse(b"{", tmp_path)
+        manifests.from_bytes(b'{"dlio":2}\n{', tmp_path)
     assert gc.isenabled()

@@ -189,3 +189,9 @@ def test_lists_of_different_lengths_are_no_array():
     schema = Schema.of({"box": "float32[2,2]"})
     with pytest.raises(SchemaError, match=r"'k', field 'box': expected float32\[2,2\], found a list of 2 of unequal"):
         schema.check(Sample("k", {"box": [[1, 2], [3]]}))
+
+
+def test_the_checksum_tells_which_of_two_values_has_a_byte():
+    schema = Schema.of({"a": "bytes", "b": "bytes"}, (), 0)
+    crcs = {crc32c(Sample("k", {"a": a, "b": b}), schema) for a, b in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}
+    assert len(crcs) == 3

@@ -27,7 +27,7 @@ except StorageError as error:
 """
 
 
-@pytest.mark.parametrize(("name", "file"), [("hdf5", "a.h5"), ("lmdb", "a.lmdb/data.mdb")])
+@pytest.mark.parametrize(("name", "file"), [("hdf5", "a.h5"), ("lmdb", "a.lmdb/data.mdb"), ("squashfs", "a.sqsh")])
 def test_a_full_disk_is_a_storage_error(name, file, tmp_path):
     command = [sys.executable, "-c", SCRIPT, name, str(tmp_path), file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif(not native.available, reason="the compiled core 
 IMAGES = [bytes([number]) * (97 * number % 5003 + 1) for number in range(90)]
 
 
-def group_of(images: list[bytes], labels: list[int]) -> SampleGroup:
-    keys = [f"class/{number:04}.png" for number in range(len(images))]
+def group_of(images: list[bytes], labels: list[int], first: int = 0) -> SampleGroup:
+    keys = [f"class/{number:04}.png" for number in range(first, first + len(images))]
     infos = [ImageInfo("PNG", 32, 30 + number % 3, 3) for number in range(len(images))]
     return SampleGroup(pieces(keys), {"image": Pieces.of(images), "label": np.array(labels)}, infos)
 
@@ -44,7 +44,7 @@ def written(folder: Path, name: str, write: Callable[[formats.Writer], None]) ->
 
 @pytest.mark.parametrize("name", formats.names())
 def test_a_group_is_written_as_its_samples_are(name: str, tmp_path: Path) -> None:
-    groups = [group_of(IMAGES[:2], [0, 1]), group_of(IMAGES, [number % 300 for number in range(len(IMAGES))])]
+    groups = [group_of(IMAGES[:2], [0, 1]), group_of(IMAGES, [number % 300 for number in range(len(IMAGES))], 2)]
 
     def grouped(writer: formats.Writer) -> None:
         assert isinstance(writer, formats.GroupWriter)

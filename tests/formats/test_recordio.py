@@ -194,3 +194,11 @@ def test_an_index_that_leaves_records_out_is_noticed(tmp_path):
     with pytest.raises(CorruptRecordError, match="expected one record"):
         reader.read(0)
     reader.close()
+
+
+@pytest.mark.parametrize("text", ["0\t0 1\n", "0\t0\n1\t", "0\t-20\n1\t0\n", "0\tx\n", "\n"])
+def test_a_damaged_index_is_refused(tmp_path, text):
+    path = _foreign(tmp_path, [struct.pack("<IfQQ", 0, 1, 1, 0)], [(0, 0)])
+    path.with_suffix(".idx").write_text(text)
+    with pytest.raises(CorruptRecordError, match="expected 2 whole numbers a line"):
+        recordio.Reader(path, IMAGE_CLASSIFICATION)

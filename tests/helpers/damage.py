@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
@@ -33,3 +34,16 @@ def assert_whole(staged: Manifest, source: Manifest) -> None:
     """The copy holds what the source holds, and nothing but dlio's own files besides."""
     assert_staged(staged, source)
     assert not is_being_filled(folder_of(staged))
+
+
+@contextmanager
+def flipped(path: Path, bit: int) -> Iterator[None]:
+    """Has one bit of a file flipped."""
+    content = path.read_bytes()
+    damaged = bytearray(content)
+    damaged[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(damaged)
+    try:
+        yield
+    finally:
+        path.write_bytes(content)

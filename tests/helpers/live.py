@@ -13,7 +13,8 @@ from dlio.dataset.manifest import Manifest
 from dlio.locking.claim import claimed
 from dlio.stage.cache.base_folder import open_up
 from dlio.stage.live.agent.__main__ import take_over
-from dlio.stage.live.agent.meeting import INTERFACE, MEET
+from dlio.stage.live.agent.meeting import INTERFACE
+from dlio.stage.live.agent.meeting_folder import MEET
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import Client
 from dlio.stage.live.start import Task

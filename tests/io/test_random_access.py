@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlio import native
-from dlio.errors import StorageError
+from dlio.errors import CorruptRecordError, StorageError
 from dlio.io import random_access
 from dlio.io.random_access import OutRows, RandomAccessFile, read_ranges
 
@@ -219,3 +219,12 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="not a regular file"):
         RandomAccessFile(tmp_path / "pipe")
+
+
+def test_a_file_that_shrank_is_damage_where_all_is_asked_for(tmp_path):
+    (tmp_path / "x").write_bytes(b"content")
+    file = RandomAccessFile(tmp_path / "x")
+    (tmp_path / "x").write_bytes(b"cont")
+    with pytest.raises(CorruptRecordError, match="the file has shrunk"):
+        file.read(0, 7)
+    file.close()

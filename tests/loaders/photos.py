@@ -12,7 +12,7 @@ from PIL import Image
 
 from dlio.dataset.manifest import Manifest
 from dlio.images import Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.rank_share import End

@@ -13,7 +13,7 @@ from dlio import formats
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from tests.loaders.packing import pack_samples

@@ -14,10 +14,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import LauncherError, UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._prefetch.prefetch import Work
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.loader import Loader
+from dlio.loaders.prefetch.work import Work
 from dlio.loaders.sampling.order import Shuffle, Window
 from dlio.loaders.sampling.rank_share import End, Step
 from tests.loaders.packing import pack_samples

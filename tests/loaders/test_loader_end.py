@@ -14,7 +14,7 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from tests.loaders.packing import damage

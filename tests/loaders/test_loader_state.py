@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle, Window

@@ -17,7 +17,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.loaders import torch
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import make
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
@@ -79,7 +79,7 @@ def test_memory_is_used_again(tmp_path: Path) -> None:
     pieces: set[int] = set()
     for _ in range(6):
         for batch in loader:
-            kept = loader.source.samples.read_memory._kept
+            kept = loader.source.samples.opened.read_memory._kept
             holding = [id(piece) for data in batch["picture"] for piece in kept if np.shares_memory(piece.memory, data)]
             assert len(holding) == sum(len(data) > 0 for data in batch["picture"])
             pieces.update(holding)
@@ -130,7 +130,7 @@ def test_a_forked_child_reads_into_memory_of_its_own(tmp_path: Path) -> None:
 
 def test_a_fork_while_threads_hold_the_locks_does_not_hang(tmp_path: Path) -> None:
     samples = PackedSamples(pack(tmp_path), max_skipped=1)
-    with samples.clock._lock, samples.skips._lock, samples.memory._lock, samples.read_memory._lock:
+    with samples.clock._lock, samples.skips._lock, samples.memory._lock, samples.opened.read_memory._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(30)

@@ -12,6 +12,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.images import CenterCrop
+from dlio.loaders.skips import Skips
 from dlio.loaders.stats import verdict
 from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.helpers.images import image
@@ -104,3 +105,11 @@ def test_a_damaged_file_is_no_damaged_sample(packed):
     named = pytest.raises(CorruptRecordError, match=r"shard-00001\D.*stage")
     with loader(packed, max_skipped=COUNT) as skipping, named:
         labels(skipping)
+
+
+def test_damage_of_no_certain_sample_is_never_skipped():
+    skips = Skips(5)
+    skips.note(CorruptRecordError(Path("shard"), "cut off", record=3))
+    with pytest.raises(CorruptRecordError, match="cut off"):
+        skips.note(CorruptRecordError(Path("shard"), "cut off"))
+    assert len(skips) == 1

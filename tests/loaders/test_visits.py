@@ -20,7 +20,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.loaders import visits
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.joined import JoinedSamples
+from dlio.loaders.opened import joined_data
 from tests.loaders.packing import damage, pack_samples
 
 NUM_SHARDS, COUNT = 20, 200
@@ -35,11 +35,16 @@ def packed(folder: Path, name: str = "tfrecord") -> Manifest:
     return pack_samples(folder, SCHEMA, samples, num_shards=NUM_SHARDS, name=name)
 
 
+def with_pool(samples: PackedSamples, max_open: int | None = None) -> PackedSamples:
+    """Returns the samples, of which some shards may be open at a time."""
+    return samples.over(replace(samples.opened, pool=ShardPool(samples.manifest, max_open=max_open)))
+
+
 @pytest.mark.parametrize("max_open", [None, 3])
 @pytest.mark.parametrize("name", formats.names())
 def test_batches_of_many_shards_are_the_samples(tmp_path: Path, name: str, max_open: int | None) -> None:
     samples = PackedSamples(packed(tmp_path, name))
-    samples._pool = ShardPool(samples.manifest, max_open=max_open)
+    samples = with_pool(samples, max_open=max_open)
     expected = [sample.fields for sample in samples.read(range(COUNT))]
     for epoch in range(3):  # the first one searches where the images begin
         order = np.random.default_rng(epoch).permutation(COUNT)
@@ -47,7 +52,7 @@ def test_batches_of_many_shards_are_the_samples(tmp_path: Path, name: str, max_o
             batch = samples.read_columns(indices)
             assert [bytes(image) for image in batch["image"]] == [expected[i]["image"] for i in indices]
             assert batch["label"].tolist() == indices.tolist()
-    assert len(samples._pool._slots) <= (max_open or NUM_SHARDS)
+    assert len(samples.opened.pool._slots) <= (max_open or NUM_SHARDS)
     samples.close()
 
 
@@ -60,7 +65,7 @@ def test_a_damaged_record_among_many_shards_is_named(tmp_path: Path) -> None:
         with pytest.raises(CorruptRecordError, match=rf"00007.*{largest:03}") as caught:
             samples.read_columns(np.arange(0, COUNT)[::-1])
         assert caught.value.record == largest - 70
-    assert [slot.num_users for slot in samples._pool._slots.values()] == [0] * NUM_SHARDS
+    assert [slot.num_users for slot in samples.opened.pool._slots.values()] == [0] * NUM_SHARDS
     samples.close()
 
 
@@ -98,9 +103,9 @@ def test_values_of_all_shards_are_read_together(tmp_path: Path, monkeypatch: pyt
     read_values = visits.read_values
     monkeypatch.setattr(visits, "read_values", counted)
     samples.read_columns(np.arange(COUNT))
-    samples._pool = ShardPool(samples.manifest, max_open=NUM_SHARDS - 1)
+    samples = with_pool(samples, max_open=NUM_SHARDS - 1)
     samples.read_columns(np.arange(COUNT))
-    samples._pool = ShardPool(samples.manifest)
+    samples = with_pool(samples)
     monkeypatch.setattr(pool, "_num_open_shards", lambda: NUM_SHARDS - 1)
     monkeypatch.setattr(pool, "_MANY_THREADS", 2)
     samples.read_columns(np.arange(COUNT))
@@ -111,7 +116,7 @@ def test_values_of_all_shards_are_read_together(tmp_path: Path, monkeypatch: pyt
 def test_threads_together_open_no_more_shards_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MANY_THREADS", 4)
     samples, most = PackedSamples(packed(tmp_path)), 12  # 4 threads borrow 3 each
-    samples._pool = ShardPool(samples.manifest, max_open=most)
+    samples = with_pool(samples, max_open=most)
     opened, peak, lock = 0, 0, threading.Lock()
 
     def counted_open(*given: Any) -> Any:
@@ -146,7 +151,8 @@ def test_threads_together_open_no_more_shards_than_allowed(tmp_path: Path, monke
 
 def test_a_part_without_shards_changes_nothing(tmp_path: Path) -> None:
     samples = PackedSamples(packed(tmp_path))
-    joined = JoinedSamples([PackedSamples(replace(samples.manifest, shards=())), samples])
+    empty = PackedSamples(replace(samples.manifest, shards=()))
+    joined = samples.over(joined_data([empty.opened, samples.opened]))
     indices = np.arange(COUNT)[::-1]
     assert joined.read_columns(indices)["label"].tolist() == indices.tolist()
     samples.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 
@@ -12,7 +14,10 @@ import pytest
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError
-from dlio.locking.claim import alone, claimed
+from dlio.io.open_folder import Below, OpenFolder
+from dlio.locking import claim_file
+from dlio.locking.claim import alone, claimed, forget, is_in_progress
+from dlio.locking.owner import Owner
 from tests.helpers.forked import Forked, wait_for
 
 
@@ -172,3 +177,120 @@ class TestAlone:
         with alone(tmp_path / "claims", "feast"):
             pass
         assert not (tmp_path / "claims").exists()
+
+
+def write_claim(folder: Path, number: str, owner: Owner, token: str = "abc") -> Path:
+    """Writes a claim as a process that has just made it, and is silent since."""
+    folder.mkdir(exist_ok=True)
+    (folder / number).write_text(json.dumps({"owner": asdict(owner), "token": token, "state": "held"}))
+    return folder / number
+
+
+def test_a_silent_owner_that_is_seen_to_live_keeps_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", -1.0)
+    write_claim(tmp_path / "claims", "1", Owner.current())
+    looks = count()
+    with claimed(tmp_path / "claims", lambda: next(looks) == 5) as mine:
+        assert mine is None
+
+
+def test_work_done_between_the_look_and_the_claim_is_not_done_again(tmp_path: Path) -> None:
+    answers = iter([False, True])
+    with claimed(tmp_path / "claims", lambda: next(answers)) as mine:
+        assert mine is None
+    assert not list((tmp_path / "claims").iterdir())
+
+
+def test_of_two_claims_of_one_number_the_first_stays(tmp_path: Path) -> None:
+    folder = Below(tmp_path, ("claims",))
+    first = claim_file.make(folder, 1)
+    assert first and claim_file.make(folder, 1) is None
+    assert claim_file.latest(folder) == first
+
+
+@pytest.mark.parametrize("token", ["../elsewhere", ".", ""])
+def test_a_claim_whose_token_is_a_path_is_over(tmp_path: Path, token: str) -> None:
+    write_claim(tmp_path / "claims", "1", Owner.current(), token)
+    found = claim_file.latest(Below(tmp_path, ("claims",)))
+    assert found and found.is_over and found.token == "unknown"
+
+
+def test_only_numbers_as_dlio_writes_them_are_claims(tmp_path: Path) -> None:
+    for name in ("007", "\u0663", "-1", "1x"):
+        write_claim(tmp_path / "claims", name, Owner.current())
+    assert claim_file.latest(Below(tmp_path, ("claims",))) is None
+    write_claim(tmp_path / "claims", "1", Owner.current())
+    found = claim_file.latest(Below(tmp_path, ("claims",)))
+    assert found and found.number == 1, "an odd name hides no claim"
+
+
+def test_a_claim_is_renewed_while_its_owner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.001)
+    with claimed(tmp_path / "claims", lambda: False) as mine:
+        assert mine
+        os.utime(tmp_path / "claims/1", (1, 1))
+        deadline = time.monotonic() + 60
+        while (tmp_path / "claims/1").stat().st_mtime == 1:
+            assert time.monotonic() < deadline, "nobody renews it"
+            time.sleep(0.005)
+
+
+def test_a_claim_in_force_is_not_forgotten(tmp_path: Path) -> None:
+    with claimed(tmp_path / "claims", lambda: False), OpenFolder.at(tmp_path / "claims") as opened:
+        forget(opened)
+        assert opened.names() == ["1"]
+    write_claim(tmp_path / "claims", "2", replace(Owner.current(), started=1))
+    with OpenFolder.at(tmp_path / "claims") as opened:
+        forget(opened)
+        assert opened.names() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a claim to another user")
+def test_claims_of_others_than_the_folders_owner_stay(tmp_path: Path) -> None:
+    os.chown(write_claim(tmp_path / "claims", "1", replace(Owner.current(), started=1)), 2001, 2001)
+    with OpenFolder.at(tmp_path / "claims") as opened:
+        forget(opened)
+        assert opened.names() == ["1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a claim to another user")
+def test_a_claim_of_another_user_is_in_force_by_what_no_user_can_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a process of root's that runs, and its time is in the future."""
+    claim = write_claim(tmp_path / "claims", "1", Owner.current())
+    os.chown(claim, 2001, 2001)
+    with OpenFolder.at(tmp_path / "claims") as opened:
+        assert is_in_progress(opened)
+        now = time.time()
+        os.utime(claim, (now + 86400, now + 86400))
+        monkeypatch.setattr(time, "time", lambda: now + 3600)
+        assert not is_in_progress(opened)
+
+
+class _Interrupted(BaseException):
+    """Ends the owner as an interrupt does."""
+
+
+@pytest.mark.parametrize(
+    "end, expected", [(_Interrupted(), "did the work"), (OSError(28, "No space left on device"), "errno 28")], ids=str
+)
+def test_what_ends_an_owner_reaches_the_thread_that_waits(tmp_path: Path, end: BaseException, expected: str) -> None:
+    looks, found = count(), list[str]()
+
+    def wait() -> None:
+        try:
+            with claimed(tmp_path / "claims", lambda: next(looks) < 0) as mine:
+                found.append("did the work" if mine else "was done")
+        except StorageError as error:
+            found.append(f"errno {error.errno}")
+
+    waiting = threading.Thread(target=wait)
+    with pytest.raises(type(end)), claimed(tmp_path / "claims", lambda: False):
+        waiting.start()
+        deadline = time.monotonic() + 60
+        while next(looks) < 8 and time.monotonic() < deadline:  # both count: it has looked, and waits
+            time.sleep(0.02)
+        raise end
+    waiting.join(60)
+    assert found == [expected]

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 
+from dlio.locking import owner
 from dlio.locking.owner import Owner, node_id
 
 
@@ -48,3 +49,46 @@ def test_all_processes_of_a_machine_have_one_node_id() -> None:
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     assert other == node_id()
     assert node_id().startswith(socket.gethostname())
+
+
+@pytest.mark.parametrize("host", ["node7", "gpu-7.cluster.example", "two words, and@more", "größer"])
+def test_an_owner_survives_as_the_name_of_a_folder(tmp_path: Path, host: str) -> None:
+    owner = Owner(f"{host}/6f1c", "pid:[4026531836]", 4_194_303, 2**40)
+    (tmp_path / str(owner)).mkdir()
+    assert [Owner.from_text(path.name) for path in tmp_path.iterdir()] == [owner]
+    assert Owner.from_text(str(Owner.current())) == Owner.current()
+
+
+@pytest.mark.parametrize("text", ["", "node7.4711", "node7@6f1c@4026531836@12", "a@b@c@1@2", "a@b@1@²@2", "@b@1@1@2"])
+def test_other_names_are_no_owners(text: str) -> None:
+    assert Owner.from_text(text) is None
+
+
+def test_a_host_name_identifies_no_process() -> None:
+    """Containers with names of their own may share the processes, and two machines may share a name."""
+    me = Owner.current()
+    boot = me.node.rpartition("/")[2]
+    assert replace(me, node=f"another/{boot}").is_alive() is True
+    assert replace(me, node=f"{me.host}/earlier").is_alive() is None
+    assert [replace(me, node=node).is_of_earlier_boot for node in (f"{me.host}/earlier", f"another/{boot}")] == [
+        True,
+        False,
+    ]
+
+
+def test_a_process_that_frees_its_memory_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = Owner.current()
+    before, name, after = Path(f"/proc/{me.pid}/stat").read_text().rpartition(")")
+    fields = after.split()
+    fields[6] = str(int(fields[6]) | 0x4)  # PF_EXITING
+    (tmp_path / "stat").write_text(f"{before}{name} {' '.join(fields)}")
+    monkeypatch.setattr(owner, "Path", lambda path: tmp_path / "stat" if str(path).endswith("/stat") else Path(path))
+    assert owner.start_time(me.pid) is None
+
+
+@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": 1.0}, {"started": True}, {"node": 1}, {"more": 1}])
+def test_an_owner_of_another_form_is_refused(change: dict[str, object]) -> None:
+    record = {"node": "here", "namespace": "pid:[1]", "pid": 1, "started": 1}
+    assert Owner.from_json(record).pid == 1
+    with pytest.raises(ValueError, match="expected the node"):
+        Owner.from_json(record | change)

@@ -20,6 +20,7 @@ from dlio.sources import image_folder, open_source, packed
 from dlio.testing.samples import SCHEMAS
 from dlio.testing.samples import samples as make_samples
 from tests.helpers.images import make_image_folder
+from tests.helpers.manifests import lines_of, write_lines
 from tests.helpers.packing import content, file_states, samples, stop_after
 from tests.loaders.packing import pack_samples
 
@@ -165,10 +166,10 @@ class TestDamage:
             dlio.pack(packed(damaged), tmp_path / "out", engine="serial")
 
     def test_a_data_set_without_tables_is_refused(self, damaged, tmp_path):
-        lines = [json.loads(line) for line in (damaged / NAME).read_text().splitlines()]
+        lines = [json.loads(line) for line in lines_of(damaged / NAME)]
         for line in lines[1:]:
             line["files"] = line["files"][:1]
-        (damaged / NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(damaged / NAME, map(json.dumps, lines))
         with pytest.raises(SourceError, match="has no table of samples"):
             packed(damaged).listing()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -19,7 +18,7 @@ import pytest
 import dlio
 from dlio import executors, formats
 from dlio.cli import main
-from dlio.dataset.manifest import NAME, PARTIAL_NAME
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, read_partial
 from dlio.errors import SourceError, StorageError
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
@@ -38,8 +37,8 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 def assert_only_whole_shards(out: Path) -> None:
     """Only shards that the partial manifest names are visible, and no data set."""
     assert not (out / NAME).exists()
-    partial = (out / PARTIAL_NAME).read_text().splitlines()[1:] if (out / PARTIAL_NAME).exists() else []
-    named = {file["name"].partition("/")[0] for line in partial for file in json.loads(line)["files"]}
+    partial = read_partial(out)
+    named = {file.name.partition("/")[0] for shard in (partial.shards if partial else ()) for file in shard.files}
     assert {path.name for path in out.iterdir()} - {PARTIAL_NAME} == named
 
 

@@ -20,6 +20,7 @@ from dlio.pack.index import CLAIMS, index
 from dlio.pack.listing.base import Source
 from dlio.pack.write import ASIDE
 from tests.helpers.images import image
+from tests.helpers.manifests import replace_text
 
 
 @pytest.fixture
@@ -104,8 +105,7 @@ def test_pack_follows_no_link_in_place_of_a_shard(
 def test_overwriting_removes_nothing_behind_a_link(tmp_path: Path, photos: Source, home: Path) -> None:
     """A manifest may name any file, and a folder on the way to it may be a link."""
     out = dlio.pack(photos, tmp_path / "out", format="recordio", engine="serial").root
-    text = (out / NAME).read_text()
-    (out / NAME).write_text(text.replace('"shard-000000.rec"', '"next/thesis.tex"'))
+    replace_text(out / NAME, '"shard-000000.rec"', '"next/thesis.tex"')
     assert Manifest.load(out).shards[0].files[0].name == "next/thesis.tex"
     (out / "shard-000000.rec").unlink()
     (out / "next").symlink_to(home / "next")

@@ -14,8 +14,9 @@ import pytest
 
 import dlio
 from dlio.cli import main
-from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, SourceError, StorageError, UsageError
+from dlio.pack import overwrite
 from dlio.pack.inspect.verify import verify
 from dlio.pack.recode import Recode
 from dlio.pack.resume import CLAIMS
@@ -23,6 +24,7 @@ from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from tests.helpers.forked import run_until
 from tests.helpers.images import make_image_folder
+from tests.helpers.manifests import unpublish
 from tests.helpers.packing import content, samples
 from tests.helpers.staging import flip
 
@@ -81,7 +83,7 @@ class TestSameDataSet:
             dlio.pack(image_folder(photos), out, **HOW)
 
     def test_only_shards_of_changed_images_are_written_again(self, photos, out, tmp_path):
-        (out / NAME).rename(out / PARTIAL_NAME)
+        unpublish(out)
         kept = {path.name: path.stat().st_ino for path in out.glob("shard-00000[02]*")}
         listing = image_folder(photos).listing()
         changed = photos / listing.keys[len(listing) // 2]
@@ -102,15 +104,12 @@ class TestNothingWorthKeeping:
         assert len(samples(tmp_path / "out")) == 35
 
     def test_shards_not_listed_by_a_killed_run_are_its_own(self, photos, out, others):
-        header = (out / NAME).read_text().splitlines(keepends=True)[0]
-        (out / NAME).unlink()
-        (out / PARTIAL_NAME).write_text(header)
+        unpublish(out, most=0)
         with pytest.raises(UsageError, match="an unfinished pack of another data set"):
             dlio.pack(others, out, **HOW)
         dlio.pack(image_folder(photos), out, **HOW)
         assert len(samples(out)) == 36
-        (out / NAME).unlink()
-        (out / PARTIAL_NAME).write_text(header)
+        unpublish(out, most=0)
         dlio.pack(others, out, overwrite=True, num_shards=1, engine="serial")
         assert not list(out.glob("shard-000001*"))
 
@@ -135,6 +134,19 @@ class TestOverwrite:
         dlio.pack(others, out, overwrite=True, report=lambda shard: seen.append(samples(out)), **HOW)
         assert seen == [before] * 3
         assert len(samples(out)) == 12
+
+    def test_the_old_shards_are_there_until_the_new_ones_have_their_names(self, out, others, monkeypatch):
+        before, publish_all = samples(out), overwrite.files.publish_all
+
+        def refuse(aside, final, names):
+            if final == out:
+                raise StorageError("the disk fails")
+            publish_all(aside, final, names)
+
+        monkeypatch.setattr(overwrite.files, "publish_all", refuse)
+        with pytest.raises(StorageError, match="the disk fails"):
+            dlio.pack(others, out, overwrite=True, **HOW)
+        assert samples(out) == before
 
     def test_a_bad_source_costs_nothing(self, out, others, tmp_path):
         before = content(out)
@@ -164,7 +176,7 @@ class TestOverwrite:
             dlio.pack(others, out, overwrite=overwrite, **HOW)
 
     def test_an_unfinished_pack_is_replaced(self, out, others):
-        (out / NAME).rename(out / PARTIAL_NAME)
+        unpublish(out)
         with pytest.raises(UsageError, match="an unfinished pack of another data set"):
             dlio.pack(others, out, **HOW)
         dlio.pack(others, out, overwrite=True, num_shards=1, engine="serial")

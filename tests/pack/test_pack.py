@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 
 import dlio
 from dlio import formats
-from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest, read_partial
 from dlio.dataset.pool import ShardPool
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.sources import csv_file, image_folder
 from tests.helpers.images import image, make_image_folder
+from tests.helpers.manifests import unpublish
 from tests.helpers.packing import BYTE_IDENTICAL, content, file_states, samples, stop_after
 
 ENGINES = [{"engine": "serial"}, {"workers": 1}, {"workers": 2}]
@@ -117,7 +117,7 @@ def test_a_shard_that_lost_a_file_is_written_again(photos, tmp_path):
     out = tmp_path / "out"
     manifest = dlio.pack(image_folder(photos), out, num_shards=3, engine="serial")
     before = content(out)
-    (out / NAME).rename(out / PARTIAL_NAME)
+    unpublish(out)
     (out / manifest.shards[1].files[0].name).write_bytes(b"cut")
     dlio.pack(image_folder(photos), out, num_shards=3, engine="serial")
     assert content(out) == before
@@ -246,9 +246,9 @@ class TestBadInput:
 
     @staticmethod
     def assert_only_whole_shards(out):
-        partial = (out / PARTIAL_NAME).read_text().splitlines()[1:]
+        partial = read_partial(out)
         assert sorted(path.name for path in out.iterdir() if path.name != PARTIAL_NAME) == sorted(
-            file["name"] for line in partial for file in json.loads(line)["files"]
+            file.name for shard in partial.shards for file in shard.files
         )
 
 

@@ -12,11 +12,13 @@ import dlio
 from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.pack import publish
+from dlio.pack import publish, write
+from dlio.pack.resume import PartialManifest
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
 from dlio.sources import image_folder
 from dlio.testing.folders import content
+from tests.helpers import synced
 
 
 def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatch):
@@ -55,3 +57,42 @@ def test_a_disk_that_refuses_ends_the_run_and_leaves_nothing(photos, tmp_path, m
         dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine=engine)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
     assert not (tmp_path / "out" / ASIDE).exists()
+
+
+def test_a_finished_shards_line_is_on_the_disk(photos, tmp_path, monkeypatch):
+    done = dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine="serial")
+    disk = synced.watched(monkeypatch)
+    (tmp_path / "next").mkdir()
+    with PartialManifest(tmp_path / "next", dlio.Manifest.load(done.root)) as partial:
+        partial.append(done.shards[0])
+        assert disk.has(tmp_path / "next" / PARTIAL_NAME)
+
+
+def test_a_shard_is_listed_only_once_it_has_its_names(photos, tmp_path, monkeypatch):
+    listed, publish_all = [], files.publish_all
+
+    def looked_at(aside, out, names):
+        listed.append([name for name in names if name.encode() in (out / PARTIAL_NAME).read_bytes()])
+        publish_all(aside, out, names)
+
+    monkeypatch.setattr(publish.files, "publish_all", looked_at)
+    dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine="processes")
+    assert listed == [[], [], []]
+
+
+def test_a_shards_line_is_sent_after_its_files(photos, tmp_path, monkeypatch):
+    done = dlio.pack(image_folder(photos), tmp_path / "out", num_shards=1, engine="serial")
+    sent = []
+
+    @dataclass
+    class Store:
+        """Notes what is sent."""
+
+        url: str
+
+        def put(self, name, content):
+            sent.append(name)
+
+    monkeypatch.setattr(write, "RemoteFiles", Store)
+    write._send("s3://bucket/packed", tmp_path / "out", done.shards[0])
+    assert sent == [*(file.name for file in done.shards[0].files), f"{ASIDE}/{done.shards[0].name}"]

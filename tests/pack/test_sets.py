@@ -20,6 +20,7 @@ from dlio.errors import CorruptRecordError, ManifestError, SourceError, StorageE
 from dlio.loaders.dataset import PackedSamples
 from dlio.pack.sets.choose import grouped, stratified
 from tests.helpers.images import make_image_folder
+from tests.helpers.manifests import lines_of, write_lines
 from tests.helpers.packing import samples
 
 COUNTS = {"cat": 16, "dog": 11, "owl": 9}
@@ -54,10 +55,9 @@ def test_a_part_is_the_records_that_were_chosen(taken):
     ],
 )
 def test_a_hostile_part_is_refused_by_its_line(tmp_path, packed, part):
-    lines = (packed / "manifest.jsonl").read_text().splitlines()
-    (tmp_path / "manifest.jsonl").write_text(
-        "\n".join([lines[0], *[json.dumps(json.loads(line) | {"samples": 5, "part": part}) for line in lines[1:]]])
-    )
+    lines = lines_of(packed / "manifest.jsonl")
+    hostile = [json.dumps(json.loads(line) | {"samples": 5, "part": part}) for line in lines[1:]]
+    write_lines(tmp_path / "manifest.jsonl", [lines[0], *hostile])
     with pytest.raises(ManifestError, match="line 2: "):
         Manifest.load(tmp_path)
 
@@ -153,10 +153,10 @@ def test_a_copy_of_a_shard_is_the_same_shard(tmp_path, packed):
 def test_a_manifest_that_promises_more_than_the_files_have_is_refused(tmp_path, packed):
     shutil.copytree(packed, tmp_path / "set")
     path = tmp_path / "set" / "manifest.jsonl"
-    head, first, *rest = path.read_text().splitlines()
+    head, first, *rest = lines_of(path)
     line = json.loads(first) | {"samples": 10**12}
     line["files"][-1]["bytes"] = 10**14
-    path.write_text("\n".join([head, json.dumps(line), *rest]) + "\n")
+    write_lines(path, [head, json.dumps(line), *rest])
     with pytest.raises(CorruptRecordError, match="expected 100000000000000 bytes"):
         dlio.split(tmp_path / "set", fractions=[0.5, 0.5])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +158,31 @@ def test_the_input_is_not_written_to(s3: Any) -> None:
         dlio.pack("s3://bucket/sets", OUT, engine="serial")
 
 
-def test_a_begun_set_of_another_plan_or_with_damage_is_told(s3: Any, photos: Path) -> None:
+def test_a_begun_set_of_another_plan_or_with_a_damaged_header_is_told(s3: Any, photos: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         dlio.pack(photos, OUT, num_shards=6, engine="serial", report=stop_after(1))
     with pytest.raises(UsageError, match="holds an unfinished pack of another data set"):
         dlio.pack(photos, OUT, num_shards=5, engine="serial")
-    s3.pipe_file(f"{OUT}/.dlio-packing/shard-000000", b"{\xff")
-    with pytest.raises(DlioError, match=r"remove s3://bucket/sets/packed/\.dlio-packing"):
-        dlio.pack(photos, OUT, num_shards=6, engine="serial")
+    header = s3.cat_file(f"{OUT}/.dlio-packing/header")
+    for damaged in (b"{\xff", header.replace(b'"label_offset":0', b'"label_offset":1')):
+        s3.pipe_file(f"{OUT}/.dlio-packing/header", damaged)
+        with pytest.raises(DlioError, match=r"remove s3://bucket/sets/packed/\.dlio-packing"):
+            dlio.pack(photos, OUT, num_shards=6, engine="serial")
+
+
+@pytest.mark.parametrize("damage", [lambda line: b"{\xff", lambda line: line.replace(b'"samples":6', b'"samples":7')])
+def test_a_damaged_line_of_a_begun_set_costs_its_shard(
+    s3: Any, photos: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        dlio.pack(photos, OUT, num_shards=6, engine="serial", report=stop_after(3))
+    path = f"{OUT}/.dlio-packing/shard-000001"
+    line = s3.cat_file(path)
+    s3.pipe_file(path, damage(line))
+    assert s3.cat_file(path) != line
+    whole = dlio.pack(photos, tmp_path / "whole", num_shards=6, engine="serial")
+    assert dlio.pack(photos, OUT, num_shards=6, engine="serial") == whole
+    assert stored(s3) == content(tmp_path / "whole")
 
 
 def test_a_disk_without_room_for_a_shard_is_told_first(s3: Any, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,3 +198,14 @@ def test_a_data_set_goes_from_bucket_to_bucket(s3: Any, photos: Path, tmp_path: 
     dlio.convert(tmp_path / "local", tmp_path / "converted", format="webdataset", engine="serial")
     own, there = content(tmp_path / "converted"), stored(s3)
     assert {name: data for name, data in there.items() if name != NAME} == {n: d for n, d in own.items() if n != NAME}
+
+
+def test_temporary_shards_go_to_no_folder_that_anybody_may_swap(
+    s3: Any, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loose").mkdir()
+    (tmp_path / "loose").chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "loose"))
+    with pytest.raises(StorageError, match=r"anybody could replace .*loose, whose mode is 777"):
+        dlio.pack(image_folder(photos), OUT, format="recordio", engine="serial")
+    assert list((tmp_path / "loose").iterdir()) == []

@@ -165,3 +165,13 @@ def test_a_broadcast_keeps_the_modes_on_every_node(dataset: Manifest, any_cluste
         for number, expected in ((2, 0o640), (4, 0o600)):
             assert stat.S_IMODE((folder / f"shard-{number:05d}.bin").stat().st_mode) == expected
         assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+
+
+def test_nobody_else_enters_a_copy_before_it_is_complete(dataset: Manifest, tmp_path: Path) -> None:
+    seen: set[int] = set()
+
+    def look(_: int) -> None:
+        seen.update(stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "node/dlio").glob("[0-9a-f]*"))
+
+    staged = dlio.stage(dataset, tmp_path / "node", strategy="replicate", report=look)
+    assert seen == {0o700} and stat.S_IMODE(staged.root.stat().st_mode) != 0o700

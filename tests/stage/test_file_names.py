@@ -11,6 +11,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.errors import ManifestError
 from dlio.io.files import digest_bytes
+from tests.helpers.manifests import replace_text
 from tests.helpers.staging import MiB, assert_staged, write_dataset
 
 
@@ -42,7 +43,7 @@ def test_file_names_that_lead_out_are_refused(dataset: Manifest, tmp_path: Path,
     import json
 
     path = dataset.root / NAME
-    path.write_text(path.read_text().replace('"shard-00002.bin"', json.dumps(name)))
+    replace_text(path, '"shard-00002.bin"', json.dumps(name))
     with pytest.raises(ManifestError, match="outside"):
         dlio.stage(dataset.root, tmp_path / "local")
     assert not (tmp_path / "local").exists()
@@ -51,6 +52,6 @@ def test_file_names_that_lead_out_are_refused(dataset: Manifest, tmp_path: Path,
 @pytest.mark.parametrize("name", [NAME, ".dlio/copy.json", "shard-00000.bin"])
 def test_reserved_file_names_are_refused(dataset: Manifest, tmp_path: Path, name: str) -> None:
     path = dataset.root / NAME
-    path.write_text(path.read_text().replace("shard-00002.bin", name))
+    replace_text(path, "shard-00002.bin", name)
     with pytest.raises(ManifestError, match="reserved"):
         dlio.stage(dataset.root, tmp_path / "local")

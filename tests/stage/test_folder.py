@@ -8,6 +8,8 @@ import pytest
 
 import dlio
 from dlio.dataset.manifest import NAME, File
+from dlio.errors import StorageError
+from dlio.io.open_folder import OpenFolder
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import all_files
 from tests.helpers.staging import folder_of, node, write_dataset
@@ -43,3 +45,19 @@ def test_a_copy_holds_its_files_whatever_else_lies_there(below: str, tmp_path: P
     assert folder.holds(wanted)
     (folder.path / NAME).unlink()
     assert not folder.holds(wanted)
+
+
+def test_a_copy_whose_removal_stops_is_not_taken_for_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = write_dataset(tmp_path / "source", [1, 2, 3], stem="a")
+    folder = folder_of(dlio.stage(manifest, tmp_path / "local", topology=node(0, 1)))
+    unlink = OpenFolder.unlink
+
+    def refuse(opened: OpenFolder, name: str) -> None:
+        if name.startswith("a-"):
+            raise OSError(5, "Input/output error")
+        unlink(opened, name)
+
+    monkeypatch.setattr(OpenFolder, "unlink", refuse)
+    with pytest.raises(StorageError, match="cannot remove"):
+        folder.remove()
+    assert not folder.holds(all_files(manifest)) and folder.marker.exists()

@@ -64,6 +64,16 @@ def test_a_requeued_job_finds_its_lease(dataset: Manifest, tmp_path: Path) -> No
     assert len(list(leases(folder_of(staged)))) == 1
 
 
+def test_a_second_stage_renews_the_lease(dataset: Manifest, tmp_path: Path) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    (before,) = leases(folder)
+    os.utime(tmp_path / "local/dlio/.leases" / before.name, (1, 1))
+    dlio.stage(dataset, tmp_path / "local")
+    (after,) = leases(folder)
+    assert after.name == before.name
+    assert (tmp_path / "local/dlio/.leases" / after.name).stat().st_mtime > 1
+
+
 def test_outside_a_scheduler_the_lease_ends_with_the_session(
     dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.stage import destination
 from dlio.stage.cache import lease
-from dlio.stage.cache.as_owner import as_owner
+from dlio.stage.cache.as_owner import Patience, as_owner
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.resolve import resolve
@@ -114,8 +114,8 @@ def test_a_folder_that_another_user_shuts_does_not_stop_clean(dest: Path, datase
 
 
 def test_a_process_that_its_user_stops_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StorageError, match="read nothing for 2 s"):
-        as_owner(BOB, lambda: os.kill(os.getpid(), signal.SIGSTOP), 2.0)
+    with pytest.raises(StorageError, match=r"longer than 0.5 s at 1 MiB/s"):
+        list(as_owner(BOB, lambda: [os.kill(os.getpid(), signal.SIGSTOP)], Patience(0.5, 1 << 20)))
 
 
 def test_a_copy_open_to_all_with_anothers_marker_stops_nobody(dest: Path, dataset: Manifest) -> None:

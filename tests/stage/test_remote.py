@@ -14,7 +14,7 @@ from dlio import cli
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DigestError, ManifestError, StorageError, UsageError
 from dlio.io import remote_files
-from dlio.loaders.open_data import open_data
+from dlio.loaders.opened import open_data
 from dlio.stage.job import Listeners
 from dlio.stage.run import run
 from dlio.stage.transfer import remote
@@ -130,7 +130,7 @@ def test_the_copy_of_a_url_is_found_again(
     staged = dlio.stage(web.url, tmp_path / "local")
     monkeypatch.setenv("DLIO_STAGED", str(tmp_path / "local"))
     assert dlio.resolve(web.url) == staged.root
-    assert open_data(web.url, None)[0].root == staged.root
+    assert open_data(web.url).numbering.manifest.root == staged.root
 
 
 def test_any_file_system_of_fsspec_will_do(dataset: Manifest, tmp_path: Path) -> None:

@@ -86,8 +86,10 @@ def test_links_below_dest_are_not_followed(dataset: Manifest, tmp_path: Path) ->
     assert damaged_files(elsewhere.root, dataset) == ["shard-00004.bin"]
 
 
-@pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder"])
-def test_a_manifest_that_is_a_pipe_counts_as_damage(dataset: Manifest, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "FIFO", "device", "folder", "endless"])
+def test_a_manifest_that_is_a_pipe_counts_as_damage(
+    dataset: Manifest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staged = dlio.stage(dataset, tmp_path / "local")
     path = staged.root / NAME
     path.unlink()
@@ -97,11 +99,15 @@ def test_a_manifest_that_is_a_pipe_counts_as_damage(dataset: Manifest, tmp_path:
         os.mkfifo(path)
     elif kind == "device":
         path.symlink_to("/dev/zero")
+    elif kind == "endless":
+        monkeypatch.setenv("DLIO_MAX_MANIFEST", "64KiB")
+        path.write_bytes(b"{" * (1 << 17))
     else:
         path.mkdir()
     found = list(scrub(tmp_path / "local"))
     assert [copy.is_whole for copy in found] == [False]
     assert NAME in found[0].problem
+    assert kind != "endless" or "has more than 65,536 bytes" in found[0].problem
     if kind != "folder":  # which no file can replace
         assert states(tmp_path / "local", mend=True) == {dataset.content_id: ([NAME], [NAME], [])}
         assert_staged(staged, dataset)
@@ -254,13 +260,13 @@ def test_work_as_the_owner_has_only_the_owners_rights(monkeypatch: pytest.Monkey
     def rights() -> list[object]:
         return [*os.getresuid(), *os.getresgid(), os.getgroups(), os.environ.get("AWS_SECRET_ACCESS_KEY")]
 
-    assert as_owner(2001, rights) == [2001] * 3 + [65534] * 3 + [[], None]
+    assert list(as_owner(2001, rights)) == [2001] * 3 + [65534] * 3 + [[], None]
     with pytest.raises(StorageError, match="not for you"):
-        as_owner(2001, refuse)
+        list(as_owner(2001, refuse))
     with pytest.raises(StorageError, match="died with the exit code 9"):
-        as_owner(2001, lambda: os._exit(9))
-    assert as_owner(0, os.getpid) == os.getpid()
+        list(as_owner(2001, lambda: os._exit(9)))
+    assert list(as_owner(0, lambda: [os.getpid()])) == [os.getpid()]
 
 
-def refuse() -> None:
+def refuse() -> list[object]:
     raise ManifestError("not for you")

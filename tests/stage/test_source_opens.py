@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlio.errors import StorageError
 from dlio.stage import simulate
 from dlio.stage.planning.cost import Machine
 from dlio.stage.strategies import names
@@ -54,3 +55,15 @@ def test_threads_that_read_one_file_open_it_once(tmp_path: Path) -> None:
         assert len(opened) == 1, opened
 
     assert Forked(read).wait() == 0
+
+
+def test_a_source_that_changes_between_two_ranges_is_an_error(tmp_path: Path) -> None:
+    source = source_of(write_dataset(tmp_path / "source", [100]))
+    (file,) = source.manifest.shards[0].files
+    target = memoryview(bytearray(50))
+    source.read_range(file, 0, target)
+    source.read_range(file, 50, target)
+    (tmp_path / "source" / file.name).write_bytes(bytes(100))
+    with pytest.raises(StorageError, match="changed"):
+        source.read_range(file, 50, target)
+    source.close()

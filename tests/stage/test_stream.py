@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlio.dataset.manifest import File
+from dlio.errors import DigestError
 from dlio.io.files import digest_file
 from dlio.stage.cache.access import PRIVATE
 from dlio.stage.cache.folder import StagedFolder
@@ -33,3 +34,15 @@ def test_files_with_holes_are_synced_while_they_grow(tmp_path: Path, monkeypatch
         sink.write(memoryview(block))
     assert len(synced) == 3
     assert (folder.path / "train.bin").read_bytes() == b"".join(blocks)
+
+
+def test_a_file_with_another_digest_gets_no_name(tmp_path: Path) -> None:
+    file = File("train.bin", 4, "xxh3-128:0")
+    folder = StagedFolder(tmp_path / "local", "copy")
+    folder.path.mkdir(parents=True)
+    sink = Sink(
+        [file], Lacking(folder, frozenset([file]), tmp_path / "aside", {file.name: PRIVATE}), Tally(), page_buffer()
+    )
+    with pytest.raises(DigestError, match="expected the digest xxh3-128:0"):
+        sink.write(memoryview(b"data"))
+    assert not list(folder.path.iterdir())

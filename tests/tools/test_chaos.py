@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dlio.dataset.manifest import NAME
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.live.folder import LiveFolder
+from tests.helpers.rounds import NOTHING_IS_SKIPPED
+from tests.helpers.staging import write_dataset
 from tools.chaos import oracle
-from tools.chaos.__main__ import all_acts
+from tools.chaos.__main__ import all_acts, missing, summary
+from tools.chaos.linux import NEEDS
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 
@@ -29,6 +40,7 @@ def test_each_act_of_chaos_once_breaks_nothing() -> None:
     left_out = set(re.findall(r"^left out: (\w+) needs", ran.stdout, re.MULTILINE))
     assert played == set(all_acts()) - left_out
     assert {"kill_pack", "kill_stage", "kill_clean", "kill_readers", "crowd"} <= played
+    assert not (NOTHING_IS_SKIPPED and left_out), f"install what .ci/tools has: {left_out} cannot be played"
 
 
 def test_an_interrupt_ends_it_with_a_summary_and_leaves_nothing(tmp_path: Path) -> None:
@@ -41,8 +53,19 @@ def test_an_interrupt_ends_it_with_a_summary_and_leaves_nothing(tmp_path: Path) 
         running.send_signal(signal.SIGINT)
         said, complaints = running.communicate(timeout=60)
     assert (running.returncode, complaints) == (0, "")
-    assert re.search(r"^\d+ acts, 0 violated$", said, re.MULTILINE)
+    assert re.search(r"^\d+ acts, 0 violated, 0 left out$", said, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_summary_names_what_was_left_out_and_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(NEEDS, "faketime", lambda: False)
+    lacks = missing({name: all_acts()[name] for name in ("clock_jumps", "crowd")})
+    assert summary(Counter({("crowd", "held"): 2}), lacks) == 0
+    said = "     2 crowd held\nleft out: clock_jumps needs faketime\n2 acts, 0 violated, 1 left out\n"
+    assert capsys.readouterr().out == said
+    assert summary(Counter(), lacks) == 1, "nothing was played"
 
 
 def test_a_file_that_is_gone_or_differs_is_seen(tmp_path: Path) -> None:
@@ -75,6 +98,36 @@ def test_a_wrong_byte_and_a_missing_file_are_seen(photos: Path, tmp_path: Path) 
         oracle.check_whole(copy, manifest)
     with pytest.raises(Violation, match="clean has left"):
         oracle.check_nothing_left(tmp_path / "local", [])
+
+
+def test_a_block_marked_before_its_bytes_is_seen(tmp_path: Path) -> None:
+    manifest = write_dataset(tmp_path / "source", [3 * BLOCK_BYTES])
+    live, file = LiveFolder(StagedFolder(tmp_path / "local", manifest.content_id)), manifest.shards[0].files[0]
+    live.unfinished(file).parent.mkdir(parents=True)
+    whole = (manifest.root / file.name).read_bytes()
+    live.unfinished(file).write_bytes(whole[:BLOCK_BYTES].ljust(file.num_bytes, b"\0"))
+    with closing(Blocks.create(live.blocks(file), file.num_bytes)) as blocks:
+        blocks.set(0, BLOCK_BYTES)
+        oracle.check_blocks(live, manifest)
+        blocks.set(0, 2 * BLOCK_BYTES)
+        with pytest.raises(Violation, match=rf"wrong bytes in 0-{2 * BLOCK_BYTES}, marked as present"):
+            oracle.check_blocks(live, manifest)
+
+
+def test_a_source_that_flips_bits_spares_the_manifest(tmp_path: Path) -> None:
+    pytest.importorskip("mfusepy")
+    from tools.chaos.failing_source import FailingSource
+
+    options = argparse.Namespace(folder=tmp_path, fail="", counts=None, most=None, latency_ms=0, bandwidth=0)
+    source, fault = FailingSource(options, tmp_path / "fault", 1), tmp_path / "fault"
+    for name, num_flipped in (("shard-0", 1), (NAME, 0)):
+        (tmp_path / name).write_bytes(bytes(100))
+        fault.write_text("flips 1.0")
+        source.open(f"/{name}", info := SimpleNamespace())
+        assert int.from_bytes(source.read(f"/{name}", 100, 0, info)).bit_count() == num_flipped
+        fault.unlink()
+        assert source.read(f"/{name}", 100, 0, info) == bytes(100)
+        source.release(f"/{name}", info)
 
 
 def started(tmp_path: Path, script: str) -> Process:

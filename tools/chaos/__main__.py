@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from types import ModuleType
 
@@ -24,7 +24,7 @@ _AT_LEAST_ONCE = "each act is played once, whatever the time"
 
 
 def main() -> int:
-    """Plays, prints the summary, and returns 1 where something did not hold."""
+    """Plays, prints the summary, and returns 1 if something did not hold or nothing could be played."""
     known = all_acts()
     parser = argparse.ArgumentParser(prog="tools.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help=f"no act begins later; {_AT_LEAST_ONCE}")
@@ -33,12 +33,15 @@ def main() -> int:
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    counts: Counter[tuple[str, str]] = Counter()
+    chosen = {args.only: known[args.only]} if args.only else known
+    lacks, counts = missing(chosen), Counter[tuple[str, str]]()
+    report_left_out(lacks)
     try:
-        play_all(playable({args.only: known[args.only]} if args.only else known), args.seed, args.seconds, counts)
+        play_all({name: act for name, act in chosen.items() if name not in lacks}, args.seed, args.seconds, counts)
     except KeyboardInterrupt:
         print("interrupted")
-    return summary(counts)
+        lacks |= {name: ["more time"] for name in set(chosen) - {name for name, _ in counts} - set(lacks)}
+    return summary(counts, lacks)
 
 
 def all_acts() -> dict[str, ModuleType]:
@@ -47,16 +50,19 @@ def all_acts() -> dict[str, ModuleType]:
     return {name: importlib.import_module(f"{acts.__name__}.{name}") for name in names if name != "__init__"}
 
 
-def playable(known: dict[str, ModuleType]) -> dict[str, ModuleType]:
-    """Returns the acts that this machine can play, and says which it cannot."""
-    here = {need for need, found in NEEDS.items() if found()}
-    for name, act in known.items():
-        if missing := set(act.NEEDS) - here:
-            print(f"left out: {name} needs {', '.join(sorted(missing))}")
-    return {name: act for name, act in known.items() if set(act.NEEDS) <= here}
+def missing(chosen: Mapping[str, ModuleType]) -> dict[str, list[str]]:
+    """Returns the acts that this machine cannot play, each with what it needs and lacks."""
+    found = {need for need, is_here in NEEDS.items() if is_here()}
+    return {name: sorted(set(act.NEEDS) - found) for name, act in chosen.items() if set(act.NEEDS) - found}
 
 
-def play_all(known: dict[str, ModuleType], seed: int, seconds: float, counts: Counter[tuple[str, str]]) -> None:
+def report_left_out(lacks: Mapping[str, Sequence[str]]) -> None:
+    """Prints a line for each act that is not played, with the reason."""
+    for name, needs in sorted(lacks.items()):
+        print(f"left out: {name} needs {', '.join(needs)}")
+
+
+def play_all(known: Mapping[str, ModuleType], seed: int, seconds: float, counts: Counter[tuple[str, str]]) -> None:
     """Plays each act once, then acts by chance until the time is over."""
     deadline = time.monotonic() + seconds
     if "root" in {need for act in known.values() for need in act.NEEDS}:
@@ -94,13 +100,14 @@ def play(world: World, name: str, act: ModuleType, seed: int) -> str:
     return outcome
 
 
-def summary(counts: Counter[tuple[str, str]]) -> int:
-    """Prints how often each act was played, and how it ended; returns the exit code."""
+def summary(counts: Counter[tuple[str, str]], lacks: Mapping[str, Sequence[str]]) -> int:
+    """Prints how often each act was played, how it ended, and which were not played; returns the exit code."""
     for (name, outcome), count in sorted(counts.items()):
         print(f"{count:6} {name} {outcome}")
+    report_left_out(lacks)
     violated = sum(count for (_, outcome), count in counts.items() if outcome != "held")
-    print(f"{counts.total()} acts, {violated} violated")
-    return 1 if violated else 0
+    print(f"{counts.total()} acts, {violated} violated, {len(lacks)} left out")
+    return 1 if violated or not counts else 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), Path("/usr/lib/faketime/libfaketime.so.1"))
+STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null"]  # the one that is traced stays our child
 _CLONE_NEWNS = 0x00020000
 
 
@@ -26,9 +27,10 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "mount namespaces": lambda: _can("unshare", "-m", "true"),
     "PID namespaces": lambda: _can("unshare", "-p", "-f", "--mount-proc", "true"),
     "network namespaces (iproute2)": lambda: _can("unshare", "-n", "ip", "link", "set", "lo", "up"),
-    "nft": lambda: _can("unshare", "-n", "nft", "add", "table", "inet", "chaos"),
+    "nftables": lambda: _can("unshare", "-n", "nft", "add", "table", "inet", "chaos"),
     "FUSE (mfusepy, fuse3)": lambda: Path("/dev/fuse").exists() and importlib.util.find_spec("mfusepy") is not None,
-    "libfaketime": FAKETIME.exists,
+    "faketime": FAKETIME.exists,
+    "strace": lambda: _can(*STRACE, "true"),
     "mpiexec (mpich, mpi4py)": lambda: MPIEXEC.exists() and importlib.util.find_spec("mpi4py") is not None,
     "torch": lambda: importlib.util.find_spec("torch") is not None,
 }

@@ -6,13 +6,18 @@ import errno
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import dlio.cli
 from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import StorageError
 from dlio.io.files import digest_file
 from dlio.stage.cache.base_folder import LEASES, OWN
 from dlio.stage.cache.folder import CONTROL
+from dlio.stage.job import all_files
+from dlio.stage.live.blocks import Blocks
+from dlio.stage.live.folder import LiveFolder
 from tools.chaos.process import Process
 from tools.chaos.violation import Violation
 
@@ -108,6 +113,19 @@ def check_whole(folder: Path, manifest: Manifest) -> None:
     if Manifest.load(folder).content_id != manifest.content_id:
         raise Violation(f"{folder} should hold {manifest.content_id}, and is {Manifest.load(folder).content_id}")
     check_names(folder, manifest)
+
+
+def check_blocks(live: LiveFolder, manifest: Manifest) -> None:
+    """Raises Violation where a block of an unfinished file is marked as present, and is not as in the source."""
+    for file in all_files(manifest):
+        with suppress(FileNotFoundError, StorageError), live.unfinished(file).open("rb") as unfinished:
+            missing = Blocks.open(live.blocks(file), file.num_bytes).missing(0, file.num_bytes)  # before the data
+            found, expected = unfinished.read(), (manifest.root / file.name).read_bytes()
+            starts = [0, *(end for _, end in missing)]
+            stops = [*(begin for begin, _ in missing), file.num_bytes]
+            for begin, end in zip(starts, stops, strict=True):
+                if found[begin:end] != expected[begin:end]:
+                    raise Violation(f"{unfinished.name} has wrong bytes in {begin}-{end}, marked as present")
 
 
 def check_nothing_left(dest: Path, allowed: Iterable[Path]) -> None:

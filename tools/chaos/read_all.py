@@ -15,7 +15,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # numpy makes an Impo
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_INTERRUPTED, DlioError
 from dlio.io.files import digest_bytes
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 

@@ -6,6 +6,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 
+from dlio.dataset import seal
+from dlio.dataset.location import NAME
 from dlio.formats.tfrecord import masked_crc
 
 _BLOCK_BYTES = 512
@@ -51,6 +53,11 @@ def zipped(data: bytes) -> bytes:
     return bytes(fixed)
 
 
+def manifest(data: bytes) -> bytes:
+    """Returns a manifest whose last line has the digest of the others."""
+    return seal.sealed(data[: data.rfind(b"\n", 0, -1) + 1])
+
+
 def _content(packed: bytes, method: int) -> bytes:
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, 1 << 24) if method else packed
@@ -75,7 +82,13 @@ def _u32(data: bytearray, at: int) -> int:
 
 #: What repairs a file, by a part of its name. HDF5's and LMDB's pages as dlio and these libraries write them by
 #: default, RecordIO, MDS and the lists have no checksums.
-REPAIRS: dict[str, Callable[[bytes], bytes]] = {".tfrecord": tfrecord, ".tar": tar, ".npz": zipped, ".zip": zipped}
+REPAIRS: dict[str, Callable[[bytes], bytes]] = {
+    NAME: manifest,
+    ".tfrecord": tfrecord,
+    ".tar": tar,
+    ".npz": zipped,
+    ".zip": zipped,
+}
 
 
 def repaired(name: str, data: bytes) -> bytes:

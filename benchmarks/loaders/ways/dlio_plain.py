@@ -31,7 +31,7 @@ def transform_of(task: Task) -> Any:
 
 def batches(data: Path, task: Task, num_threads: int = NUM_WORKERS, batch_size: int = BATCH_SIZE) -> Iterator[Any]:
     """Yields arrays (n, 3, height, width), or lists of bytes."""
-    from dlio.loaders._prefetch.batch_sources import ArrayBatches
+    from dlio.loaders.batch_sources import ArrayBatches
     from dlio.loaders.dataset import PackedSamples
     from dlio.loaders.loader import Loader
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio.errors import StorageError
+from dlio.formats.payloads.paths import IMAGE_EXTENSIONS
 from dlio.io.files import storage_errors
 from dlio.pack import pace
 from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import printable
 from dlio.pack.prefetch import Depth, idle_clock, side_by_side
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+EXTENSIONS = IMAGE_EXTENSIONS
 _NAME_BYTES = 100
 _KINDS = 10  # of files that are left out, shown
 _SUFFIX = 8  # characters, at most

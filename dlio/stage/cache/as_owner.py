@@ -1,124 +1,206 @@
-"""Runs root's work on a user's copy with the rights of that user only.
+"""Runs root's work on what users have on a node: in a child process that is killed when its time is over.
 
-The owner of a copy controls its folders, its manifest, and the source that it names. A process that has become that
-user can do no more with them than the user can: links give no new access, and no secret of root's is sent anywhere.
+A user may stop a process of theirs, freeze a file system that they serve, or make millions of files. So root's process
+itself does not touch what they have, but waits for a child, and no longer than it was told.
+
+Where the child has become the user, it can do no more than the user can: links give no new access, and no secret of
+root's is sent anywhere.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import logging
+import math
 import os
 import pwd
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection
-from io import FileIO
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any
 
 from dlio.errors import DlioError, StorageError
-from dlio.io import files
+from dlio.io import files, limits
 
-PATIENCE_SECONDS = 300.0
-_LOOK_SECONDS = 1.0
+DEADLINE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_END_SECONDS = 1.0  # for a child to end: one that a frozen file system holds is left to the system
 _NOBODY = 65534
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the work may take.
+
+    Attributes:
+        seconds: the most time without progress, all pauses together.
+        rate: bytes read and written in a second that are progress; a second with fewer counts in part. Infinite for
+            work that is to be over after `seconds`.
+        most_bytes: the bytes that can be progress.
+    """
+
+    seconds: float = DEADLINE_SECONDS
+    rate: float = math.inf
+    most_bytes: float = math.inf
+
+    def over(self) -> StorageError:
+        """Returns the error of work whose time is over; no other error here has its number."""
+        least = "" if self.rate == math.inf else f" at {self.rate / (1 << 20):.3g} MiB/s"
+        problem = f"it took longer than {self.seconds:g} s{least}: run it again, or give a longer --deadline"
+        return StorageError(errno.ETIMEDOUT, problem)
 
 
-def as_owner(owner: int, work: Callable[[], T], patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Returns what `work` returns when the user `owner` calls it: a JSON value; to be called before threads start.
+def as_owner(owner: int, work: Callable[[], Iterable[Any]], patience: Patience = Patience()) -> Iterator[Any]:
+    """Yields the JSON values that `work` yields as the user `owner`; to be used before threads start.
 
-    Root runs it in a child process that becomes that user, without root's environment. The child is killed if it reads
-    nothing for `patience_seconds`, since its user may have stopped it, or made it read from something that never
-    answers. Other users run it in this process.
+    Root runs it in a child process that becomes that user, without root's environment. The owner runs it in this
+    process, without a limit of time.
 
     Raises:
         DlioError: `work` raised it; from a child process, a StorageError of the same text.
-        StorageError: the caller is neither the owner nor root, or the child process died.
+        StorageError: the caller is neither the owner nor root, the child process died, or its time was over.
     """
     if os.geteuid() == owner:
-        return work()
-    if os.geteuid() != 0:
+        yield from work()
+    elif os.geteuid() == 0:
+        yield from _in_a_child(owner, work, patience)
+    else:
         raise StorageError(f"it belongs to the user {owner}: only this user or root can do it")
-    answer = _in_a_child(owner, work, patience_seconds)
-    if "error" in answer:
-        raise StorageError(str(answer["error"]))
-    return cast(T, answer.get("value"))
 
 
-def _in_a_child(owner: int, work: Callable[[], object], patience_seconds: float) -> dict[str, object]:
+def in_time(work: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
+    """Yields the JSON values that `work` yields, until its time is over; to be used before threads start.
+
+    Root's work is killed at any point, another user's ends after one of its values: what it meets is its own.
+
+    Raises:
+        DlioError: as `as_owner`.
+    """
+    patience, deadline = Patience(seconds), time.monotonic() + seconds
+    if os.geteuid() == 0:
+        yield from _in_a_child(None, work, patience)
+        return
+    for value in work():
+        yield value
+        if time.monotonic() > deadline:
+            raise patience.over()
+
+
+def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: Patience) -> Iterator[Any]:
     importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
-    reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with limits.starting("a process of the copy's owner"):
+        reader, writer = os.pipe()
+        child = os.fork()
     if child == 0:
         os.close(reader)
-        _answer(writer, owner, work)
+        _answer(writer, user, work)
     os.close(writer)
+    whose = "" if user is None else f" for the user {user}"
     try:
-        with os.fdopen(reader, "rb", buffering=0) as pipe:
-            text = _read_while_it_goes_on(pipe, child, patience_seconds)
+        for line in _lines(reader, child, patience):
+            kind, value = json.loads(line)
+            if kind == "error":
+                raise StorageError(value)
+            if kind == "log":
+                logging.getLogger(value[0]).log(value[1], "%s", value[2])
+            else:
+                yield value
     except BaseException:
         os.kill(child, signal.SIGKILL)  # the next run takes over its unfinished files
         raise
     finally:
-        status = os.waitpid(child, 0)[1]
-    if text is None:
-        raise StorageError(f"the process that did it for the user {owner} read nothing for {patience_seconds:.0f} s")
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        code = os.waitstatus_to_exitcode(status)
-        raise StorageError(f"the process that did it for the user {owner} died with the exit code {code}")
-    return answer
+        os.close(reader)
+        code = _end(child)
+    if code:
+        raise StorageError(f"the process that did it{whose} died with the exit code {code}")
 
 
-def _read_while_it_goes_on(pipe: FileIO, child: int, patience_seconds: float) -> bytes | None:
-    """Returns all that a child sends, or None if it was killed since it did nothing for `patience_seconds`."""
-    parts: list[bytes] = []
-    progress, deadline = "", time.monotonic() + patience_seconds
-    while time.monotonic() < deadline:
-        if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
-            if not (part := pipe.read(1 << 16)):
-                return b"".join(parts)
-            parts.append(part)
-        if (now := Path(f"/proc/{child}/io").read_text()) != progress:
-            progress, deadline = now, time.monotonic() + patience_seconds
-    os.kill(child, signal.SIGKILL)
-    return None
+def _lines(reader: int, child: int, patience: Patience) -> Iterator[bytes]:
+    """Yields the lines that a child sends; raises StorageError when its time is over."""
+    text, lag, moved, before = b"", 0.0, 0.0, time.monotonic()
+    while True:
+        if select.select([reader], [], [], max(0.0, min(_LOOK_SECONDS, patience.seconds - lag)))[0]:
+            if not (part := os.read(reader, 1 << 16)):
+                return
+            *lines, text = (text + part).split(b"\n")
+            yield from lines
+        now, done = time.monotonic(), min(_bytes_moved(child), patience.most_bytes) if patience.rate < math.inf else 0
+        lag = max(0.0, lag + now - before - (done - moved) / patience.rate)
+        moved, before = done, now
+        if lag >= patience.seconds:
+            raise patience.over()
 
 
-def _answer(writer: int, owner: int, work: Callable[[], object]) -> None:
-    """Runs the work in the child and sends its result; does not return."""
+def _bytes_moved(child: int) -> int:
+    """Returns the bytes that a process has read and written so far, see proc(5)."""
+    rows = (line.split() for line in Path(f"/proc/{child}/io").read_text().splitlines())
+    return sum(int(number) for name, number in rows if name in ("rchar:", "wchar:"))
+
+
+def _end(child: int) -> int:
+    """Returns the exit code of a child that is ending; one that does not end, as a stopped one, is killed and left."""
+    deadline, pause = time.monotonic() + _END_SECONDS, 0.001
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            return -signal.SIGKILL
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+class _Sending(logging.Handler):
+    """Sends what a child logs to its parent, which logs it."""
+
+    def __init__(self, send: Callable[[str, Any], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send("log", [record.name, record.levelno, record.getMessage()])
+
+
+def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) -> None:
+    """Runs the work in the child and sends what it yields; does not return."""
     code = 1
+
+    def send(kind: str, value: Any) -> None:
+        line = json.dumps([kind, value]).encode() + b"\n"
+        while line:
+            line = line[os.write(writer, line) :]
+
     try:
-        become(owner)
+        logging.getLogger().handlers[:] = [_Sending(send)]
+        if user is not None:
+            become(user)
         try:
-            answer: dict[str, object] = {"value": work()}
+            for value in work():
+                send("value", value)
         except DlioError as error:
-            answer = {"error": error.text}
+            send("error", error.text)
         except ImportError as error:
-            answer = {"error": f"the user {owner} cannot load root's Python: {error}: install it where all can read it"}
-        with os.fdopen(writer, "w") as pipe:
-            json.dump(answer, pipe)
+            send("error", f"the user {user} cannot load root's Python: {error}: install it where all can read it")
         code = 0
     except KeyboardInterrupt:
         code = 130
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

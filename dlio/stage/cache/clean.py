@@ -1,15 +1,23 @@
-"""Cleaning: ends a job's leases, removes unused copies, and sweeps up what interrupted runs left."""
+"""Cleaning: ends a job's leases, removes unused copies, and sweeps up what interrupted runs left.
+
+What other users have on the node can be hostile, and large: all of it has one deadline. Leases end first, then agents,
+and a copy whose removal is cut off is removed by the next run.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from dlio.errors import StorageError
 from dlio.io.open_folder import OpenFolder
 from dlio.stage.cache import lease
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS, in_time
 from dlio.stage.cache.base_folder import (
     CACHE,
     CLAIMS,
@@ -27,11 +35,26 @@ from dlio.stage.cache.folder import ASIDE, StagedFolder
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
-from dlio.stage.live.agent import meeting
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.agent import meeting_folder
+from dlio.stage.live.folder import END_SECONDS, LiveFolder, end_agents
+
+_FOUND, _REMOVED, _KEPT = "found", "removed", "kept"  # outcomes; any other one says why a copy is left
+
+_log = logging.getLogger(__name__)
 
 
-def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None, keep: bool = False) -> list[Path]:
+def _warn(path: Path, why: str) -> None:
+    _log.warning("%s is left: %s", path, why)
+
+
+def clean(
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    job: str | None = None,
+    keep: bool = False,
+    deadline: float = DEADLINE_SECONDS,
+    left: Callable[[Path, str], None] = _warn,
+) -> list[Path]:
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
     Args:
@@ -39,23 +62,67 @@ def clean(dest: str | os.PathLike[str] | None = None, *, job: str | None = None,
             and copies stay.
         job: the scheduler's job id; by default this job's.
         keep: only end the leases, and leave the copies for the next job.
+        deadline: the seconds that all of it may take, for root whatever other users have there; another user's may
+            take as long as the removal of one of its own copies longer.
+        left: called with each copy that nobody was seen to use and that is left, and why; by default logs a warning.
 
     Raises:
         StorageError: a folder cannot be read, or a lease cannot be removed.
     """
-    removed: list[Path] = []
-    problems: list[StorageError] = []
     job = lease.job_name() if job is None else job
-    cleaned = folders_to_clean(dest)
+    removed: list[Path] = []
+    due: dict[str, None] = {}
+    try:
+        for path, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
+            due.pop(path, None)
+            if outcome == _FOUND:
+                due[path] = None
+            elif outcome == _REMOVED:
+                removed.append(Path(path))
+            elif outcome != _KEPT:
+                left(Path(path), outcome)
+    except StorageError as error:
+        if error.errno != errno.ETIMEDOUT:
+            raise
+        for path in due or [str(dest or "all that is staged on this node")]:
+            left(Path(path), error.text)
+    return removed
+
+
+def _outcomes(dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float) -> Iterator[tuple[str, str]]:
+    """Yields each copy when it is found, and again with what came of it; raises as `clean`, at the end."""
+    found: list[StagedFolder] = []
+    problems: list[StorageError] = []
+    cleaned = [] if keep else folders_to_clean(dest)
     for folder in folders_with_copies(dest):
         try:
-            removed += _clean_one(folder, job, keep or folder not in cleaned)
+            here = _released(folder, job, folder not in cleaned)
+            yield from ((str(copy.path), _FOUND) for copy in here)
+            found += here
         except StorageError as error:
             problems.append(error)
-    meeting.forget(job)
+    unused = [LiveFolder(copy) for copy in found if copy.dest in cleaned and not _is_leased(copy)]
+    running = end_agents(unused, min(END_SECONDS, seconds / 2))
+    meeting_folder.forget(job)
+    for copy in found:
+        if agent := running.get(LiveFolder(copy)):
+            yield str(copy.path), f"its agent, process {agent.pid}, has not ended"
+        else:
+            yield str(copy.path), _REMOVED if copy.dest in cleaned and remove_unused(copy) else _KEPT
+    for folder in cleaned:
+        _sweep(folder)
     if problems:
         raise problems[0]
-    return removed
+
+
+def _released(dest: Path, job: str, keep: bool) -> list[StagedFolder]:
+    """Returns the copies in a folder after ending the job's leases on them; raises as `clean`."""
+    if not keep:
+        _give_back(dest)
+    found = copies(dest)
+    for copy in found:
+        lease.drop(copy, job)
+    return found
 
 
 def forsake(dest: Path, copy: str) -> None:
@@ -68,22 +135,6 @@ def forsake(dest: Path, copy: str) -> None:
             if not StagedFolder(each, copy).path.exists():
                 lease.drop(StagedFolder(each, copy), lease.job_name())
                 _sweep(each)
-
-
-def _clean_one(dest: Path, job: str, keep: bool) -> list[Path]:
-    """Returns the folders of the copies removed from one folder; raises as `clean`."""
-    removed = []
-    if not keep:
-        _give_back(dest)
-    for copy in copies(dest):
-        lease.drop(copy, job)
-        if not keep and not _is_leased(copy):
-            LiveFolder(copy).end_agent()
-        if not keep and remove_unused(copy):
-            removed.append(copy.path)
-    if not keep:
-        _sweep(dest)
-    return removed
 
 
 def _is_leased(copy: StagedFolder) -> bool:

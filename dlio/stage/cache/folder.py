@@ -23,15 +23,16 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
+from dlio.io.threads import Threads
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
@@ -104,8 +105,8 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-look") as pool:  # starts no idle thread
-                absent = absent.union(*pool.map(self._incomplete, groups))
+            with Threads(min(_THREADS, len(groups)), "dlio-look") as pool:
+                absent = absent.union(*pool.each(self._incomplete, groups))
         return [file for file in wanted if file.name in absent]
 
     def _incomplete(self, wanted: Sequence[File]) -> set[str]:
@@ -122,7 +123,7 @@ class StagedFolder:
         return set() if found.issuperset(names) else set(names) - found
 
     def holds(self, wanted: Sequence[File]) -> bool:
-        """Returns whether the copy is complete: it has the manifest and the names of all files `wanted`.
+        """Returns whether the copy is complete: it has the manifest, undamaged, and the names of all files `wanted`.
 
         Folders are listed, so that a million files take a second.
 
@@ -130,7 +131,7 @@ class StagedFolder:
             StorageError: the folder cannot be read.
         """
         with files.storage_errors("look at", self.path), suppress(FileNotFoundError, PermissionError):
-            if self.marked_as() != self.copy or not self.has_manifest():
+            if self.marked_as() != self.copy or not self.is_published():
                 return False
             names = [file.name for file in wanted]
             return self._lists_only(names) or not self._not_listed(names)
@@ -162,6 +163,14 @@ class StagedFolder:
         with files.storage_errors("look at", self.path), suppress(PermissionError):
             return (self.path / NAME).exists() and os.access(self.path / NAME, os.R_OK)
         return False
+
+    def is_published(self) -> bool:
+        """Returns whether the manifest exists, may be read, and has the digest in its last line.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        return self.has_manifest() and seal.is_intact(self.path / NAME)
 
     def touch(self) -> None:
         """Marks the copy as used now; has no effect on another user's copy."""

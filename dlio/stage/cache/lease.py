@@ -55,9 +55,7 @@ class Lease:
 
     def is_over(self) -> bool:
         """Returns whether the holder surely no longer uses the copy."""
-        host, _, boot = self.holder.node.partition("/")
-        here, _, booted = Owner.current().node.partition("/")
-        if host == here and boot != booted:
+        if self.holder.is_of_earlier_boot:
             return True
         alive = None if self.job else self.holder.is_alive(self.user)
         return time.time() - self.renewed > _FORGOTTEN_SECONDS if alive is None else not alive
@@ -94,14 +92,8 @@ def take(folder: StagedFolder) -> None:
 
 
 def _write(opened: OpenFolder, copy: str, job: str, holder: Owner) -> None:
-    token = os.urandom(8).hex()
-    try:
-        opened.write_new(f".{token}", json.dumps({"job": job, "holder": asdict(holder)}).encode())
-        opened.rename(f".{token}", f"{copy}@{token}")
-    except BaseException:
-        with suppress(OSError):
-            opened.unlink(f".{token}")
-        raise
+    record = json.dumps({"job": job, "holder": asdict(holder)})
+    opened.publish(f"{copy}@{os.urandom(8).hex()}", record.encode())
 
 
 def _forget_own(opened: OpenFolder, prefix: str) -> None:

@@ -42,9 +42,7 @@ def remember(dest: Path) -> None:
         with OpenFolder.at(own.parent) as around:
             around.make(own.name).close()
         with open_dest(own) as opened, opened.make(_DESTS) as dests:
-            aside = f".{os.urandom(8).hex()}"  # a crash leaves no entry without its path
-            dests.write_new(aside, path)
-            dests.rename(aside, files.digest_bytes(path).partition(":")[2])
+            dests.publish(files.digest_bytes(path).partition(":")[2], path)
     except OSError as error:
         _log.info("%s is not remembered: %s", dest, error)
 

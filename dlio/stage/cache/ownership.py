@@ -20,7 +20,7 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
-from dlio.io.open_folder import check_ground, is_loose
+from dlio.io.open_folder import check_ground, loose_folders
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own
 from dlio.stage.cache.folder import StagedFolder
 
@@ -43,17 +43,14 @@ def is_safe(folder: StagedFolder, user: int) -> bool:
     return shared and all(_is_of(path, users, shut=True) for path in (folder.path, cache / CLAIMS / folder.copy))
 
 
-def is_replaceable(dest: Path) -> bool:
-    """Returns whether anybody can replace DEST/dlio.
+def loose_around(dest: Path) -> list[Path]:
+    """Returns DEST, and the folders around it, if anybody can replace what lies in them: DEST/dlio, or DEST itself.
 
     Raises:
         StorageError: DEST cannot be looked at.
     """
     with files.storage_errors("look at", dest):
-        try:
-            return is_loose((dest.parent if is_own(dest) else dest).stat())
-        except FileNotFoundError:
-            return False
+        return list(loose_folders(dest.parent if is_own(dest) else dest))
 
 
 def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder:
@@ -69,7 +66,7 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
 
     with files.storage_errors("look at", dest), suppress(FileNotFoundError, NotADirectoryError):
         (dest / CACHE).lstat()  # refused if DEST itself is shut
-    if is_replaceable(dest) and dest.stat().st_uid != os.geteuid():
+    if any(loose != dest or loose.stat().st_uid != os.geteuid() for loose in loose_around(dest)):
         check_ground(dest)
     shared = StagedFolder(dest, copy, user=os.geteuid())
     if serves(shared, os.geteuid()):

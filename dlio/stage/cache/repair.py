@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DlioError, ManifestError, StorageError, UsageError
 from dlio.io.filesystems import check_room
 from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access
 from dlio.stage.cache.at_rest import CopyAtRest
 from dlio.stage.cache.base_folder import CACHE, CONTROL, MARKER, copy_named
@@ -170,6 +172,32 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
         StorageError: another process fills or repairs the copy; the copy is gone; other users could replace it; the
             file system refused.
     """
+    with _changing(folder) as (held, claim), CopyAtRest(held.path) as copy:
+        wanted = [file for file in files_here(manifest) if file.name in suspects]
+        damaged = [file for file in wanted if copy.damage(file)]
+        aside = held.begin(str(origin), *claim)
+        target = Copying(aside, held.path, partial(_access, held, origin))
+        failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, target, file))}
+        repaired = [file.name for file in damaged if file.name not in failed]
+        held.finish(manifest, repaired, held.access())
+    return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
+
+
+def seal(folder: StagedFolder, manifest: Manifest) -> None:
+    """Publishes a copy's manifest again, now with a digest line.
+
+    Raises:
+        UsageError: the copy's marker names no source.
+        StorageError: as `repair`.
+    """
+    with _changing(folder) as (held, claim):
+        held.begin(named_origin(held), *claim)
+        held.finish(manifest, [], held.access())
+
+
+@contextmanager
+def _changing(folder: StagedFolder) -> Iterator[tuple[StagedFolder, tuple[Claim, Claim | None]]]:
+    """Claims a copy of this user's; raises StorageError if others can replace it, or another process changes it."""
     if not is_safe(folder, os.geteuid()):
         raise StorageError(f"{folder.path} can be replaced by another user: stage to another folder")
     folder = replace(folder, user=os.geteuid())
@@ -178,15 +206,8 @@ def repair(folder: StagedFolder, manifest: Manifest, suspects: Collection[str], 
             raise StorageError(
                 errno.EBUSY, f"{folder.path} is being staged or repaired by another process: wait for it"
             )
-        with CopyAtRest(folder.path) as copy, residue_removed(folder, claim[0]):
-            wanted = [file for file in files_here(manifest) if file.name in suspects]
-            damaged = [file for file in wanted if copy.damage(file)]
-            aside = folder.begin(str(origin), *claim)
-            target = Copying(aside, folder.path, partial(_access, folder, origin))
-            failed = {file.name: why for file in damaged if (why := _copy_again(origin, copy, target, file))}
-            repaired = [file.name for file in damaged if file.name not in failed]
-            folder.finish(manifest, repaired, folder.access())
-    return Repair([NAME, *repaired] if NAME in suspects else repaired, failed)
+        with residue_removed(folder, claim[0]):
+            yield folder, claim
 
 
 def _access(folder: StagedFolder, origin: StagingSource, file: File) -> Access:

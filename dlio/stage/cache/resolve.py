@@ -13,7 +13,7 @@ from dlio.stage.cache.base_folder import CONTROL, MARKER, copy_named, open_cache
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import take
 from dlio.stage.cache.locations import known_folders
-from dlio.stage.cache.ownership import is_replaceable, is_safe, own_dest
+from dlio.stage.cache.ownership import is_safe, loose_around, own_dest
 from dlio.stage.live.filling import LiveFilling, find_filling, has_parts
 from dlio.stage.transfer.source import source_of
 from dlio.urls import is_url, shown
@@ -87,8 +87,9 @@ def _shown(dataset: str | os.PathLike[str]) -> str:
 def _candidates(content_id: str) -> Iterator[StagedFolder]:
     """Yields the copies of a data set on this node that only this user or root can change."""
     for named in known_folders():
-        if is_replaceable(named):
-            _log.warning("%s is ignored: anybody could replace what is staged there (chmod +t makes it safe)", named)
+        if loose := loose_around(named):
+            advice = f"chmod +t {loose[0]} makes it safe"
+            _log.warning("%s is ignored: anybody could replace what is staged there (%s)", named, advice)
             continue
         for dest in dict.fromkeys((named, own_dest(named), own_dest(named, 0))):
             try:

@@ -7,9 +7,11 @@ copy is claimed only while it is repaired.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +19,17 @@ from typing import Any
 
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError
-from dlio.stage.cache.as_owner import PATIENCE_SECONDS, as_owner
+from dlio.io import files
+from dlio.stage.cache.as_owner import DEADLINE_SECONDS, Patience, as_owner, in_time
 from dlio.stage.cache.at_rest import CopyAtRest, RateLimit
 from dlio.stage.cache.base_folder import may_change
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import copies
 from dlio.stage.cache.repair import files_here, manifest_at_rest, manifest_of, origin_of, repair
-from dlio.stage.planning.placement import BLOCK_BYTES
+
+_LEAST_RATE = 4 << 20  # bytes per second, one block: a disk that others use gives more
+_PASSES = 4  # a repair reads a file, its source, writes it, and reads it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,11 @@ class Scrubbed:
 
 
 def scrub(
-    dest: str | os.PathLike[str] | None = None, *, mend: bool = False, max_rate: int | None = None
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    mend: bool = False,
+    max_rate: int | None = None,
+    deadline: float = DEADLINE_SECONDS,
 ) -> Iterator[Scrubbed]:
     """Yields the findings in each complete copy of this user's; for root in each of any user's.
 
@@ -65,15 +74,64 @@ def scrub(
         dest: the folder given to `stage`; by default every folder that `clean` looks at.
         mend: repair damaged files from the sources of the copies.
         max_rate: the limit for reading, in bytes per second; None for no limit.
+        deadline: for root, the seconds that the copies of each other user may take beyond the time in which their bytes
+            are read at 4 MiB a second (at half of `max_rate` if that is less). Your own take as long as they do.
 
     Raises:
         StorageError: a folder of copies cannot be read.
     """
+    owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
+    problem = None
+    try:
+        for owner, parent, name in in_time(partial(_owned, dest), deadline):
+            owned.setdefault(owner, []).append(StagedFolder(Path(parent), name))
+    except StorageError as error:
+        if error.errno != errno.ETIMEDOUT:
+            raise
+        problem = Scrubbed(str(dest or "all that is staged on this node"), problem=error.text)
+    look = partial(_look, mend=mend, source=None, max_rate=max_rate)
+    for owner, folders in owned.items():
+        yield from _scrub(owner, folders, look, _patience(folders, max_rate, deadline))
+    if problem:
+        yield problem
+
+
+def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
+    """Yields the owner of each copy that this user may check, with the folder in which it lies, and its name."""
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
-            found = _scrub(folder, mend, max_rate)
-            if found is not None:
-                yield found
+            with suppress(OSError):
+                status = folder.path.lstat()
+                if may_change(status.st_uid) and stat.S_ISDIR(status.st_mode):
+                    yield status.st_uid, str(parent), folder.copy
+
+
+def _scrub(
+    owner: int, folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]], patience: Patience
+) -> Iterator[Scrubbed]:
+    """Yields the findings in the complete copies of one user."""
+    left = dict.fromkeys(str(folder.path) for folder in folders)
+    try:
+        for path, found in as_owner(owner, partial(_look_at_all, folders, look), patience):
+            del left[path]
+            if found:
+                yield Scrubbed(**found)
+    except StorageError as error:
+        yield from (Scrubbed(path, problem=error.text) for path in left)
+
+
+def _look_at_all(
+    folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yields each copy with the findings in it; None if it is incomplete, or gone meanwhile."""
+    for folder in folders:
+        path = str(folder.path)
+        try:
+            yield path, look(folder) if folder.has_manifest() else None
+        except DlioError as error:
+            yield path, asdict(Scrubbed(path, problem=error.text)) if _is_folder(folder.path) else None
+        except OSError:
+            yield path, None
 
 
 def _is_folder(path: Path) -> bool:
@@ -81,19 +139,6 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
         return False
-
-
-def _scrub(folder: StagedFolder, mend: bool, max_rate: int | None) -> Scrubbed | None:
-    """Returns the findings in a copy; None if it is another user's, incomplete, or gone meanwhile."""
-    try:
-        owner = folder.path.lstat().st_uid
-        if not may_change(owner) or not _is_folder(folder.path) or not folder.has_manifest():
-            return None
-        return check_copy(folder, mend=mend, max_rate=max_rate)
-    except DlioError as error:
-        return Scrubbed(str(folder.path), problem=error.text) if _is_folder(folder.path) else None
-    except OSError:
-        return None
 
 
 def check_copy(
@@ -112,14 +157,18 @@ def check_copy(
         DlioError: its manifest is damaged, and the source cannot be read.
         StorageError: it is gone, or another user's.
     """
-    with CopyAtRest(folder.path) as copy:
-        owner = copy.owner
-    return Scrubbed(**as_owner(owner, partial(_look, folder, mend, source, max_rate), _patience(max_rate)))
+    with files.storage_errors("look at", folder.path):
+        owner = folder.path.lstat().st_uid
+    work = partial(_look, folder, mend, source, max_rate)
+    [found] = as_owner(owner, lambda: [work()], _patience([folder], max_rate))
+    return Scrubbed(**found)
 
 
-def _patience(max_rate: int | None) -> float:
-    """Returns how long a process may read nothing, in seconds; at a low rate, more than a block's time."""
-    return PATIENCE_SECONDS + (2 * BLOCK_BYTES / max_rate if max_rate else 0)
+def _patience(folders: Sequence[StagedFolder], max_rate: int | None, deadline: float = DEADLINE_SECONDS) -> Patience:
+    """Returns how long a user's copies may take; files full of holes have no end, but a file system has."""
+    systems = {os.stat(dest).st_dev: os.statvfs(dest) for dest in {folder.dest for folder in folders}}  # noqa: PTH116
+    most = sum(system.f_blocks * system.f_frsize or math.inf for system in systems.values())
+    return Patience(deadline, min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE), _PASSES * most)
 
 
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:

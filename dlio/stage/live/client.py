@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -114,7 +115,9 @@ class Client:
         """Closes the connections that no request uses; the client can be used again."""
         self._pool.close()
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():
+            return
         with suppress(AttributeError):
             self.close()
 

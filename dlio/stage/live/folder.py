@@ -7,17 +7,19 @@ ignored.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dlio.cluster import liveness
+from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
@@ -30,7 +32,9 @@ from dlio.stage.live.connection import TOKEN_BYTES, Address
 
 AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
 _VERSION = 1
-_END_SECONDS = 5.0  # for an agent to end
+_log = logging.getLogger(__name__)
+END_SECONDS = 5.0  # for agents to end
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,7 @@ class LiveFolder:
         """Returns whether an agent is dead: of one that cannot be looked at, by its heartbeat."""
         if (alive := owner.is_alive()) is not None:
             return not alive
-        (host, _, boot), (here, _, booted) = (each.node.partition("/") for each in (owner, Owner.current()))
-        if host == here and boot != booted:
+        if owner.is_of_earlier_boot:
             return True
         try:
             return time.time() - (self.path / AGENT).lstat().st_mtime > liveness.LOST_SECONDS
@@ -168,17 +171,15 @@ class LiveFolder:
                 self.unfinished(file).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def end_agent(self) -> None:
-        """Has the agent end, and waits a moment for it; only a process of the copy's owner is touched."""
+    def signal_agent(self) -> Owner | None:
+        """Has the agent end; returns its process, None if none runs. Only a process of the copy's owner is touched."""
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self.agent(user)
-            if agent is None or not agent.owner.is_alive(user):
-                return
-            os.kill(agent.owner.pid, signal.SIGTERM)
-            deadline = time.monotonic() + _END_SECONDS
-            while agent.owner.is_alive(user) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            if agent and agent.owner.is_alive(user):
+                os.kill(agent.owner.pid, signal.SIGTERM)
+                return agent.owner
+        return None
 
     def token(self) -> bytes | None:
         """Returns the job's token, None if there is none that only this user may read."""
@@ -191,7 +192,7 @@ class LiveFolder:
 
     def keep_token(self, token: bytes) -> None:
         """Writes the token; raises StorageError if the file cannot be written."""
-        write_token(self.path / TOKEN, token)
+        self._keep(TOKEN, token)
 
     def task(self) -> str | None:
         """Returns the task that the last agent was given, as text; None if there is none."""
@@ -200,23 +201,43 @@ class LiveFolder:
 
     def keep_task(self, task: str) -> None:
         """Writes the task, which may hold a password in a URL; raises StorageError if the file cannot be written."""
-        write_token(self.path / TASK, task.encode())
+        self._keep(TASK, task.encode())
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Writes a file that only this user may read."""
+        with files.storage_errors("write", self.path / name), self._open() as opened:
+            opened.publish(name, data, 0o600)
 
     def manifest(self) -> Manifest | None:
         """Returns the manifest of the copy as it will be, with the copy as its root; None if there is none yet.
+
+        A damaged one is logged, and counts as none: the next agent writes it again.
 
         Raises:
             StorageError: it cannot be read.
         """
         try:
             return replace(Manifest.load(self.path), root=self.staged.path)
-        except ManifestError:
+        except ManifestError as error:
+            if (self.path / NAME).exists():
+                _log.warning("a staged copy is ignored: %s", error)
             return None
 
     def keep_manifest(self, manifest: Manifest) -> None:
         """Writes the manifest of the copy as it will be; raises StorageError if the file cannot be written."""
-        if not (self.path / NAME).exists():
+        if not (self.path / NAME).exists() or not seal.is_intact(self.path / NAME):
             manifest.save(self.path)
+
+
+def end_agents(lives: Iterable[LiveFolder], seconds: float = END_SECONDS) -> dict[LiveFolder, Owner]:
+    """Has the agents of copies end: signals all, then waits once for all; returns those that still run."""
+    running = {live: agent for live in lives if (agent := live.signal_agent())}
+    deadline = time.monotonic() + seconds
+    while (running := {live: agent for live, agent in running.items() if agent.is_alive()}) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(_POLL_SECONDS)
+    return running
 
 
 def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:
@@ -224,16 +245,3 @@ def _copy_beginning(source: Path, target: Path, num_bytes: int) -> None:
     with source.open("rb", buffering=0) as old, target.open("wb", buffering=0) as new:
         while num_bytes and (count := os.copy_file_range(old.fileno(), new.fileno(), num_bytes)):
             num_bytes -= count
-
-
-def write_token(path: Path, token: bytes) -> None:
-    """Writes a token, or another small file that only this user may read, under a name that may exist.
-
-    Raises:
-        StorageError: the file system refused.
-    """
-    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    with files.storage_errors("write", path):
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:  # noqa: PTH123
-            file.write(token)
-        aside.replace(path)

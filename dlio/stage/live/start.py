@@ -20,7 +20,7 @@ from typing import Any
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import LauncherError, StorageError, UsageError
-from dlio.io import files, trace
+from dlio.io import files, limits, trace
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
@@ -266,7 +266,8 @@ def _start(task: Task, folder: StagedFolder) -> None:
     if owner := stager(folder):
         _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
     command = [sys.executable, "-m", "dlio.stage.live.agent"]
-    with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
+    # A user may not be able to run it, where root has started this.
+    with files.storage_errors("run", Path(sys.executable)), limits.starting("an agent"):
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environ(),
             start_new_session=True, cwd="/",

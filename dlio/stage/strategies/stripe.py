@@ -85,7 +85,7 @@ def carry_out(job: Job) -> Outcome:
         share = (node + step) % nodes
         _copy_share(job, replace(whole, share=f"{share}of{nodes}"), files_on(shares, share), tally, create)
     _check_layouts(whole.path, laid_out)
-    with claimed(whole.claims / "manifest", whole.has_manifest) as claim:
+    with claimed(whole.claims / "manifest", whole.is_published) as claim:
         if claim is not None:
             whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
     check_safe(whole)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlio.loaders._prefetch.ahead import ahead
+from dlio.loaders.prefetch.ahead import ahead
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dlio.loaders._prefetch.memory import PIECE_BYTES, BatchMemory, Strip
+from dlio.loaders.prefetch.memory import PIECE_BYTES, BatchMemory, Strip
 
 SHAPE = (4, 1024, 1024)
 

@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from dlio.errors import StorageError, TimedOutError
-from dlio.loaders._prefetch.prefetch import Work, prefetched
+from dlio.loaders.prefetch.work import Work, prefetched
 from tests.helpers.interrupts import interrupt_at_each_line
 
 
@@ -150,7 +150,7 @@ def test_threads_that_hang_do_not_keep_the_interpreter_from_exiting(timeout: str
     code = (
         "import threading\n"
         "from dlio.io import threads\n"
-        "from dlio.loaders._prefetch.prefetch import Work, prefetched\n"
+        "from dlio.loaders.prefetch.work import Work, prefetched\n"
         "threads._EXIT_SECONDS = 0.01\n"
         "works = [Work(0, ()), Work(1, (threading.Event().wait,))]\n"
         f"items = prefetched(works, num_threads=1, prefetch=1, timeout={timeout})\n"

@@ -22,14 +22,14 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.images import Resize
 from dlio.io import waits
-from dlio.loaders._prefetch import prefetch as ahead_module
-from dlio.loaders._prefetch import reads as reads_module
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._prefetch.prefetch import Work, prefetched
-from dlio.loaders._prefetch.reads import ReadAhead, Reads, WaitTimes, pieces
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import with_bytes
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
+from dlio.loaders.prefetch import reads as reads_module
+from dlio.loaders.prefetch import work as ahead_module
+from dlio.loaders.prefetch.reads import ReadAhead, Reads, WaitTimes, pieces
+from dlio.loaders.prefetch.work import Work, prefetched
 from dlio.loaders.sampling.order import Window
 from tests.loaders.packing import damage
 from tests.loaders.photos import loader_of, numbers
@@ -127,7 +127,7 @@ def test_a_file_truncated_during_read_ahead_is_named(packed: Manifest, tmp_path:
 def test_a_disk_that_fails_is_named(packed: Manifest, slow: int) -> None:
     with closing(loader_of(packed, 4)) as loader:
         numbers(loader)
-        for slot in loader.source.samples._pool._slots.values():
+        for slot in loader.source.samples.opened.pool._slots.values():
             assert slot.reader is not None
             slot.reader.close()  # reads of a closed file fail as those of a disk that is gone
         with pytest.raises(StorageError, match="shard-"):

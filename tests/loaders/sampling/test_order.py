@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import UsageError
+from dlio.io import files
 from dlio.loaders.sampling.order import EpochOrder, Shuffle, Window, deal_shards, epoch_order
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, rank_steps
 
@@ -203,3 +205,37 @@ def test_steps_end() -> None:
     assert [len(step.indices) for step in steps] == [4, 4, 2]
     with pytest.raises(IndexError, match="step 3 of 3"):
         steps[3]
+
+
+def test_each_part_that_is_staged_is_a_lane() -> None:
+    whole = manifest_of([2, 3, 4])
+    parts = tuple(shard.replace(nodes=(node,)) for shard, node in zip(whole.shards, (1, 0, 1), strict=True))
+    order = epoch_order(replace(whole, shards=parts))
+    assert [lane.tolist() for lane in order.lanes] == [[1], [0, 2]]
+    with pytest.raises(UsageError, match="is staged in 2 parts, and each part is a lane"):
+        epoch_order(replace(whole, shards=parts), lanes=1)
+
+
+def test_the_largest_shard_left_goes_to_the_lane_with_fewest_samples() -> None:
+    lanes = deal_shards(np.array([1, 6, 1, 1, 1, 1, 1]), 2)
+    assert [lane.tolist() for lane in lanes] == [[1], [0, 2, 3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    "shuffle, lanes, expected",
+    [
+        (True, 1, "29040781cc37ce61"),
+        (False, 1, "01ad26edb7f4ccad"),
+        (Window(2), 1, "de364335100a4edc"),
+        (True, 3, "f8dffc3fe05a6677"),
+        (Window(2), 2, "2fb994c528acef67"),
+    ],
+    ids=str,
+)
+def test_an_order_is_the_same_in_every_version(shuffle: Shuffle, lanes: int, expected: str) -> None:
+    """A run that is resumed after an upgrade goes on in its order."""
+    orders = [epoch_order(manifest_of([5, 9, 4, 7, 8, 6]), seed=3, epoch=epoch, shuffle=shuffle, lanes=lanes)
+              for epoch in (0, 5)]  # fmt: skip
+    text = str([order.lane(lane).indices(np.arange(order.lane_sizes[lane])).tolist()
+                for order in orders for lane in range(lanes)])  # fmt: skip
+    assert files.digest_bytes(text.encode()).partition(":")[2][:16] == expected

@@ -7,7 +7,9 @@ import os
 import pytest
 
 from dlio.cluster.cpu_count import num_usable_cores
-from dlio.loaders.sampling.rank import num_cores_of_rank
+from dlio.cluster.topology import Topology
+from dlio.errors import UsageError
+from dlio.loaders.sampling.rank import given_rank, num_cores_of_rank, rank_from_env
 
 CORES = set(range(8))
 
@@ -67,3 +69,27 @@ def test_torchruns_ranks_divide_their_part_of_a_node(monkeypatch: pytest.MonkeyP
 def test_an_incomplete_launcher_is_not_an_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLIO_LAUNCHER", "torchrun")
     assert num_cores_of_rank() == num_usable_cores()
+
+
+@pytest.mark.parametrize(
+    "job, expected",
+    [
+        (Topology(1, 4, 0, 2, 1, 2), 2),  # dealt to the nodes in turn
+        (Topology(2, 4, 1, 2, 0, 2), 1),
+        (Topology(3, 6, 1, 3, 0, 2), 1),
+        (Topology(1, 4, 0, 2), 1),  # which node this is is not known
+        (Topology(1, 4, None, None, 1, 2), 1),
+        (Topology(4, 5, 1, 2, 1, 2), 4),  # nodes of different sizes
+    ],
+    ids=str,
+)
+def test_ranks_are_numbered_node_by_node(job: Topology, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Topology, "from_env", lambda: job)
+    assert rank_from_env() == (expected, job.world_size)
+
+
+def test_a_rank_is_given_with_the_number_of_ranks_or_not_at_all() -> None:
+    assert given_rank(0, 2) == (0, 2) and given_rank(None, None) is None
+    for rank, world_size in ((0, None), (None, 2)):
+        with pytest.raises(UsageError, match="give both or neither"):
+            given_rank(rank, world_size)

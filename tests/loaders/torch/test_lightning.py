@@ -34,9 +34,9 @@ def test_every_photo_is_seen_in_every_epoch(ranks: list[Any], case: str) -> None
 def test_dlios_order_is_kept_and_another_is_sharded(ranks: list[Any]) -> None:
     cases = ("ours", "theirs", "sampled", "hook")
     made = {case: (ranks[0][case]["loader"], ranks[0][case]["sampler"]) for case in cases}
-    assert made["ours"] == ("dlio.loaders._torch.loader", "RankSampler")
+    assert made["ours"] == ("dlio.loaders.torch.loader", "RankSampler")
     assert made["theirs"] == ("torch.utils.data.dataloader", "DistributedSampler")
-    assert made["sampled"] == made["hook"] == ("dlio.loaders._torch.loader", "DistributedSampler")
+    assert made["sampled"] == made["hook"] == ("dlio.loaders.torch.loader", "DistributedSampler")
 
 
 def test_a_checkpoint_within_an_epoch_resumes_at_the_same_sample(ranks: list[Any]) -> None:

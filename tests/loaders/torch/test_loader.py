@@ -18,10 +18,10 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import UsageError
 from dlio.images import RandomResizedCrop, Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
-from dlio.loaders._torch.items import ItemBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.sampling.rank_share import Step
 from dlio.loaders.torch import DataLoader, End, PackedDataset, Window
+from dlio.loaders.torch.items import ItemBatches
 from tests.loaders.packing import pack_samples
 from tests.loaders.photos import NUM_PHOTOS, numbers
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from queue import Queue
 from types import SimpleNamespace
 
@@ -59,11 +61,26 @@ def test_ranks_share_a_part(dataset):
     assert {*ranks[0], *ranks[1]} == {tuple(part[i][0].flatten().tolist()) for i in range(len(part))}
 
 
+def arriving(dataset, told):
+    """Returns the data set as if its folder was being filled by somebody who is told the order."""
+    filling = SimpleNamespace(expect=told.put, counts=dict, progress=str)
+    found = copy(dataset)
+    (folder,) = dataset.packed.opened.folders
+    found.packed = found.packed.over(replace(found.packed.opened, folders=(replace(folder, filling=filling),)))
+    return found
+
+
 def test_a_folder_being_filled_is_told_the_shards_of_a_part(dataset):
     told = Queue()
-    dataset.packed.filling = SimpleNamespace(expect=told.put, counts=dict)
-    read(DataLoader(Subset(dataset, [35, 13, 34]), batch_size=2))
+    read(DataLoader(Subset(arriving(dataset, told), [35, 13, 34]), batch_size=2))
     assert told.get(timeout=60) == [1, 2]
+
+
+def test_each_folder_being_filled_is_told_its_own_shards(dataset):
+    told = [Queue(), Queue()]
+    both = ConcatDataset([arriving(dataset, told[0]), dataset, arriving(dataset, told[1])])
+    read(DataLoader(Subset(both, [35, 80, 107]), batch_size=1))
+    assert [each.get(timeout=60) for each in told] == [[2], [0, 2]]
 
 
 def test_a_part_of_a_part_under_a_sampler_of_its_own(dataset):

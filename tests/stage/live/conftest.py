@@ -11,7 +11,7 @@ import pytest
 
 from dlio.dataset.manifest import File, Manifest
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import LiveFolder, end_agents
 from dlio.stage.transfer.source import MountedFolder
 from tests.helpers.staging import MiB, write_dataset
 
@@ -60,4 +60,4 @@ def ended() -> Iterator[list[StagedFolder]]:
     folders: list[StagedFolder] = []
     yield folders
     for folder in folders:
-        LiveFolder(folder).end_agent()
+        end_agents([LiveFolder(folder)])

@@ -30,7 +30,7 @@ from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.client import connect
 from dlio.stage.live.filling import find_filling
-from dlio.stage.live.folder import AgentRecord, LiveFolder
+from dlio.stage.live.folder import AgentRecord, LiveFolder, end_agents
 from dlio.stage.live.start import ensure_agent, stager
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
@@ -183,7 +183,7 @@ def test_a_killed_agent_is_followed_by_one_that_goes_on(
     with closing(client):
         assert client.need(15, [(0, 5)]) in Origin
     eventually(folder.has_manifest)
-    LiveFolder(folder).end_agent()
+    end_agents([LiveFolder(folder)])
     assert_staged(dlio.stage(source.root, dest), source)
 
 

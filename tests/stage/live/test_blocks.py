@@ -150,3 +150,19 @@ def test_runs_are_those_of_the_bits(kind: Callable[[int], Iterator[tuple[int, in
         runs = list(kind(number))
         assert sum(sum(1 << bit for bit in range(*run)) for run in runs) == number
         assert all(end < begin for (_, end), (begin, _) in pairwise(runs))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_bitmap_of_another_user_is_refused(tmp_path):
+    Blocks.create(tmp_path / "bits", 5).close()
+    os.chown(tmp_path / "bits", 2001, 2001)
+    with pytest.raises(StorageError, match="not a regular file of this user"):
+        Blocks.open(tmp_path / "bits", 5)
+
+
+def test_damaged_bytes_take_every_block_that_they_touch(tmp_path):
+    blocks = Blocks.create(tmp_path / "bits", 5 * BLOCK_BYTES)
+    blocks.set(0, 5 * BLOCK_BYTES)
+    blocks.clear(BLOCK_BYTES - 1, BLOCK_BYTES + 1)
+    assert blocks.missing(0, 5 * BLOCK_BYTES) == [(0, 2 * BLOCK_BYTES)]
+    blocks.close()

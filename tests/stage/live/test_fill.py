@@ -86,3 +86,20 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
     node.join(60)
     assert fill.stop() and not node.is_alive()
     assert _BEFORE <= order.index(_AHEAD) < size // MiB - 1
+
+
+def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path: Path) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+        asked.append((begin, only_source))
+        return Origin.SOURCE if only_source else Origin.PEER
+
+    fill = Fill(_store(tmp_path, [File("a.bin", 3 * MiB, "xxh3-128:0")]), fetch, str)
+    fill.start(1)
+    try:
+        assert fill.need(0, [(0, 9)]) == Origin.PEER
+        assert fill.again(0, [(0, 9)]) == Origin.SOURCE
+    finally:
+        fill.stop()
+    assert asked == [(0, False), (0, True)]

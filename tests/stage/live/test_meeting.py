@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from dlio.errors import StorageError, UsageError
 from dlio.locking.owner import Owner
 from dlio.stage.cache.clean import clean
-from dlio.stage.live.agent.meeting import Meeting, Peer, meeting_folder
+from dlio.stage.live.agent.meeting import Meeting, Peer
+from dlio.stage.live.agent.meeting_folder import meeting_folder
 from tests.helpers.forked import Forked
 from tests.helpers.live import meet_in
+from tests.helpers.users import ALICE, BOB, as_user, open_to_all
 
 CONTENT = "0" * 32
 _LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -67,6 +70,89 @@ def test_a_meeting_in_a_folder_of_another_user_is_refused(
     with pytest.raises(StorageError, match=f"{planted} is not this user's alone: name another folder in DLIO_MEET"):
         Meeting(CONTENT, 0, 2)
     assert list(planted.iterdir()) == []
+
+
+@pytest.mark.parametrize("loose", ["meet", "around"])
+def test_a_place_that_anybody_can_swap_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, loose: str
+) -> None:
+    meet = tmp_path / "around" / "meet"
+    meet.mkdir(parents=True)
+    meet_in(meet, monkeypatch)
+    Meeting(CONTENT, 0, 2)
+    made = sorted(tmp_path.rglob("*"))
+    ({"meet": meet, "around": meet.parent}[loose]).chmod(0o777)
+    with pytest.raises(StorageError, match=r"anybody could replace .* whose mode is 777: .*\(chmod \+t\)"):
+        Meeting(CONTENT, 1, 2)
+    assert clean(tmp_path, job="local") == []
+    assert "meetings of earlier agents are left: anybody could replace" in caplog.text
+    assert sorted(tmp_path.rglob("*")) == made
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+def test_a_swapped_place_leads_no_agent_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode is opened while Alice's agent runs; Bob puts a link to other files of hers where the folder was."""
+    meet, home = open_to_all(tmp_path), tmp_path / "home"
+    meet_in(meet, monkeypatch)
+    mine = home / f"dlio-meet-{ALICE}" / f"local-{CONTENT}"
+
+    def work() -> None:
+        meeting = Meeting(CONTENT, 0, 2)
+        peer = Peer(0, ("127.0.0.1", 9), Owner.current(), False, 0, 0)
+        meeting.tell(peer)
+        swapped.wait()
+        meeting.tell(replace(peer, staged=1))
+        meeting.beat()
+        meeting.leave()
+
+    def swap() -> None:
+        (meet / f"dlio-meet-{ALICE}").rename(meet / "away")
+        (meet / f"dlio-meet-{ALICE}").symlink_to(mine.parent)
+
+    mine.mkdir(parents=True)
+    for name in ("node-0.json", "token"):
+        (mine / name).write_text("of another job")
+        os.utime(mine / name, _LONG_AGO)
+    for path in (mine.parent, mine, *mine.iterdir()):
+        os.chown(path, ALICE, ALICE)
+    swapped = _Swapped(meet / f"dlio-meet-{ALICE}" / f"local-{CONTENT}" / "node-0.json", meet, swap)
+    assert as_user(ALICE, work) == 0
+    assert {path.name: path.read_text() for path in mine.iterdir()} == dict.fromkeys(
+        ("node-0.json", "token"), "of another job"
+    )
+    assert {path.stat().st_mtime for path in mine.iterdir()} == {_LONG_AGO[0]}
+    assert list((meet / "away").iterdir()) == [], "it left where it was"
+
+
+class _Swapped:
+    """Has Bob swap a folder once an agent has come."""
+
+    def __init__(self, sign: Path, meet: Path, swap: Callable[[], None]) -> None:
+        self._pipes = [os.pipe(), os.pipe()]
+        come, done = self._pipes
+
+        def bob() -> None:
+            os.read(come[0], 1)
+            assert sign.exists()
+            meet.chmod(0o777)
+            os.write(done[1], b"." if as_user(BOB, swap) == 0 else b"")
+
+        self._bob = Forked(bob)
+
+    def wait(self) -> None:
+        """Returns once it is swapped; called by the agent."""
+        os.write(self._pipes[0][1], b".")
+        os.read(self._pipes[1][0], 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_record_of_another_user_is_no_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet_in(tmp_path, monkeypatch)
+    meetings = [Meeting(CONTENT, node, 3) for node in range(3)]
+    for each in meetings[1:]:
+        each.tell(Peer(each.node, ("127.0.0.1", 9), Owner.current(), False, 0, 0))
+    os.chown(meeting_folder(CONTENT) / "node-1.json", BOB, BOB)
+    assert [meetings[0].peer(node) is not None for node in (1, 2)] == [False, True]
 
 
 def test_users_share_the_place_of_meetings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

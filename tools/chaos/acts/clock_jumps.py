@@ -13,7 +13,7 @@ from tools.chaos.process import DLIO, Process
 from tools.chaos.scene import Scene
 from tools.chaos.violation import Violation
 
-NEEDS = ("libfaketime",)
+NEEDS = ("faketime",)
 _STAGE_AND_STAY = '"$@" && echo is staged; exec sleep 600'
 _OFFSETS = ("-20y", "-8d", "-1h", "-31", "+31", "+1h", "+8d", "+20y", "+1h x500", "-1h x0.01")
 

@@ -1,4 +1,4 @@
-"""The source is slow, fails by chance, or goes away: what is staged or packed is right, or an error of dlio."""
+"""The source is slow, fails, flips bits, or goes away: what is staged or packed is right, or an error of dlio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def play(scene: Scene) -> None:
     packed = view / source.root.name
     is_struck = False
     for _ in range(scene.choose.randint(1, 3)):
-        fault.write_text(str(scene.choose.choice((0.0, 0.001, 0.01, 0.1, 1.0))))
+        kind, chance = scene.choose.choice(("fails", "flips")), scene.choose.choice((0.0, 0.001, 0.01, 0.1, 1.0))
+        fault.write_text(f"{kind} {chance}")
         several = [_reader(scene, packed, view) for _ in range(scene.choose.randint(1, 3))]
         if scene.choose.random() < 0.2:
             server.strike(scene.choose, 1.0)
@@ -38,7 +39,7 @@ def play(scene: Scene) -> None:
 
 
 def serve(scene: Scene, folder: Path, view: Path, fault: Path) -> Process:
-    """Serves a folder at `view`, by chance slowly; its reads fail with the chance that the file `fault` holds."""
+    """Serves a folder at `view`, by chance slowly; the file `fault` says how its reads go wrong."""
     view.mkdir()
     latency, bandwidth = scene.choose.choice((0, 1, 5)), scene.choose.choice((20, 60, 200))
     numbers = [scene.choose.randrange(1000), latency, bandwidth]

@@ -13,7 +13,7 @@ from tools.chaos.process import Process
 from tools.chaos.scene import LIMIT_SECONDS, Scene
 from tools.chaos.violation import Violation
 
-NEEDS = ("root", "network namespaces (iproute2)", "nft", "torch")
+NEEDS = ("root", "network namespaces (iproute2)", "nftables", "torch")
 _LOST_SECONDS = 30.0  # within which dlio promises to name a lost node
 _LOADED_SECONDS = 15.0  # more, for a loaded machine
 

@@ -1,8 +1,4 @@
-"""Where the agents of a job find each other: a small folder that all nodes see and only this user can write.
-
-    $DLIO_MEET/dlio-meet-<user id>/<job>-<content id>/     by default below ~/.local/state/dlio
-        token                          of the job; the first that writes it wins
-        node-<rank>.json               where a node's agent listens; its modification time is its sign of life
+"""How the agents of a job find each other: by a small folder that all nodes see and only this user can write.
 
 A node that comes later, or again, writes its file, and is found at the next look. No node waits for another here. A
 file is read only when its node is needed, so that ten thousand nodes do not read ten thousand files each.
@@ -13,36 +9,28 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import socket
-import stat
 import struct
 import threading
 import time
-from collections.abc import Iterator
+import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from dlio.cluster import liveness
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
-from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
-from dlio.stage.cache import lease
+from dlio.stage.live.agent.meeting_folder import leave, meeting_folder, node_file, open_meeting
 from dlio.stage.live.connection import TOKEN_BYTES, Address
-from dlio.stage.live.folder import TOKEN, write_token
+from dlio.stage.live.folder import TOKEN
 
-MEET, INTERFACE = "DLIO_MEET", "DLIO_INTERFACE"
+INTERFACE = "DLIO_INTERFACE"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes
 LATE_SECONDS = 60.0  # so long its part is left to it where nobody waits: a thousand nodes start in that time
 _FRESH_SECONDS = 1.0  # a file is read again after so long
 _SOON_SECONDS = 0.1  # between two looks for a node that has not come yet
-_FORGOTTEN_SECONDS = 7 * 86400
-_SILENT_SECONDS = 3600  # of an agent on another machine
-_CONTENT = 32  # characters of a content id
 _SIOCGIFADDR = 0x8915
-_MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,45 +58,6 @@ class Peer:
     waiting_for: str = ""
 
 
-def meeting_folder(content: str, job: str = "") -> Path:
-    """Returns the meeting folder of a job, by default of this one, and a data set.
-
-    Raises:
-        UsageError: DLIO_MEET is not set, and this user has no home.
-    """
-    try:
-        base = os.environ.get(MEET) or Path.home() / ".local" / "state" / "dlio"
-    except RuntimeError as error:
-        raise UsageError(f"this user has no home: name a folder that all nodes see in {MEET}") from error
-    run = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("MASTER_ADDR", "local")
-    name = f"{(job or lease.job_name() or run).replace('/', '_')}-{content}"
-    return Path(base).absolute() / f"{_MEETINGS}-{os.geteuid()}" / name
-
-
-def forget(job: str) -> None:
-    """Removes what dead agents of a job, and of jobs that ended long ago, have left in meetings of this user."""
-    try:
-        name = meeting_folder("", job)
-    except UsageError:  # so there are none
-        return
-    _forget_old(name.parent)
-    for meeting in _meetings(name.parent):
-        if meeting.name[:-_CONTENT] == name.name:
-            with suppress(OSError):
-                _leave_for_the_dead(Path(meeting))
-
-
-def _leave_for_the_dead(meeting: Path) -> None:
-    """Removes the files of nodes whose agents are dead, and the folder with the last; raises OSError."""
-    for path in meeting.glob(_name("*")):
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            is_silent = time.time() - path.lstat().st_mtime > _SILENT_SECONDS
-            if is_silent or Owner.from_json(json.loads(path.read_bytes())["owner"]).is_alive() is False:
-                path.unlink()
-    if not list(meeting.glob(_name("*"))):
-        _remove(meeting)
-
-
 class Meeting:
     """This node's part; for any number of threads.
 
@@ -130,43 +79,38 @@ class Meeting:
         self._seen: dict[int, tuple[float, Peer | None]] = {}
         self._down: dict[int, float] = {}
         self._came: set[int] = set()
-        with files.storage_errors("create", self.path):
-            self.path.parent.parent.mkdir(parents=True, exist_ok=True)
-        _make_own(self.path.parent, 0o022)  # whoever can write there could put another folder in this one's place
-        _make_own(self.path, 0o077)
-        _forget_old(self.path.parent)
+        self._folder = open_meeting(self.path)
+        self._close = weakref.finalize(self, self._folder.close)
         self.token = self._token()
 
     def _token(self) -> bytes:
         """Returns the job's token, made if this node is the first."""
-        path = self.path / TOKEN
-        mine = self.path / f".{TOKEN}.{os.urandom(8).hex()}"
+        path, mine = self.path / TOKEN, f".{TOKEN}.{os.urandom(8).hex()}"
         with files.storage_errors("write", path):
-            write_token(mine, os.urandom(TOKEN_BYTES))
+            self._folder.write_new(mine, os.urandom(TOKEN_BYTES), 0o600)
             with suppress(FileExistsError):
-                os.link(mine, path)
-            mine.unlink()
-            with OpenFolder.at(self.path) as opened:
-                data, status = opened.read(TOKEN)
+                self._folder.link(mine, TOKEN)
+            self._folder.unlink(mine)
+            data, status = self._folder.read(TOKEN)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or len(data) != TOKEN_BYTES:
             raise StorageError(f"{path} holds no token that only you may read: remove {self.path}")
         return data
 
     def tell(self, peer: Peer) -> None:
         """Writes this node's file; raises StorageError if it cannot be written."""
-        files.publish_bytes(self.path / _name(self.node), json.dumps(asdict(peer)).encode())
+        with files.storage_errors("write", self.path):
+            self._folder.publish(node_file(self.node), json.dumps(asdict(peer)).encode())
 
     def beat(self) -> None:
         """Shows that this node lives."""
         with suppress(OSError):
-            os.utime(self.path / _name(self.node))
+            self._folder.touch(node_file(self.node))
 
     def leave(self) -> None:
-        """Removes this node's file, and the folder if it was the last."""
+        """Removes this node's file, and the folder if it was the last; nothing else may be called afterwards."""
         with suppress(OSError):
-            (self.path / _name(self.node)).unlink(missing_ok=True)
-            if not list(self.path.glob(_name("*"))):
-                _remove(self.path)
+            leave(self._folder, self.node)
+        self._close()
 
     def peer(self, node: int) -> Peer | None:
         """Returns a node's agent; None if it has not come, has left, or is silent."""
@@ -183,8 +127,7 @@ class Meeting:
 
     def _look(self, node: int) -> Peer | None:
         try:
-            with OpenFolder.at(self.path) as opened:
-                data, status = opened.read(_name(node))
+            data, status = self._folder.read(node_file(node))
             record = json.loads(data)
             host, port = record["address"]
             peer = Peer(
@@ -224,47 +167,6 @@ class Meeting:
         if self._down.get(node, 0.0) > time.monotonic():
             return True
         return self.peer(node) is None and not self.is_gathering
-
-
-def _make_own(folder: Path, forbidden: int) -> None:
-    """Makes a folder; raises StorageError if it is not this user's, or has one of the forbidden permission bits."""
-    with files.storage_errors("create", folder):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & forbidden:
-        raise StorageError(f"{folder} is not this user's alone: name another folder in {MEET}")
-
-
-def _name(node: int | str) -> str:
-    return f"node-{node}.json"
-
-
-def _remove(meeting: Path) -> None:
-    """Removes a meeting folder, but nothing that is not a meeting's; raises OSError if something else is in it."""
-    for pattern in (TOKEN, f".{TOKEN}.*", _name("*")):
-        for path in meeting.glob(pattern):
-            path.unlink(missing_ok=True)
-    meeting.rmdir()
-
-
-def _forget_old(around: Path) -> None:
-    """Removes the meeting folders of this user's jobs that ended long ago without removing them."""
-    for meeting in _meetings(around):
-        with suppress(OSError):
-            if time.time() - meeting.stat(follow_symlinks=False).st_mtime > _FORGOTTEN_SECONDS:
-                _remove(Path(meeting))
-
-
-def _meetings(around: Path) -> Iterator[os.DirEntry[str]]:
-    """Yields this user's meeting folders."""
-    with suppress(OSError), os.scandir(around) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                is_ours = (
-                    entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-                )
-                if is_ours and re.search(rf"-[0-9a-f]{{{_CONTENT}}}\Z", entry.name):
-                    yield entry
 
 
 def host_address() -> str:

@@ -237,7 +237,7 @@ def _shown(peer: Peer) -> dict[str, Any]:
     """Returns the figures of a node, for `Client.stat`."""
     return {
         "node": peer.node,
-        "host": peer.owner.node.partition("/")[0],
+        "host": peer.owner.host,
         "staged_bytes": peer.staged,
         "total_bytes": peer.total,
         "bytes_per_second": peer.rate,

@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
-from dlio.errors import DlioError
+from dlio.errors import DlioError, MissingError
+from dlio.io.threads import started
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import FullError
 from dlio.stage.live.agent.near_and_far import NearAndFar
@@ -76,7 +78,7 @@ class Server:
         self._last_used = time.monotonic()
         self._refused: set[str] = set()
         self.sent_bytes = 0
-        threading.Thread(target=self._listen, name="dlio-listen", daemon=True).start()
+        started(self._listen, "dlio-listen")
 
     @property
     def idle_seconds(self) -> float:
@@ -126,8 +128,8 @@ class Server:
     def _begin(self, peer: socket.socket, host: str) -> bool:
         """Lets a thread answer a client; returns whether one could start."""
         try:
-            threading.Thread(target=self._converse, args=(peer, host), name="dlio-serve", daemon=True).start()
-        except RuntimeError:  # a limit of threads
+            started(partial(self._converse, peer, host), "dlio-serve")
+        except MissingError:  # a limit of threads
             with self._lock:
                 del self._connections[peer]
             return False

@@ -1,0 +1,154 @@
+"""Digest lines, which show damage to the lines of a manifest: `{"digest":"xxh3-128:..."}`.
+
+The last line of a manifest has the digest of all bytes before it. While a data set is being packed, the header and each
+shard's line are followed by digest lines of their own, so damage to one line costs one shard.
+
+The version in the header says whether digest lines follow. One flipped bit makes no version 1, which dlio 0.1 wrote
+without digest lines, of a version 2: the two characters differ in two bits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from dlio.dataset import json_lines
+from dlio.errors import ManifestError
+from dlio.io import files
+
+VERSION = 2
+UNSEALED = 1  # the version of dlio 0.1
+_BEGIN = b'{"digest":"'
+_log = logging.getLogger(__name__)
+
+
+def digest_line(digest: str) -> bytes:
+    """Returns the line that holds a digest."""
+    return json_lines.dump({"digest": digest}).encode()
+
+
+def sealed(lines: bytes) -> bytes:
+    """Returns lines, followed by their digest line."""
+    return lines + digest_line(files.digest_bytes(lines))
+
+
+def sealed_line(value: object) -> bytes:
+    """Returns a value as a line of JSON, followed by its digest line."""
+    return sealed(json_lines.dump(value).encode())
+
+
+_NUM_BYTES = len(sealed(b""))  # of a digest line
+
+
+def read_header(line: bytes, path: Path) -> dict[str, Any]:
+    """Returns the header in the first line of a manifest.
+
+    Raises:
+        ManifestError: it is not JSON, or of a version that this dlio does not read.
+    """
+    if not line:
+        raise ManifestError(f"{path} is empty: expected a header line")
+    try:
+        head: dict[str, Any] = json.loads(line.decode())
+        version = head["dlio"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise json_lines.damaged(path, 1, error) from error
+    if type(version) is not int or version not in (UNSEALED, VERSION):
+        problem = f"{path} is of version {version!r}, this dlio reads {UNSEALED} and {VERSION}"
+        raise ManifestError(f"{problem}: install a newer dlio; if the file is damaged, {json_lines.ADVICE}")
+    return head
+
+
+class Seal:
+    """The running digest of a manifest's lines, from the header on."""
+
+    def __init__(self, header: bytes) -> None:
+        self._running = files.new_hash(files.DEFAULT_DIGEST)
+        self._running.update(header)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the lines so far."""
+        return f"{files.DEFAULT_DIGEST}:{self._running.hexdigest()}"
+
+    def verified(self, blocks: Iterable[bytes], path: Path) -> Iterator[bytes]:
+        """Yields the lines between the header and the digest line; they are verified when all have been yielded.
+
+        Args:
+            blocks: what follows the header, in blocks of whole lines.
+            path: the manifest, for errors.
+
+        Raises:
+            ManifestError: the last line is not the digest line of the others.
+        """
+        held = b""
+        for block in blocks:
+            if held:
+                self._running.update(held)
+                yield held
+            held = block
+        end = held.rfind(b"\n", 0, -1) + 1
+        self._running.update(held[:end])
+        yield held[:end]
+        if held[end:] != digest_line(self.digest):
+            raise _unlike(held[end:], self.digest, path)
+
+
+def _unlike(last: bytes, digest: str, path: Path) -> ManifestError:
+    problem = f"its lines have the digest {digest}, "
+    if last.startswith(_BEGIN):
+        problem += f"its last line says {last.decode(errors='backslashreplace').rstrip()}"
+    else:
+        problem += "and its last line, which should say so, is missing or damaged"
+    return ManifestError(f"{path} is damaged: {problem}: {json_lines.ADVICE}")
+
+
+def is_intact(path: Path) -> bool:
+    """Returns whether a manifest is what dlio wrote, by its digest line; True for one of dlio 0.1, which has none.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with files.opened_regular(path) as descriptor:
+        blocks = json_lines.blocks(partial(os.read, descriptor), path)
+        try:
+            first = next(blocks, b"")
+            if not first.startswith(b'{"dlio":%d,' % UNSEALED):
+                deque(Seal(b"").verified(chain([first], blocks), path), maxlen=0)
+        except ManifestError:
+            return False
+    return True
+
+
+def ends_with(path: Path, digest: str) -> bool:
+    """Returns whether the last line of a file holds this digest; whether that is right is not checked.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    line = digest_line(digest)
+    with files.opened_regular(path) as descriptor:
+        return os.pread(descriptor, len(line), max(0, os.fstat(descriptor).st_size - len(line))) == line
+
+
+def sealed_singly(data: bytes, path: Path) -> list[bytes]:
+    """Returns the lines that are followed by their own digest lines, and warns of damage before the last of them."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    found = [line for line, last in pairwise(lines) if last.startswith(_BEGIN) and line + last == sealed(line)]
+    sizes = [len(line) + _NUM_BYTES for line in found]
+    if found and sum(sizes) < data.rfind(found[-1]) + sizes[-1]:
+        _log.warning("%s: lines are damaged: their shards are packed again", path)
+    return found
+
+
+@lru_cache(1024)
+def warn_unsealed(path: Path) -> None:
+    """Warns, once in a process for each path, that damage to a manifest may go unnoticed."""
+    _log.warning("%s has no digest line, so damage to it may go unnoticed: dlio verify --seal adds one", path)

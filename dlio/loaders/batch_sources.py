@@ -1,0 +1,104 @@
+"""The work of making one batch, divided into parts for the threads of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Protocol, TypeVar
+
+from dlio.errors import UsageError
+from dlio.loaders import batches
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
+from dlio.loaders.prefetch.reads import Reads
+from dlio.loaders.prefetch.work import Work
+from dlio.loaders.sampling.order import Indices
+from dlio.loaders.sampling.rank_share import Step
+
+T = TypeVar("T")
+R = TypeVar("R")
+B_co = TypeVar("B_co", covariant=True)
+
+DECODE_SIZE = 32  # samples that one thread decodes in a row: 20 ms of work, so that all threads share the first batch
+_READ_SIZE = 256  # the same if little or nothing is decoded: more of them are neighbours
+_DECODE_BYTES = 2 << 20  # of 32 samples, or of more if they are smaller
+_SHOWN_SHARDS = 4
+
+
+class BatchSource(Protocol[B_co]):
+    """Makes batches of samples; safe for several threads."""
+
+    @property
+    def samples(self) -> PackedSamples:
+        """The data set, with its clock and its count of skipped samples."""
+
+    def work(self, step: Step, key: int) -> Work[B_co]:
+        """Returns the work of making one batch; `key` seeds the random choices of its transform."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayBatches:
+    """Makes dicts of numpy arrays (see `dlio.loaders.batches`), which several threads fill.
+
+    Attributes:
+        samples: the data set and its transform.
+        channels_last: images are (n, H, W, 3).
+        mask: adds the field `valid`, `Step.valid`.
+    """
+
+    samples: PackedSamples
+    channels_last: bool = False
+    mask: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError if the samples have a field `valid` of their own and `mask` would add it."""
+        if self.mask and VALID in self.samples.schema:
+            problem = f"{self.samples.manifest.root} has a field {VALID!r}, as is what end='mask' adds to each batch"
+            raise UsageError(f"{problem}: end by 'drop' or 'pad', or pack the field by another name")
+
+    def work(self, step: Step, key: int) -> Work[Batch]:
+        """Returns the work of making one batch; each part fills some rows."""
+        batch = batches.empty(self.samples, len(step.indices), channels_last=self.channels_last)
+
+        def fill(rows: slice, reads: Reads[Batch]) -> None:
+            replaced = batches.fill(self.samples, batch, rows.start, step.indices[rows], key, reads)
+            step.valid[replaced] = False
+
+        def reads_of(rows: slice) -> Reads[Batch]:
+            out = batches.out_rows(self.samples, batch, rows)
+            return self.samples.column_reads(step.indices[rows], out)
+
+        size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
+        item = batch | {VALID: step.valid} if self.mask else batch
+        return divided(self.samples, step, item, reads_of, fill, size)
+
+
+def _decode_size(samples: PackedSamples) -> int:
+    """Returns how many samples one thread decodes in a row."""
+    fitting = _DECODE_BYTES // max(1, samples.sample_bytes)
+    return min(_READ_SIZE, max(DECODE_SIZE, fitting))
+
+
+def divided(
+    samples: PackedSamples,
+    step: Step,
+    item: T,
+    reads_of: Callable[[slice], Reads[R]],
+    fill: Callable[[slice, Reads[R]], None],
+    size: int,
+) -> Work[T]:
+    """Returns the work of filling `item`; each part fills up to `size` rows with the result of `reads_of`."""
+    rows = [slice(start, start + size) for start in range(0, len(step.indices), size)]
+    reads = tuple(map(reads_of, rows))
+    parts = tuple(map(partial, repeat(fill), rows, reads))
+    hint = samples.hint(step.indices)
+    return Work(item, parts, lambda number: _described(samples, step.indices[rows[number]]), hint, reads)
+
+
+def _described(samples: PackedSamples, indices: Indices) -> str:
+    """Returns the number of samples and the names of their shards, for errors."""
+    manifest = samples.manifest
+    names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))
+    more = f" and {len(names) - _SHOWN_SHARDS} more shards" if len(names) > _SHOWN_SHARDS else ""
+    return f"{len(indices)} samples of {', '.join(names[:_SHOWN_SHARDS])}{more} in {manifest.root}"

@@ -1,0 +1,288 @@
+"""DataLoader: torch's, with threads as workers, an order for any number of ranks, and a resumable state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import repeat
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+from torch.utils.data import ConcatDataset, Sampler, Subset
+from torch.utils.data._utils.pin_memory import pin_memory as pinned
+
+from dlio.dataset.words import in_html
+from dlio.errors import UsageError
+from dlio.loaders.batch_sources import ArrayBatches
+from dlio.loaders.batches import paired
+from dlio.loaders.dataset import Batch
+from dlio.loaders.loader import Loader
+from dlio.loaders.sampling.order import Shuffle
+from dlio.loaders.sampling.rank import given_rank
+from dlio.loaders.sampling.rank_share import End, Step, chosen_end
+from dlio.loaders.torch.accelerate import for_accelerate
+from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
+from dlio.loaders.torch.device import checked_device, on_device
+from dlio.loaders.torch.items import ItemBatches, Items
+from dlio.loaders.torch.lightning import is_batch_in_hand
+from dlio.loaders.torch.rank import rank_of_process
+from dlio.loaders.torch.sampler import RankBatches, RankSampler
+
+_PREFETCH = 2
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """Yields batches as torch's DataLoader does: (images, labels) as tensors, or a dict of fields.
+
+    Each iteration is the next epoch. Without `sampler` and `batch_sampler` the order is dlio's and each rank gets its
+    share of it. Rank and world size are those given, else those of the launcher; an initialised torch.distributed with
+    another number of ranks overrides the launcher. An exception in a thread is raised at its batch. The threads end
+    when the iteration ends or its iterator is deleted.
+
+    For one thread. Safe across fork between iterations.
+    """
+
+    use_stateful_dataloader = True  # Accelerate's save_state and load_state include the loader's state
+
+    def __init__(
+        self,
+        dataset: PackedDataset | Subset[Any] | ConcatDataset[Any],
+        batch_size: int | None = 1,
+        shuffle: Shuffle | None = None,
+        sampler: Sampler[int] | Iterable[int] | None = None,
+        batch_sampler: Sampler[list[int]] | Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        lanes: int | None = None,
+        end: End | str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str | int | torch.device | None = None,
+    ) -> None:
+        """Takes torch's arguments, also by position, and dlio's own by keyword.
+
+        Args:
+            dataset: the samples; or some, by torch's Subset or random_split, whose order is that of the shards; or
+                those of several data sets with the same fields and transform, by torch's ConcatDataset.
+            batch_size: samples of one rank's batch.
+            shuffle: False, True or `Window(w)`.
+            sampler, batch_sampler: another order, used unchanged on every rank.
+            num_workers: threads; 0 decodes in the consumer's thread.
+            collate_fn: gets a list of samples; without one the threads write into the batch directly.
+            pin_memory: copy tensors to pinned memory, if there is an accelerator.
+            drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
+                ranks would differ.
+            timeout: seconds to wait for a batch; 0 waits for ever.
+            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as by
+                torch, else unused, since workers are threads.
+            generator: its initial seed is the seed, if `seed` is not given.
+            prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
+            seed: of order and transform, the same on every rank; 0 by default.
+            lanes: see `dlio.loaders.sampling.order`; by default 1, or one for each part that is staged.
+            end: `drop`, `pad` or `mask` instead of `drop_last`; `mask` adds a bool tensor to each batch, False for
+                repeated samples.
+            rank, world_size: this process, and the number of processes.
+            device: where the tensors of a batch are to be. Two batches are copied to a GPU ahead of the one in use,
+                from pinned memory, beside the stream that the consumer uses. The state counts the batch in use.
+
+        Raises:
+            ValueError: as torch's DataLoader.
+            UsageError: the numbers do not divide evenly, `dataset` is not a PackedDataset, or no tensor can be made on
+                `device`.
+        """
+        given_rank(rank, world_size)
+        chosen: PackedDataset = chosen_part(dataset, ascending=sampler is None and batch_sampler is None)
+        own_order = sampler is None and batch_sampler is None
+        if collate_fn is torch.utils.data.default_collate:
+            collate_fn = None  # a trainer that recreates the loader passes this attribute back
+        _check_makes_batches(
+            chosen, collates=collate_fn is not None, sized=batch_size is not None or batch_sampler is not None
+        )
+        if end == End.MASK and not own_order and not isinstance(getattr(batch_sampler, "sampler", None), RankSampler):
+            raise UsageError("end='mask' needs dlio's order, which marks repeated samples: give no sampler of your own")
+        self.shuffle, self.lanes, self.rank, self.world_size = shuffle, lanes, rank, world_size
+        self.device = None if device is None else checked_device(device)
+        self.seed = seed if seed is not None else generator.initial_seed() if generator is not None else 0
+        self.end = chosen_end(end, drops=drop_last)
+        self._accelerated = False
+        by_item = not chosen.makes_arrays or collate_fn is not None
+        source = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
+        self._loader: Loader[Items | Batch] = Loader(
+            source,
+            batch_size or 1,
+            shuffle=False if shuffle is None else shuffle,
+            seed=self.seed,
+            lanes=lanes,
+            end=self.end,
+            rank_and_size=self._rank_and_size,
+            num_threads=max(0, num_workers),
+            prefetch=prefetch_factor or _PREFETCH,
+            timeout=timeout or None,
+        )
+        super().__init__(
+            chosen,
+            batch_size,
+            None if own_order else bool(shuffle),
+            RankSampler(chosen, self._loader) if own_order else sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        if isinstance(self.sampler, RankSampler) and batch_size is not None:
+            vars(self)["batch_sampler"] = RankBatches(self.sampler, batch_size, drop_last)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Whether Accelerate must not shard the loader again; `prepare` sets it."""
+        return self._own_order
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, prepared: bool) -> None:
+        self._accelerated = prepared
+
+    def check_worker_number_rationality(self) -> None:
+        """Does nothing: torch warns of more worker processes than cores, but here workers are threads."""
+
+    def _rank_and_size(self) -> tuple[int, int]:
+        return given_rank(self.rank, self.world_size) or rank_of_process()
+
+    @property
+    def _own_order(self) -> bool:
+        return isinstance(self.sampler, RankSampler)
+
+    def __repr__(self) -> str:
+        order = f"shuffle {self.shuffle}, seed {self.seed}" if self._own_order else "an order of your own"
+        return f"<DataLoader of batches of {self.batch_size}, {order}, epoch {self.epoch}: {self.dataset!r}>"
+
+    _repr_html_ = in_html
+
+    def __len__(self) -> int:
+        """Returns the number of batches of a whole epoch; the same on every rank if the order is dlio's."""
+        return len(self._loader) if self._own_order else super().__len__()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
+
+        Raises:
+            UsageError: the numbers of ranks and samples do not divide evenly, or there is no whole batch.
+            CorruptRecordError, StorageError: raised at the batch with the record.
+            TimedOutError: a batch took longer than `timeout`, a TimeoutError too.
+        """
+        if self._own_order:
+            batches = self._loader.through(self._convert, self._moved)
+            return self._for_accelerate(batches) if self._accelerated else batches
+        epoch = self._loader.next_epoch
+        self._loader.set_epoch(epoch + 1)
+        return self._moved(self._loader.run(self._given_steps(), epoch, self._convert))
+
+    def _moved(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Yields batches on the device, if there is one."""
+        return batches if self.device is None else on_device(batches, self.device)
+
+    def _given_steps(self) -> Iterator[Step]:
+        """Yields the batches of a given sampler; a trainer that recreates a loader passes its RankSampler."""
+        given = getattr(self.batch_sampler, "sampler", None)
+        planned: Iterable[Step | None] = given.steps() if isinstance(given, RankSampler) else repeat(None)
+        for indices, step in zip(self._index_sampler, planned, strict=False):
+            yield step or Step(np.atleast_1d(indices), np.ones(np.size(indices), np.bool_))
+
+    def _for_accelerate(self, batches: Iterator[Any]) -> Iterator[Any]:
+        share, start = self._loader.share(), self._loader.reached.consumed
+        repeats = self.end is not End.DROP and share.num_lanes == 1  # with several lanes, not at the end
+        rest = self._loader.source.samples.numbering.epoch_samples - start
+        remainder = rest % (share.world_size * share.batch_size) if repeats else 0
+        return for_accelerate(
+            batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
+        )
+
+    def _convert(self, made: Items | Batch) -> Any:
+        if isinstance(made, tuple):
+            items, valid = made
+            with self._loader.source.samples.clock.stage("collate"):
+                batch = self.collate_fn(items)
+            batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
+        else:
+            batch = paired(tensors(made), self._loader.source.samples.schema)
+        if self.pin_memory and torch.cuda.is_available():
+            batch = pinned(batch)  # type: ignore[no-untyped-call]
+        return batch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the running iteration, else the next: `for epoch in range(loader.epoch, 90)`."""
+        return self._loader.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
+        self._loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Returns the state of the run: five scalars, the same on every rank, for any number of ranks.
+
+        It counts the batches that were handed out. Within a step, Lightning's checkpoint leaves its batch out.
+
+        Raises:
+            UsageError: the order is not dlio's.
+        """
+        self._require_own_order()
+        return self._loader.state_before() if is_batch_in_hand() else self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Makes the next iteration resume where `state_dict` was taken, with any number of ranks and any batch size.
+
+        Raises:
+            UsageError: the state is of another data set, order or seed, or the order is not dlio's.
+        """
+        self._require_own_order()
+        self._loader.load_state_dict(state)
+
+    def _require_own_order(self) -> None:
+        if not self._own_order:
+            raise UsageError("a loader with a sampler of its own has no state: leave sampler and batch_sampler out")
+
+    def stats(self) -> dict[str, float | int]:
+        """Returns the times and counts of the latest epoch; see `dlio.loaders.loader.Loader.stats`."""
+        return self._loader.stats()
+
+    def verdict(self) -> str:
+        """Returns one line on the latest epoch: how long the trainer waited, why, and what to change."""
+        return self._loader.verdict()
+
+    def close(self) -> None:
+        """Ends running iterations and closes all files; the loader can be used again."""
+        self._loader.close()
+
+
+def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
+    """Checks that batches can be made of the samples; raises UsageError."""
+    if not isinstance(dataset, PackedDataset):
+        one = "give PackedDataset(PATH)" if isinstance(dataset, str | PathLike) else "use torch's own"
+        raise UsageError(f"dlio's DataLoader reads a PackedDataset, not {type(dataset).__name__}: {one}")
+    if dataset.makes_images and not collates:
+        raise UsageError("images of any size make no batch: give the PackedDataset a transform, or a collate_fn here")
+    if not sized:
+        raise UsageError("batch_size=None: dlio's DataLoader makes batches; use torch's own for single samples")

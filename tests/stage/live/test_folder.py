@@ -1,0 +1,56 @@
+"""The files that an agent and the loaders exchange are their user's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dlio.locking.owner import Owner
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.connection import TOKEN_BYTES
+from dlio.stage.live.folder import AGENT, TASK, TOKEN, AgentRecord, LiveFolder
+from tests.helpers.users import BOB
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveFolder:
+    """The folder of a copy with an agent that runs."""
+    found = LiveFolder(StagedFolder(tmp_path, "0" * 32))
+    found.staged.path.mkdir(parents=True)
+    found.make()
+    found.write_record(AgentRecord(Owner.current(), ("127.0.0.1", 9), 0, 1))
+    found.keep_token(bytes(TOKEN_BYTES))
+    found.keep_task("{}")
+    return found
+
+
+def read(live: LiveFolder) -> list[bool]:
+    return [found is not None for found in (live.agent(), live.token(), live.task())]
+
+
+def test_what_the_agent_wrote_is_read(live: LiveFolder) -> None:
+    assert read(live) == [True, True, True]
+    assert {(live.path / name).stat().st_mode & 0o777 for name in (TOKEN, TASK)} == {0o600}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_files_of_another_user_are_not_read(live: LiveFolder) -> None:
+    for name in (AGENT, TOKEN, TASK):
+        os.chown(live.path / name, BOB, BOB)
+    assert read(live) == [False, False, False]
+    assert live.agent(BOB) is None, "the folder is not Bob's"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
+def test_a_folder_of_another_user_is_not_read(live: LiveFolder) -> None:
+    os.chown(live.path, BOB, BOB)
+    assert read(live) == [False, False, False]
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_files_that_others_can_write_are_not_read(live: LiveFolder, mode: int) -> None:
+    for name in (AGENT, TOKEN, TASK):
+        (live.path / name).chmod(mode)
+    assert read(live) == [False, False, False]

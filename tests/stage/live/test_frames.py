@@ -1,0 +1,100 @@
+"""The frames between agents and loaders: bounded before anything is allocated, and never waited for without end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlio.stage.live import wire
+from dlio.stage.live.wire import Op, Request, Status, WireError
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two connected sockets."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.settimeout(10)
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def test_what_is_sent_is_received(pair: Pair) -> None:
+    request = Request(Op.READ, 7, ((0, 5), (9, 9)))
+    wire.send_request(pair[0], request)
+    assert wire.receive_request(pair[1]) == request
+    wire.send_reply(pair[1], Status.OK, b"12345")
+    reply = wire.receive_reply(pair[0], 5)
+    assert reply.status == Status.OK and wire.receive(pair[0], reply.length) == b"12345"
+
+
+def test_a_request_with_too_many_ranges_is_refused(pair: Pair) -> None:
+    pair[0].sendall(struct.pack("<4sBBHI", b"dlio", 2, Op.READ, wire.MAX_RANGES + 1, 0))
+    with pytest.raises(WireError, match="at most 4096 ranges"):
+        wire.receive_request(pair[1])
+
+
+def test_a_reply_longer_than_asked_for_is_refused(pair: Pair) -> None:
+    wire.send_reply(pair[0], Status.OK, b"123456")
+    with pytest.raises(WireError, match="expected at most 5 bytes"):
+        wire.receive_reply(pair[1], 5)
+
+
+def test_a_long_error_is_cut(pair: Pair) -> None:
+    wire.send_error(pair[0], "x" * (2 * wire.MAX_TEXT))
+    assert wire.receive_reply(pair[1], 0).length == wire.MAX_TEXT
+
+
+@pytest.mark.parametrize("magic, version", [(b"http", 2), (b"dlio", 99)])
+def test_frames_of_another_protocol_or_version_are_refused(pair: Pair, magic: bytes, version: int) -> None:
+    pair[0].sendall(struct.pack("<4sBBHI", magic, version, Op.STAT, 0, 0))
+    with pytest.raises(WireError, match="another protocol or version"):
+        wire.receive_request(pair[1])
+
+
+def test_a_frame_that_is_cut_off_is_an_error(pair: Pair) -> None:
+    pair[0].sendall(b"123")
+    pair[0].shutdown(socket.SHUT_WR)
+    with pytest.raises(WireError, match="closed in the middle"):
+        wire.receive(pair[1], 4)
+
+
+def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    class Trickle:
+        """Sends a byte every half second, which no timeout of a socket notices."""
+
+        def gettimeout(self) -> float:
+            return 3.0
+
+        def recv_into(self, target: memoryview) -> int:
+            nonlocal now
+            now += 0.5
+            target[:1] = b"x"
+            return 1
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with pytest.raises(TimeoutError, match="less than"):
+        wire.receive(Trickle(), 100)  # type: ignore[arg-type]
+    assert now < 5
+
+
+spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: (pair[0], pair[0] + pair[1])))
+
+
+@given(spans, st.integers(1, 40))
+def test_requests_keep_their_bounds_and_the_order(ranges: list[tuple[int, int]], most: int) -> None:
+    requests = list(wire.in_requests(Op.READ, 3, ranges, most))
+    assert all(request.num_bytes <= most and request.op == Op.READ and request.file == 3 for request in requests)
+    asked = [byte for request in requests for begin, end in request.spans for byte in range(begin, end)]
+    assert asked == [byte for begin, end in ranges for byte in range(begin, end)]

@@ -1,0 +1,134 @@
+"""The files that a node keeps while they arrive: what other processes see at each moment, and what outlives a crash."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from dlio.dataset.manifest import File
+from dlio.errors import DigestError, StorageError
+from dlio.io import files
+from dlio.stage.cache.access import Access
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live.agent.store import Store
+from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.live.folder import FILES, LiveFolder
+from dlio.stage.transfer.copy import Copying
+from tests.helpers import synced
+
+DATA = random.Random(1).randbytes(5 * BLOCK_BYTES + 77)
+FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveFolder:
+    """The live folder of a copy."""
+    made = LiveFolder(StagedFolder(tmp_path, "0" * 32))
+    made.staged.path.mkdir(parents=True)
+    made.make()
+    return made
+
+
+def store_in(live: LiveFolder) -> Store:
+    """Returns an agent's store of one file."""
+    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
+    return Store(live, [FILE], {0}, copying)
+
+
+def filled(live: LiveFolder, data: bytes = DATA) -> Store:
+    """Returns a store to which all bytes of the file were written."""
+    store = store_in(live)
+    store.write(0, 0, memoryview(data))
+    return store
+
+
+def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    pwrite = os.pwrite
+
+    def looked_at(descriptor: int, data: memoryview, offset: int) -> int:
+        bits = Blocks.open(live.blocks(FILE), FILE.num_bytes)  # as a loader in another process
+        seen.append(bits.has(offset, offset + len(data)))
+        bits.close()
+        return pwrite(descriptor, data, offset)
+
+    store = store_in(live)
+    store.missing(0, [(0, FILE.num_bytes)])
+    monkeypatch.setattr(os, "pwrite", looked_at)
+    store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES : 3 * BLOCK_BYTES])
+    assert seen == [False]
+    assert store.missing(0, [(0, 3 * BLOCK_BYTES)]) == [(0, BLOCK_BYTES)]
+
+
+def test_a_write_that_the_system_takes_in_part_is_completed(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:9999], offset))
+    filled(live).finish(0, "source")
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = synced.watched(monkeypatch)
+    filled(live).finish(0, "source")
+    assert disk.named[-1] == (live.staged.path / FILE.name, True)
+
+
+def test_a_file_with_another_digest_gets_no_name(live: LiveFolder) -> None:
+    store = filled(live, bytes(len(DATA)))
+    with pytest.raises(DigestError, match="source is damaged"):
+        store.finish(0, "source")
+    assert not (live.staged.path / FILE.name).exists() and not store.is_finished(0)
+
+
+def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    store = store_in(live)
+    assert store.missing(0, [(0, FILE.num_bytes)]) == [(BLOCK_BYTES, FILE.num_bytes)]
+    store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
+    store.finish(0, "source")
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_begun_file_of_another_size_is_begun_again(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    with live.unfinished(FILE).open("ab") as file:
+        file.truncate(FILE.num_bytes - 1)
+    assert store_in(live).missing(0, [(0, FILE.num_bytes)]) == [(0, FILE.num_bytes)]
+    assert live.unfinished(FILE).stat().st_size == FILE.num_bytes
+
+
+def test_a_link_in_a_files_place_is_neither_written_nor_gone_on_with(live: LiveFolder, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(bytes(FILE.num_bytes))
+    store = store_in(live)
+    store.missing(0, [(0, FILE.num_bytes)])
+    live.unfinished(FILE).unlink()
+    live.unfinished(FILE).symlink_to(theirs)
+    with pytest.raises(StorageError, match="cannot write"):
+        store.write(0, 0, memoryview(DATA))
+    again = store_in(live)
+    assert again.missing(0, [(0, FILE.num_bytes)]) == [(0, FILE.num_bytes)]
+    assert not live.unfinished(FILE).is_symlink()
+    assert theirs.read_bytes() == bytes(FILE.num_bytes)
+
+
+def test_an_unfinished_file_appears_with_its_size(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    truncate = os.ftruncate
+
+    def looked_at(descriptor: int, num_bytes: int) -> None:
+        sizes.extend(path.stat().st_size for path in [live.unfinished(FILE)] if path.exists())
+        truncate(descriptor, num_bytes)
+
+    monkeypatch.setattr(os, "ftruncate", looked_at)
+    store_in(live).missing(0, [(0, 1)])
+    assert sizes == [] and live.unfinished(FILE).stat().st_size == FILE.num_bytes
+
+
+def test_the_live_folder_is_this_users_alone_whatever_was_there(live: LiveFolder) -> None:
+    live.path.chmod(0o755)
+    live.make()
+    assert live.path.stat().st_mode & 0o777 == 0o700

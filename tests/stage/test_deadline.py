@@ -1,0 +1,261 @@
+"""Root's `clean` and `verify --staged` end in time, whatever other users have on the node."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio import cli
+from dlio.dataset.manifest import Manifest
+from dlio.errors import StorageError
+from dlio.locking.owner import Owner
+from dlio.stage.cache import scrub as scrub_module
+from dlio.stage.cache.as_owner import Patience, as_owner, in_time
+from dlio.stage.cache.clean import clean
+from dlio.stage.cache.scrub import scrub
+from dlio.stage.live import folder as live_folder
+from tests.helpers.forked import Forked
+from tests.helpers.slow_source import slow_mounts
+from tests.helpers.users import ALICE, BOB, as_user, given_to_bob, marked
+
+pytestmark = [
+    pytest.mark.usefixtures("job_7"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users"),
+    pytest.mark.timeout(60),
+]
+NUM_PLANTED = 50
+
+
+@contextmanager
+def stubborn_process() -> Iterator[Owner]:
+    """Gives a process of Bob's that does not end by SIGTERM."""
+    reader, writer = os.pipe()
+
+    def ignore() -> None:
+        os.setuid(BOB)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(writer, b"ready")
+        while True:
+            signal.pause()
+
+    process = Forked(ignore)
+    try:
+        os.read(reader, 5)
+        me = Owner.current()
+        started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        yield Owner(me.node, me.namespace, process.pid, started)
+    finally:
+        process.kill()
+        os.close(reader)
+        os.close(writer)
+
+
+def plant(dest: Path, number: int, agent: Owner) -> Path:
+    """Makes a copy of Bob's that names an agent."""
+    copy = marked(dest / "dlio" / f"{number:032x}")
+    (copy / ".dlio" / "live").mkdir(mode=0o700)
+    record = {"version": 1, "owner": asdict(agent), "address": ["127.0.0.1", 9], "node": 0, "nodes": 1}
+    (copy / ".dlio" / "live" / "agent.json").write_text(json.dumps(record))
+    given_to_bob(copy)
+    return copy
+
+
+class Steps:
+    """The signals that a process sends, and its pauses; the clock moves by pauses only."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._reader, self._writer = os.pipe()
+        self._now, self._kill = time.monotonic(), os.kill
+        self.time = time.time
+        patch.setattr(os, "kill", self._noted_kill)
+        patch.setattr(live_folder, "time", self)
+
+    def _noted_kill(self, pid: int, number: int) -> None:
+        if number == signal.SIGTERM:
+            os.write(self._writer, b"k")
+        self._kill(pid, number)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += 50 * seconds
+        os.write(self._writer, b"s")
+
+    def noted(self) -> str:
+        os.close(self._writer)
+        with os.fdopen(self._reader) as pipe:
+            return pipe.read()
+
+
+def test_all_agents_are_signalled_before_the_one_wait(
+    dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unused = dlio.stage(dataset, dest).root
+    with stubborn_process() as agent:
+        planted = {str(plant(dest, number, agent)) for number in range(NUM_PLANTED)}
+        steps = Steps(monkeypatch)
+        assert cli.main(["clean", str(dest), "--json"]) == 0, "no neighbour makes an epilogue fail"
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["removed"] == [str(unused)]
+    assert report["left"] == dict.fromkeys(planted, f"its agent, process {agent.pid}, has not ended")
+    assert printed.err.count("dlio: left: ") == NUM_PLANTED
+    kills, _, pauses = steps.noted().partition("s")
+    assert kills == "k" * NUM_PLANTED and set(pauses) == {"s"}
+    assert len(pauses) < 10, "one wait of 5 s for all"
+
+
+def test_a_planted_copy_is_removed_once_its_process_has_ended(dest: Path) -> None:
+    with stubborn_process() as agent:
+        copy = plant(dest, 1, agent)
+    assert clean(dest) == [copy]
+
+
+def test_a_frozen_file_system_is_named_and_left(dest: Path, tmp_path: Path) -> None:
+    """Bob's process, which serves the files below his copy, does not answer any more."""
+    copy, others = dest / "dlio" / ("a" * 32), dest / "dlio" / ("b" * 32)
+    given_to_bob(marked(tmp_path / "served"))
+    copy.mkdir(parents=True)
+    given_to_bob(marked(others))
+    with slow_mounts(tmp_path) as mount:
+        mounted = mount(tmp_path / "served")
+        (server,) = _children_that_run("slow_source.py")
+        subprocess.run(["mount", "--bind", mounted, copy], check=True)
+        os.kill(server, signal.SIGSTOP)
+        left: dict[Path, str] = {}
+        try:
+            assert clean(dest, deadline=0.5, left=left.__setitem__) == []
+            found = list(scrub(dest, deadline=0.5))
+        finally:
+            os.kill(server, signal.SIGCONT)
+            subprocess.run(["umount", "-l", copy], check=True)
+    assert list(left) == [dest]
+    assert "took longer than 0.5 s" in left[dest]
+    assert [(each.path, each.problem) for each in found] == [(str(dest), left[dest])]
+    assert clean(dest) == [others]
+
+
+def _children_that_run(script: str) -> list[int]:
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(child) for child in children if script in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+def test_a_removal_that_is_cut_off_is_named_and_ended_later(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bob has millions of files; here each of his takes for ever."""
+    copy, unlink = given(dest, BOB, "a"), os.unlink
+
+    def slow(name: str, **options: int) -> None:
+        if name == "file":
+            signal.pause()
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", slow)
+    left: dict[Path, str] = {}
+    assert clean(dest, deadline=1, left=left.__setitem__) == []
+    assert list(left) == [copy]
+    assert "it took longer than 1 s: run it again, or give a longer --deadline" in left[copy]
+    monkeypatch.undo()
+    clean(dest)
+    assert not (dest / "dlio").exists()
+
+
+def given(dest: Path, user: int, letter: str) -> Path:
+    """Makes a copy of a user's with one file."""
+    copy = marked(dest / "dlio" / (letter * 32))
+    (copy / "file").touch()
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, user, user)
+    return copy
+
+
+def test_a_user_who_stops_a_scrub_stops_that_of_his_copies_only(
+    dest: Path, dataset: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in (BOB, ALICE):
+        assert as_user(user, lambda: dlio.stage(dataset, dest)) == 0
+    look = scrub_module._look
+
+    def stopped(*arguments: object, **options: object) -> object:
+        if os.geteuid() == BOB:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return look(*arguments, **options)
+
+    monkeypatch.setattr(scrub_module, "_look", stopped)
+    found = {Path(each.path).stat().st_uid: each.problem for each in scrub(dest, deadline=2)}
+    assert sorted(found) == [BOB, ALICE]
+    assert found[ALICE] == ""
+    assert "longer than 2 s at 4 MiB/s: run it again, or give a longer --deadline" in found[BOB]
+
+
+def read_zeros(seconds: float) -> Iterator[int]:
+    until, total = time.monotonic() + seconds, 0
+    with Path("/dev/zero").open("rb", buffering=0) as zeros:
+        while time.monotonic() < until:
+            total += len(zeros.read(1 << 20) or b"")
+    yield total
+
+
+def test_work_that_goes_on_is_not_ended() -> None:
+    assert len(list(as_owner(BOB, lambda: read_zeros(0.6), Patience(0.2, 1 << 10)))) == 1
+
+
+def test_holes_without_end_are_not_progress_without_end() -> None:
+    with pytest.raises(StorageError, match="longer than"):
+        list(as_owner(BOB, lambda: read_zeros(300), Patience(0.2, 1 << 30, 1 << 20)))
+
+
+def test_work_of_a_user_ends_after_the_value_at_which_its_time_is_over() -> None:
+    def user() -> None:
+        values = in_time(lambda: iter([1, 2]), 1e-9)
+        assert next(values) == 1
+        with pytest.raises(StorageError) as caught:
+            next(values)
+        assert caught.value.errno == errno.ETIMEDOUT
+
+    assert as_user(BOB, user) == 0
+
+
+def test_what_a_child_logs_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+
+    def work() -> Iterator[str]:
+        logging.getLogger("dlio.test").warning("seen %d", 1)
+        yield "done"
+
+    assert list(in_time(work, 30)) == ["done"]
+    assert [(each.name, each.getMessage()) for each in caplog.records] == [("dlio.test", "seen 1")]
+
+
+@pytest.mark.parametrize(
+    "words", [["clean", "--deadline", "0"], ["clean", "--deadline", "soon"], ["verify", "x", "--deadline", "5"]]
+)
+def test_a_deadline_is_a_time_for_work_with_others(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(cli.main(words))
+    assert ended.value.code == 2
+
+
+def test_becoming_a_user_leaves_none_of_roots_groups() -> None:
+    """A user that the system knows: of the others no groups are known."""
+
+    nobody = pwd.getpwnam("nobody")
+
+    def child() -> None:
+        os.setgroups([0, 4, 24])
+        (groups,) = as_owner(nobody.pw_uid, lambda: [os.getgroups()])
+        assert sorted(groups) == sorted(os.getgrouplist("nobody", nobody.pw_gid))
+
+    assert Forked(child).wait() == 0

@@ -1,0 +1,192 @@
+"""The facts that decide whether a copy is used, taken over or removed, one by one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import ManifestError, StorageError
+from dlio.io.open_folder import OpenFolder
+from dlio.locking.claim_file import Claim
+from dlio.locking.owner import Owner, start_time
+from dlio.stage.cache import lease
+from dlio.stage.cache.access import PRIVATE
+from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.ownership import is_safe
+from dlio.stage.cache.repair import manifest_at_rest
+from dlio.stage.job import all_files
+from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.fetch import residue_removed
+from dlio.stage.transfer.source import MountedFolder
+from tests.helpers.forked import Forked
+from tests.helpers.staging import folder_of, write_dataset
+from tests.helpers.users import BOB, COPY, as_user
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+
+@as_root
+def test_a_marker_counts_only_if_it_and_its_folder_are_the_copys_owners(tmp_path: Path) -> None:
+    control = tmp_path / "copy/.dlio"
+    control.mkdir(parents=True)
+    (control / "copy.json").write_text("{}")
+    for path, is_marker in ((None, True), (control / "copy.json", False), (control, False)):
+        if path:
+            os.chown(path, BOB, BOB)
+        with OpenFolder.at(tmp_path / "copy") as copy:
+            assert (marker_of(copy) is not None) == is_marker
+        os.chown(control / "copy.json", 0, 0)
+
+
+def test_a_folder_without_a_marker_is_never_removed(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path, COPY)
+    (folder.path / ".dlio").mkdir(parents=True)
+    (folder.path / "thesis.tex").touch()
+    with pytest.raises(StorageError, match="bears no dlio marker"):
+        folder.remove()
+    assert (folder.path / "thesis.tex").exists()
+
+
+def test_only_the_unfinished_files_of_the_dead_are_taken_over(tmp_path: Path) -> None:
+    folder = StagedFolder(tmp_path, COPY)
+    living = Claim(1, Owner.current(), "living")
+    dead = Claim(1, replace(Owner.current(), started=1), "dead")
+    for number, (previous, expected) in enumerate([(living, []), (dead, ["begun"])]):
+        folder.aside(previous).mkdir(parents=True)
+        (folder.aside(previous) / "begun").touch()
+        aside = folder.begin("/source", Claim(2, Owner.current(), f"mine{number}"), previous)
+        assert [path.name for path in aside.iterdir()] == expected
+
+
+@pytest.mark.parametrize("marker", ["missing", "another's"])
+def test_a_copy_without_its_own_marker_is_not_complete(marker: str, dataset: Manifest, tmp_path: Path) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    assert folder.holds(all_files(dataset))
+    if marker == "missing":
+        folder.marker.unlink()
+    else:
+        folder.marker.write_text(json.dumps({"copy": COPY, "source": "/data"}))
+    assert not folder.holds(all_files(dataset)) and (folder.path / NAME).exists()
+
+
+def test_a_jobs_lease_outlives_the_process_that_took_it(tmp_path: Path, job_7: None) -> None:
+    open_up(tmp_path)
+    folder = StagedFolder(tmp_path, COPY)
+    assert Forked(lambda: lease.take(folder)).wait() == 0
+    assert [each.job for each in lease.leases(folder)] == ["7"]
+
+
+def test_a_lease_ends_after_a_week_whatever_time_its_user_sets(
+    tmp_path: Path, job_7: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_up(tmp_path)
+    folder = StagedFolder(tmp_path, COPY)
+    lease.take(folder)
+    (taken,) = lease.leases(folder)
+    now = time.time()
+    os.utime(tmp_path / "dlio/.leases" / taken.name, (now + 9e6, now + 9e6))
+    monkeypatch.setattr(time, "time", lambda: now + 8 * 86400)
+    assert lease.leases(folder) == []
+
+
+def test_a_session_drops_its_own_lease_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_up(tmp_path)
+    folder, other = StagedFolder(tmp_path, COPY), os.getppid()
+    holder = replace(Owner.current(), pid=other, started=start_time(other) or 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "_session", lambda: holder)
+        lease.take(folder)
+    lease.take(folder)
+    lease.drop(folder, "")
+    assert [each.holder for each in lease.leases(folder)] == [holder]
+
+
+@as_root
+def test_a_user_changes_only_what_is_theirs_and_root_all() -> None:
+    def look() -> None:
+        assert may_change(BOB) and not may_change(0)
+
+    assert as_user(BOB, look) == 0
+    assert may_change(BOB) and may_change(0)
+
+
+def test_a_folder_that_all_may_write_to_gets_a_sticky_one_below(tmp_path: Path) -> None:
+    for mode, expected in ((0o777, 0o1777), (0o755, 0o755)):
+        dest = tmp_path / f"{mode:o}"
+        dest.mkdir()
+        dest.chmod(mode)
+        with OpenFolder.at(dest) as opened:
+            before = opened.status
+        open_up(dest)
+        assert before.st_mode & 0o7777 == mode
+        assert {path.stat().st_mode & 0o7777 for path in dest.rglob("*")} == {expected}
+
+
+def test_a_link_is_no_closed_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "file").touch(mode=0o600)
+    closed = [is_closed(path.lstat(), {os.geteuid()}) for path in sorted(tmp_path.iterdir())]
+    assert closed == [False, True, False]
+
+
+@as_root
+@pytest.mark.parametrize("name", ["dlio", "dlio/.claims", "dlio/.leases", f"dlio/{COPY}"])
+def test_no_copy_is_safe_below_another_users_folder(name: str, tmp_path: Path) -> None:
+    open_up(tmp_path)
+    folder = StagedFolder(tmp_path, COPY)
+    folder.path.mkdir(mode=0o700)
+    assert is_safe(folder, 0)
+    os.chown(tmp_path / name, BOB, BOB)
+    assert not is_safe(folder, 0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_takes_a_copy_only_while_that_was_never_complete(
+    number: int, dataset: Manifest, tmp_path: Path
+) -> None:
+    mine = Claim(1, Owner.current(), "mine")
+    complete = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    begun = StagedFolder(tmp_path, COPY)
+    open_up(tmp_path)
+    begun.begin("/source", mine, None)
+    for folder in (complete, begun):
+        with pytest.raises(StorageError), residue_removed(folder, mine):
+            raise StorageError(number, "it fails")
+    assert complete.holds(all_files(dataset))
+    assert begun.path.exists() == (number == errno.EIO)
+
+
+@pytest.mark.parametrize(
+    "begun, expected", [(b"", 100), (None, 60), (b"wrong bytes", 189)], ids=["new", "begun", "wrong"]
+)
+def test_a_begun_file_is_read_from_where_it_ends_unless_it_is_wrong(
+    begun: bytes | None, expected: int, tmp_path: Path
+) -> None:
+    source = write_dataset(tmp_path / "source", [100])
+    (file,) = source.shards[0].files
+    data = (source.root / file.name).read_bytes()
+    for name in ("aside", "final"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "aside" / file.name).write_bytes(data[:40] if begun is None else begun)
+    tally = Tally()
+    copy_files(MountedFolder(source), Copying(tmp_path / "aside", tmp_path / "final", lambda _: PRIVATE), [file], tally)
+    assert (tmp_path / "final" / file.name).read_bytes() == data
+    assert tally.read == expected
+
+
+def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest, tmp_path: Path) -> None:
+    folder = folder_of(dlio.stage(dataset, tmp_path / "local"))
+    assert manifest_at_rest(folder) == dataset
+    write_dataset(tmp_path / "other", [5]).save(folder.path)
+    with pytest.raises(ManifestError, match="not its folder's"):
+        manifest_at_rest(folder)

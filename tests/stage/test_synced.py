@@ -1,0 +1,50 @@
+"""What has its final name outlives a loss of power: content is synced first, names before the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.stage.transfer.new_file import NewFile, page_buffer
+from tests.helpers import synced
+from tests.helpers.staging import write_dataset
+
+
+def test_a_staged_file_is_on_the_disk_before_it_gets_its_name(
+    dataset: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = synced.watched(monkeypatch)
+    staged = dlio.stage(dataset, tmp_path / "node", strategy="replicate")
+    names = {path.relative_to(staged.root).name for path, _ in disk.named if path.is_relative_to(staged.root)}
+    assert names >= {NAME, *(file.name for shard in dataset.shards for file in shard.files)}
+    assert disk.too_early == []
+    assert staged.root not in disk.names_to_sync
+
+
+def test_the_names_of_a_copy_are_on_the_disk_before_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_dataset(tmp_path / "source", [5, 6], stem="below/shard")
+    disk = synced.watched(monkeypatch)
+    unsynced: list[set[Path]] = []
+    rename = disk.rename
+
+    def looked_at(old: object, new: Path, **folders: int) -> None:
+        if Path(new).name == NAME:
+            unsynced.append({folder for folder in disk.names_to_sync if ".dlio" not in folder.parts})
+        rename(old, new, **folders)
+
+    monkeypatch.setattr(disk, "rename", looked_at)
+    dlio.stage(source, tmp_path / "node", strategy="replicate")
+    assert unsynced and not any(unsynced)
+
+
+def test_a_broadcast_file_is_on_the_disk_once_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = synced.watched(monkeypatch)
+    new = NewFile(tmp_path / "file", page_buffer())
+    new.append(memoryview(b"some bytes"))
+    new.close()
+    assert disk.has(tmp_path / "file")

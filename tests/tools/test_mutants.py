@@ -1,0 +1,146 @@
+"""The tool that breaks lines: what it reports of mutations that tests notice, miss, or do not fit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.forked import wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+_KEYS = """
+file = "dlio/random_keys.py"
+promise = "Every part of a key counts."
+old = "    for part in parts:\\n        state = mix("
+new = "    for part in parts[1:]:\\n        state = mix("
+"""
+_STRONG = "from dlio.random_keys import derive\ndef test_parts_count():\n    assert derive(1, 2) != derive(3, 2)\n"
+_WEAK = "from dlio.random_keys import derive\ndef test_a_number_comes():\n    assert isinstance(derive(1, 2), int)\n"
+_CHILD = (
+    "import subprocess, sys\ndef test_parts_count():\n"
+    "    code = 'from dlio.random_keys import derive; assert derive(1, 2) != derive(3, 2)'\n"
+    "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+)
+_FAILING = _STRONG + "def test_fails_anyway():\n    assert False\n"
+_BLIND = "def test_nothing():\n    pass\n"
+_ENDLESS = (
+    "import os, time\nfrom pathlib import Path\ndef test_it_ends():\n    path = Path('{0}.new')\n"
+    "    path.write_text(str(os.getpid()))\n    path.rename('{0}')\n    time.sleep(600)\n"
+)
+
+
+def run(folder: Path, entries: str, *options: str) -> tuple[int, str]:
+    """Returns the exit code of a run over a list of mutations, and what it printed."""
+    (folder / "lists").mkdir(exist_ok=True)
+    (folder / "lists/planted.toml").write_text(entries)
+    command = [sys.executable, "-m", "tools.mutants", "--lists", folder / "lists", "--jobs", "1", *options]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    return done.returncode, done.stdout + done.stderr
+
+
+def entry(name: str, folder: Path, test: str, body: str = _KEYS, more: str = "") -> str:
+    """Returns the entry of a mutation whose only test is written into a folder."""
+    path = folder / f"test_{name}.py"
+    path.write_text(test)
+    return f'[{name}]\n{body}tests = ["{path}"]\n{more}\n'
+
+
+def test_each_mutation_gets_its_verdict(tmp_path: Path) -> None:
+    before = (REPOSITORY / "dlio/random_keys.py").read_bytes()
+    entries = [
+        entry("noticed", tmp_path, _STRONG),
+        entry("noticed-by-a-child", tmp_path, _CHILD),
+        entry("missed", tmp_path, _WEAK),
+        entry("blind", tmp_path, _BLIND),
+        entry("failing", tmp_path, _FAILING),
+        entry("stale", tmp_path, _STRONG, _KEYS.replace("for part in parts:", "for part in pieces:")),
+    ]
+    code, said = run(tmp_path, "".join(entries))
+    verdicts = dict(reversed(line.split()[:2]) for line in said.splitlines() if " planted/" in line and " s  " in line)
+    assert verdicts == {
+        "planted/noticed": "killed",
+        "planted/noticed-by-a-child": "killed",
+        "planted/missed": "survived",
+        "planted/blind": "broken",
+        "planted/failing": "broken",
+        "planted/stale": "stale",
+    }
+    assert code == 1 and "survived: planted/missed, in dlio/random_keys.py" in said
+    assert (REPOSITORY / "dlio/random_keys.py").read_bytes() == before
+
+
+def test_all_killed_is_a_success_and_the_rest_is_named_when_time_is_up(tmp_path: Path) -> None:
+    entries = entry("noticed", tmp_path, _STRONG)
+    assert run(tmp_path, entries)[0] == 0
+    code, said = run(tmp_path, entries, "--seconds", "0")
+    assert code == 0 and "left out  planted/noticed" in said and "1 left out" in said
+
+
+def test_a_terminated_run_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/planted.toml").write_text(entry("endless", tmp_path, _ENDLESS.format(tmp_path / "begun")))
+    command = [sys.executable, "-m", "tools.mutants", "--lists", tmp_path / "lists", "--jobs", "1"]
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}) as running:
+        wait_for(tmp_path / "begun")
+        assert len(list((tmp_path / "tmp").glob("dlio-mutants-*"))) == 1
+        running.terminate()
+        assert running.wait(60) == 143
+    assert not list((tmp_path / "tmp").glob("dlio-mutants-*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "begun").read_text()), 0)
+
+
+def test_the_list_fits_the_code() -> None:
+    """A line that was changed takes its mutation along."""
+    from tools.mutants.mutation import load
+
+    mutations = load()
+    assert len(mutations) >= 100 and len({each.name for each in mutations}) == len(mutations)
+    for each in mutations:
+        each.text()
+        assert all((REPOSITORY / test).is_file() for test in each.test_files), each.name
+
+
+def test_a_list_of_another_form_is_named(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "[odd]\nfile = 'dlio/urls.py'\n")
+    assert code == 2 and "planted.toml is not a list of mutations" in said
+
+
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="needs the history")
+def test_a_change_of_a_module_chooses_its_mutations(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t", "-C", tmp_path]
+    for name in ("tools/mutants/lists", "dlio", "tests"):
+        (tmp_path / name).mkdir(parents=True)
+    for path in (REPOSITORY / "tools/mutants").glob("*.py"):
+        (tmp_path / "tools/mutants" / path.name).write_bytes(path.read_bytes())
+    for name in ("one", "two"):
+        (tmp_path / f"dlio/{name}.py").write_text(f"{name} = 1\n")
+        (tmp_path / f"tests/test_{name}.py").write_text("")
+    text = "".join(
+        f'[{name}]\nfile = "dlio/{name}.py"\npromise = "."\nold = "1"\nnew = "2"\ntests = ["tests/test_{name}.py"]\n'
+        for name in ("one", "two")
+    )
+    (tmp_path / "tools/mutants/lists/planted.toml").write_text(text)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True, env=environ)
+
+    def chosen() -> set[str]:
+        listing = [sys.executable, "-m", "tools.mutants", "--changed", "HEAD", "--list"]
+        said = subprocess.run(listing, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+        return {line.split()[0] for line in said.splitlines() if line.startswith("planted/")}
+
+    assert chosen() == set()
+    (tmp_path / "dlio/two.py").write_text("more = 0\ntwo = 1\n")
+    assert chosen() == {"planted/two"}
+    (tmp_path / "tests/test_one.py").write_text("changed = True\n")
+    assert chosen() == {"planted/one", "planted/two"}
+    subprocess.run([*git, "commit", "-qam", "second"], check=True, env=environ)
+    list_path = tmp_path / "tools/mutants/lists/planted.toml"
+    list_path.write_text(text.replace('promise = "."', 'promise = "Another."', 1))
+    assert chosen() == {"planted/one"}

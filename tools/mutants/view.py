@@ -1,0 +1,135 @@
+"""A view of the checkout in which one module is another: a folder of links, where tests run.
+
+Nothing is written to the checkout. The view lies on PYTHONPATH, so that `sitecustomize.py` in it reaches each Python
+that the tests start, and a test that puts its own root on the path puts the view there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.mutants.mutation import ROOT, Mutation
+
+_NOT_LINKED = {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "sitecustomize.py"}  # tests write there
+
+
+class StoppedError(Exception):
+    """The view is not to be used any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run of pytest has shown.
+
+    Attributes:
+        code: its exit code; None if it was killed since it took too long.
+        outcomes: "passed", "failed" or "skipped" for each test that ran.
+        is_loaded: whether a process has run the mutated module.
+        seconds: how long it took.
+        said: what it printed.
+    """
+
+    code: int | None
+    outcomes: dict[str, str]
+    is_loaded: bool
+    seconds: float
+    said: str
+
+    @property
+    def failed(self) -> list[str]:
+        """The tests that failed."""
+        return [test for test, outcome in self.outcomes.items() if outcome == "failed"]
+
+
+class View:
+    """A folder of links to the entries of the checkout; used by one thread, and stopped by any."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder, in which processes of other users can load the module, too."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+        path.mkdir(mode=0o755)
+        path.chmod(0o755)
+        for entry in ROOT.iterdir():
+            if entry.name not in _NOT_LINKED:
+                (path / entry.name).symlink_to(entry)
+        shutil.copyfile(Path(__file__).with_name("sitecustomize.py"), path / "sitecustomize.py")
+
+    def run(self, tests: list[str], mutation: Mutation | None, seconds: float, *, first_only: bool) -> Run:
+        """Runs tests with a mutation, or without one; ends them and what they have started after some seconds.
+
+        Args:
+            tests: files or tests.
+            mutation: what is changed.
+            seconds: how long they may take.
+            first_only: end with the first that fails.
+
+        Raises:
+            StoppedError: `stop` was called.
+        """
+        self._prepare(mutation)
+        outcomes, said, began = self.path / "outcomes", self.path / "said", time.monotonic()
+        outcomes.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-c", "pyproject.toml", "--rootdir", "."]
+        command += ["-p", "no:cacheprovider", "-p", "tools.mutants.outcomes", *["-x"][:first_only], *tests]
+        environ = os.environ | {"PYTHONPATH": str(self.path), "DLIO_OUTCOMES": str(outcomes)}
+        with said.open("wb") as out:
+            with self._lock:
+                if self._is_stopped:
+                    raise StoppedError
+                process = self._running = subprocess.Popen(
+                    command, cwd=self.path, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                    start_new_session=True,
+                )  # fmt: skip
+            try:
+                code: int | None = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                code = None
+            self._end()
+        found = _read(outcomes)
+        is_loaded = any((self.path / "loaded").iterdir())
+        return Run(code, found, is_loaded, time.monotonic() - began, said.read_text(errors="replace"))
+
+    def stop(self) -> None:
+        """Ends the tests that run, and lets none begin."""
+        self._is_stopped = True
+        self._end()
+
+    def _end(self) -> None:
+        """Ends pytest, and what tests have left running."""
+        with self._lock:
+            process, self._running = self._running, None
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _prepare(self, mutation: Mutation | None) -> None:
+        shutil.rmtree(self.path / "loaded", ignore_errors=True)
+        (self.path / "loaded").mkdir()
+        (self.path / "loaded").chmod(0o1777)
+        target = self.path / "mutant.json"
+        target.unlink(missing_ok=True)
+        if mutation:
+            target.write_text(json.dumps({"module": mutation.module, "text": mutation.text()}))
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Returns the outcome of each test; one that failed in any phase has failed."""
+    found: dict[str, str] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        test, outcome = json.loads(line)
+        found[test] = "failed" if "failed" in (outcome, found.get(test)) else outcome
+    return found
