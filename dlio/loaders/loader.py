@@ -106,6 +106,7 @@ class Loader(Generic[B]):
         self._rank_and_size = rank_and_size
         self._next = Position()  # where the next iteration starts
         self._reached = Position()  # how far the run is
+        self._before = Position()  # where the batch that was handed out last begins
         self._loaded = Position()  # where it started
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
         self._running: weakref.WeakKeyDictionary[Iteration, int] = weakref.WeakKeyDictionary()  # their epochs
@@ -182,7 +183,7 @@ class Loader(Generic[B]):
         """
         start = self._next
         steps = self._steps_from(start)
-        self._next, self._reached = Position(start.epoch + 1), start
+        self._next, self._reached, self._before = Position(start.epoch + 1), start, start
         return self._watched(self._counted(steps, then(self.run(steps, start.epoch, convert))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
@@ -196,7 +197,7 @@ class Loader(Generic[B]):
         with closing(batches):
             for batch in batches:
                 number += 1  # `enumerate` would keep the batch
-                self._reached = _position_after(steps, number)
+                self._before, self._reached = self._reached, _position_after(steps, number)
                 yield batch
                 del batch  # its memory may be the next one's, unless the consumer keeps it
         if log.isEnabledFor(logging.INFO):
@@ -283,6 +284,10 @@ class Loader(Generic[B]):
         """
         return self._run().state(self._reached)
 
+    def state_before(self) -> State:
+        """Returns the state before the batch that was handed out last, which is then the next one again."""
+        return self._run().state(self._before)
+
     def state_after(self, epoch: int, num_batches: int) -> State:
         """Returns the state after a number of batches of an epoch, for a consumer that takes batches ahead of use.
 
@@ -305,7 +310,7 @@ class Loader(Generic[B]):
             UsageError: the state is malformed, or of another data set, order or seed.
         """
         if state:
-            self._next = self._reached = self._loaded = self._run().position(state)
+            self._next = self._reached = self._before = self._loaded = self._run().position(state)
 
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""

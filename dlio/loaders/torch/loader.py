@@ -26,6 +26,7 @@ from dlio.loaders.torch.accelerate import for_accelerate
 from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders.torch.device import checked_device, on_device
 from dlio.loaders.torch.items import ItemBatches, Items
+from dlio.loaders.torch.lightning import is_batch_in_hand
 from dlio.loaders.torch.rank import rank_of_process
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
 
@@ -242,11 +243,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def state_dict(self) -> dict[str, int | str]:
         """Returns the state of the run: five scalars, the same on every rank, for any number of ranks.
 
+        It counts the batches that were handed out. Within a step, Lightning's checkpoint leaves its batch out.
+
         Raises:
             UsageError: the order is not dlio's.
         """
         self._require_own_order()
-        return self._loader.state_dict()
+        return self._loader.state_before() if is_batch_in_hand() else self._loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken, with any number of ranks and any batch size.
