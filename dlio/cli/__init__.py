@@ -16,6 +16,8 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from dlio.io import limits
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
 
 from dlio import __version__
@@ -25,6 +27,7 @@ from dlio.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     DlioError,
+    MissingError,
     MissingPackageError,
     StorageError,
     UsageError,
@@ -40,6 +43,7 @@ VERBS = {
     "info": ("info",),
     "verify": ("verify",),
     "index": ("index",),
+    "mount": ("mount",),
     "stage": ("stage", "clean"),
     "plan": ("plan",),
     "report": ("report",),
@@ -58,9 +62,15 @@ class _Parser(argparse.ArgumentParser):
         """Takes options between the arguments of a verb, too: `dlio stage DATASET --dry-run DEST`."""
         if self._subparsers is not None or self._mixing:
             return super().parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
         self._mixing = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            if "--" not in words or not any(action.dest == "command" for action in self._actions):
+                return self.parse_known_intermixed_args(words, namespace)
+            at = words.index("--")  # what follows is another program's, also one more `--`
+            found, extra = self.parse_known_intermixed_args(words[:at], namespace)
+            found.command = words[at + 1 :]
+            return found, extra
         finally:
             self._mixing = False
 
@@ -145,8 +155,14 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_DONE
     except OSError as error:
         _discard_output()
-        _complain(error, f"{error.filename or 'cannot write the report'}: {error.strerror}")
+        where = error.filename or ("" if limits.reached(error) else "cannot write the report")
+        _complain(error, ": ".join(filter(None, (where, error.strerror, limits.reached(error)))))
         return StorageError.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if (limit := limits.reached(error)) is None:
+            raise
+        _complain(error, f"{str(error) or 'not enough memory'}: {limit}")
+        return MissingError.exit_code
     except KeyboardInterrupt as error:
         advice = "; run the same command again to go on" if getattr(args, "resumes", False) else ""
         _complain(error, f"interrupted{advice}")

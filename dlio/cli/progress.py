@@ -14,9 +14,12 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
+from dlio.errors import MissingError
 from dlio.io.sizes import format_size
+from dlio.io.threads import started
 from dlio.pack.inside import Watch
 
 LOG_SECONDS = 30.0
@@ -76,8 +79,8 @@ class Progress:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a job's terminal may say 0 x 0
             shown: dict[str, Any] = {"ncols": columns, "nrows": 2, **self._unit}
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **shown)
-        self._thread = threading.Thread(target=self._run, name="dlio-progress", daemon=True)
-        self._thread.start()
+        with suppress(MissingError):  # it is shown whenever a unit is done
+            self._thread = started(self._run, "dlio-progress")
 
     def advance(self, units: int, num_bytes: int, num_shards: int = 0) -> None:
         """Adds finished units, their bytes, and shards."""

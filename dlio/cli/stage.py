@@ -21,12 +21,13 @@ from dlio.io.sizes import counted, format_size
 from dlio.stage import strategies
 from dlio.stage.cache.as_owner import DEADLINE_SECONDS, become_user_of_job
 from dlio.stage.cache.clean import clean as remove
+from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import copies
 from dlio.stage.comm.connect import start_together
 from dlio.stage.comm.mpi_end import ending_mpi
 from dlio.stage.job import Listeners, NodeProgress, Options
 from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.status import in_words, status, status_from
+from dlio.stage.live.status import in_one_word, in_words, status, status_from
 from dlio.stage.preview import preview
 from dlio.stage.run import StageSummary, run
 from dlio.stage.transfer.source import source_of
@@ -66,7 +67,7 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="DEST",
         nargs="?",
         type=local_path,
-        help="the DEST of dlio stage (default: the folders that it chooses from)",
+        help="the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)",
     )
     sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
     sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
@@ -145,7 +146,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         return print_report(args, {"copies": found})
     for copy in found:
-        say(args, f"{copy['path']}: {'complete' if copy['is_complete'] else 'being filled'}")
+        say(args, f"{copy['path']}: {in_one_word(copy)}")
         for node in copy.get("nodes", ()):
             say(args, f"  node {node['node']} ({node['host']}): {in_words(node)}")
     if not found:
@@ -243,6 +244,8 @@ class _Shown:
 def clean(args: argparse.Namespace) -> int:
     """Ends this job's leases on staged data sets, and removes the data sets that no other job uses.
 
+    Without DEST, data sets are removed from the folders that dlio stage chooses from by itself, and nowhere else.
+
     A data set that is not removed by the deadline, or whose agent does not end, is named on stderr and left. The exit
     code is 0 all the same: else any user could make an epilogue fail.
     """
@@ -259,6 +262,10 @@ def clean(args: argparse.Namespace) -> int:
         say(args, f"removed {path}")
     if not removed and not left and not args.keep:
         say(args, _why_nothing(args.dest))
+    if args.dest is None and not args.keep:
+        for folder in folders_with_copies():
+            if folder not in folders_to_clean() and (kept := len(copies(folder))):
+                say(args, f"left {kept} in {folder}, which dlio stage does not choose: dlio clean {folder} removes it")
     return EXIT_DONE
 
 

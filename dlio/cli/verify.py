@@ -13,7 +13,7 @@ from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, ManifestError, UsageError
-from dlio.io.sizes import format_size
+from dlio.io.sizes import counted, format_size
 from dlio.pack.inside import watching
 from dlio.pack.inspect.sealing import seal
 from dlio.pack.inspect.verify import Damage
@@ -119,11 +119,18 @@ def _verify(args: argparse.Namespace) -> int:
             "bytes": sum(shard.num_bytes for shard in shards),
             **_part(manifest),
             **({"sealed": not damage} if args.seal else {}),
-            "damaged": [asdict(item) for item in damage] if args.json else len(damage),
+            "damaged": [asdict(item) for item in damage] if args.json else _counted(damage),
             "path": shown(str(args.dataset)),
         },
     )
     return EXIT_SKIPPED if damage else EXIT_DONE
+
+
+def _counted(damage: list[Damage]) -> str:
+    """Returns how many files are damaged, and how many records in them; 0 if none is."""
+    num_records = sum(item.record is not None for item in damage)
+    in_files = counted(len({item.path for item in damage}), "file") if damage else "0"
+    return f"{in_files}, {counted(num_records, 'record')}" if num_records else in_files
 
 
 def _part(manifest: Manifest) -> dict[str, str]:

@@ -117,8 +117,9 @@ class Manifest:
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]:
-        """The inputs left out, each with the reason; those refused during listing come first."""
-        return (*_refused(self.origin), *(item for shard in self.shards for item in shard.skipped))
+        """The inputs left out, each once with the reason; those refused during listing come first."""
+        skipped = (item for shard in self.shards for item in shard.skipped)
+        return tuple(dict.fromkeys(chain(_refused(self.origin), skipped)))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from dlio.dataset.part_reader import PartReader, open_shard
 from dlio.dataset.reader import ShardReader
 from dlio.dataset.schema import Sample
 from dlio.io.arrivals import Filling
+from dlio.io.threads import close_at_exit
 
 _MANY_THREADS = 64  # that may borrow shards at the same time
 MAX_OPEN_SHARDS = 4096  # bounds the memory for indexes; a window shuffle needs far fewer
@@ -52,6 +53,7 @@ class ShardPool:
         self._filling = filling
         self._start()
         _pools.add(self)
+        close_at_exit(self)
 
     def _start(self) -> None:
         self._lock = threading.Lock()

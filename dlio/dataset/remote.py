@@ -10,8 +10,9 @@ import errno
 import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -22,6 +23,7 @@ from dlio.io import arrivals, limits
 from dlio.io.named import names_url
 from dlio.io.random_access import Numbers, Take, take_fresh
 from dlio.io.remote_files import RemoteFiles
+from dlio.io.threads import Threads
 
 BLOCK_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
 _AHEAD = 3  # blocks of a file under way
@@ -80,10 +82,11 @@ def blocks(files: RemoteFiles, file: File, start: int = 0, step: int = BLOCK_BYT
         StorageError: as `fetch_range`.
     """
     under_way: deque[Future[bytes]] = deque()
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="dlio-range") as pool:
-        for offset in range(start, file.num_bytes, step):
+    offsets = range(start, file.num_bytes, step)
+    with Threads(min(_AHEAD, len(offsets)), "dlio-range") as pool:
+        for offset in offsets:
             end = min(offset + step, file.num_bytes)
-            under_way.append(pool.submit(fetch_range, files, file.name, offset, end))
+            under_way.append(pool.submit(partial(fetch_range, files, file.name, offset, end)))
             if len(under_way) == _AHEAD:
                 yield under_way.popleft().result()
         while under_way:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dlio.cluster import liveness
+from dlio.io.threads import started
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,8 +29,7 @@ class Heartbeat:
         self._silent = silent
         self._sent: dict[int, MPI.Request] = {}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="dlio-mpi-heartbeat", daemon=True)
-        self._thread.start()
+        self._thread = started(self._beat, "dlio-mpi-heartbeat")
 
     def __enter__(self) -> Heartbeat:
         return self

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlio.errors import LauncherError, UsageError, missing_package
 from dlio.executors import Pool, num_workers, refuse_workers
+from dlio.io.threads import started
 from dlio.urls import without_credentials
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class _DaskExecutor(Executor):
         self._client = client
         self._unfinished: set[Future[Any]] = set()
         self._over = threading.Event()
-        threading.Thread(target=self._watch, name="dlio-dask", daemon=True).start()
+        started(self._watch, "dlio-dask")
 
     def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """Returns a future for a call, which cannot be cancelled.

@@ -11,7 +11,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from dlio.errors import MissingError
 from dlio.executors import Pool, num_workers, refuse_address
+from dlio.io import limits
 
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,16 +30,16 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
     """
     refuse_address("processes", address)
     workers = num_workers(workers)
-    executor = _Processes(
-        workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
-    )
+    with limits.starting("worker processes"):
+        executor = _Processes(
+            workers, multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(os.getpid(),)
+        )
     try:
         yield Pool(executor, workers)
     except Exception:
         raise
     except BaseException:  # an interrupt: a worker's read may hang; what it wrote is aside
-        for process in tuple((executor._processes or {}).values()):
-            process.kill()
+        executor.kill()
         raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
@@ -50,9 +52,24 @@ class _Processes(ProcessPoolExecutor):
         """Submits a task."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            return super().submit(*args, **kwargs)
+            with limits.starting("a worker process"):
+                return super().submit(*args, **kwargs)
+        except MissingError:
+            self.kill()
+            self._executor_manager_thread = None  # type: ignore[assignment]  # not begun, it cannot be joined
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _launch_processes(self) -> None:
+        """Starts the workers, and then the thread that sends them tasks: started later, it would fail unheard."""
+        super()._launch_processes()  # type: ignore[misc]
+        self._call_queue._start_thread()  # type: ignore[attr-defined]
+
+    def kill(self) -> None:
+        """Ends the workers at once."""
+        for process in tuple((self._processes or {}).values()):
+            process.kill()
 
 
 def _become_worker(parent: int) -> None:

@@ -18,6 +18,7 @@ import blake3
 import xxhash
 
 from dlio.errors import DigestError, StorageError, UsageError
+from dlio.io import limits
 
 BLOCK_BYTES = 8 << 20  # Lustre and GPFS reach full speed with reads of 4 to 16 MiB
 DEFAULT_DIGEST = "xxh3-128"
@@ -161,11 +162,14 @@ def storage_errors(verb: str, path: os.PathLike[str]) -> Iterator[None]:
 
 
 def _advice(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno == errno.ENOSPC:
         return ": free some space or choose another folder"
+    if error.errno == errno.EDQUOT:
+        return ": remove some of what the quota counts, have it raised, or choose another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ": check the owner and mode of the file and its folder"
-    return ""
+    limit = None if error.errno == errno.EAGAIN else limits.reached(error)
+    return f": {limit}" if limit else ""
 
 
 def sync_file(path: Path) -> None:

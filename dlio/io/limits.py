@@ -1,15 +1,23 @@
-"""Limits on the memory that one input may take, and the environment variables that raise them.
+"""Limits: dlio's own on the memory that one input may take, and the system's, which an error has run into.
 
 An input may be hostile: a server whose answer never ends, a zip that inflates to a thousand times its size, a sparse
-file without content. Each limit is far beyond the needs of real data sets.
+file without content. Each limit is far beyond the needs of real data sets, and an environment variable raises it.
+
+The system says "can't start new thread" or "Too many open files", and not which limit that was.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from dlio.errors import UsageError
-from dlio.io.sizes import parse_size
+from dlio.errors import MissingError, UsageError
+from dlio.io.sizes import format_size, parse_size
 
 _DEFAULTS = {
     "DLIO_MAX_MANIFEST": "256MiB",  # lists half a million shards
@@ -32,3 +40,60 @@ def _limit(variable: str) -> int:
         return parse_size(os.environ.get(variable) or _DEFAULTS[variable])
     except UsageError as error:
         raise UsageError(f"{variable}: {error}") from None
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Raises MissingError, which names the limit, if a thread or process cannot be started."""
+    try:
+        yield
+    except (RuntimeError, OSError, MemoryError) as error:
+        limit = reached(error)
+        if limit is None:
+            raise
+        raise MissingError(f"cannot start {what}: {limit}") from error
+
+
+def reached(error: BaseException) -> str | None:
+    """Returns which limit of the system an error comes from, and what to do; None if it comes from no limit."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return _memory()
+    if number == errno.EMFILE:
+        return f"this process may open {_soft(resource.RLIMIT_NOFILE)} files (ulimit -n): allow it more"
+    if number == errno.ENFILE:
+        return "all processes of this machine may open no more files (fs.file-max): end some"
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return _memory() if _lacks_addresses() else _processes()
+    return _processes() if number == errno.EAGAIN else None
+
+
+def _soft(kind: int) -> int:
+    """Returns a limit of this process; -1 for none."""
+    return resource.getrlimit(kind)[0]
+
+
+def _used_bytes() -> int:
+    """Returns the memory that this process addresses, used or not; see proc(5)."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _lacks_addresses() -> bool:
+    """Returns whether no stack of a new thread fits into the memory that this process may address."""
+    limit, stack = _soft(resource.RLIMIT_AS), threading.stack_size() or _soft(resource.RLIMIT_STACK)
+    return 0 <= limit < _used_bytes() + max(0, stack)
+
+
+def _memory() -> str:
+    if (limit := _soft(resource.RLIMIT_AS)) < 0:
+        return "the machine, or this job or container, is out of memory: allow it more, or use fewer workers"
+    return (
+        f"this process addresses {format_size(_used_bytes())} of memory and may address {format_size(limit)} "
+        "(ulimit -v): allow it more, or use fewer threads"
+    )
+
+
+def _processes() -> str:
+    limit = _soft(resource.RLIMIT_NPROC)
+    own = f"user {os.getuid()} may run {limit} threads and processes (ulimit -u)" if limit >= 0 else "there is a limit"
+    return f"{own}, a job or container perhaps fewer (pids.max of its cgroup): allow more, or use fewer"

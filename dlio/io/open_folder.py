@@ -23,7 +23,12 @@ MAX_BYTES = 16 << 10  # of a lease, a claim or a marker, which have some hundred
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+SHUT = "is another user's, who lets nobody else write there, or not yet: stage again"
 _MAX_DEPTH = 32  # of a folder to remove; data sets have a few levels
+
+
+class TakenError(StorageError):
+    """A name below a shared folder that this user had chosen has become another user's since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Below:
         """Returns the folder, held open.
 
         Raises:
-            StorageError: it is another user's.
+            TakenError: it is another user's.
             OSError: it is missing, or not a folder.
         """
         with OpenFolder.at(self.root) as opened:
@@ -64,14 +69,19 @@ class Below:
         found = OpenFolder.at(self.root)
         for name in self.names:
             with found:
-                inner = found.make(name)
+                try:
+                    inner = found.make(name)
+                except PermissionError as error:
+                    if found.path != self.root and found.owner != os.geteuid():
+                        raise TakenError(errno.EACCES, f"{found.path} {SHUT}") from error
+                    raise
             found = inner
         return self._checked(found)
 
     def _checked(self, found: OpenFolder) -> OpenFolder:
         if self.owner not in (None, found.owner):
             found.close()
-            raise StorageError(f"{self.path} is another user's, who was quicker: stage again")
+            raise TakenError(f"{self.path} is another user's, who was quicker: stage again")
         return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -213,8 +214,9 @@ class RandomAccessFile:
             self._arrival.close()
             self._arrival = None
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # then `os` may have lost its names, and the system closes the file
+            self.close()
 
 
 def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:

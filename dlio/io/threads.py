@@ -1,18 +1,27 @@
-"""Threads that can be abandoned: if one hangs on a dead disk, neither its consumer nor the interpreter waits for it."""
+"""Threads that can be abandoned: if one hangs on a dead disk, neither its consumer nor the interpreter waits for it.
+
+Every thread of dlio is started here, so that an error names the limit where the system allows no more.
+"""
 
 from __future__ import annotations
 
 import atexit
-import sys
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
+from dlio.errors import MissingError
+from dlio.io import limits
+from dlio.io.files import Closeable
+
 T = TypeVar("T")
+A = TypeVar("A")
 _EXIT_SECONDS = 5.0  # a part takes some 20 ms; one that takes longer at exit hangs
 
 INTERRUPT_SECONDS = 1.0  # the most that an interrupt waits for a thread that hangs
@@ -21,27 +30,48 @@ _Call = tuple[Future[Any], Callable[[], Any]]
 _Calls = SimpleQueue[_Call | None]
 
 
+def started(call: Callable[[], object], name: str) -> Thread:
+    """Returns a new daemon thread that makes a call.
+
+    Raises:
+        MissingError: the system allows no more threads; names the limit.
+    """
+    thread = Thread(target=call, name=name, daemon=True)
+    with limits.starting("a thread"):
+        thread.start()
+    return thread
+
+
 class Threads:
     """A number of threads that call functions, in the order in which these are submitted; used by one thread.
+
+    Where the system allows fewer threads, but one, there are fewer. As a context manager, it ends the threads.
 
     They are daemons, since the interpreter would wait for other threads without end. But a daemon stopped in compiled
     code may crash the exit, so an exit handler first ends the threads that are left, and waits some seconds for them.
     """
 
     def __init__(self, count: int, name: str) -> None:
-        """Starts `count` threads, each called `name`."""
+        """Starts up to `count` threads, each called `name`; raises as `grow`."""
         self._calls: _Calls = SimpleQueue()
         self._name = name
         self._threads: list[Thread] = []
-        _started.add(self)
         self.grow(count)
+        _started.add(self)
 
     def grow(self, count: int) -> None:
-        """Starts threads until there are `count`."""
+        """Starts threads until there are `count`, or the system allows no more.
+
+        Raises:
+            MissingError: not even the first can be started.
+        """
         while len(self._threads) < count:
-            thread = Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            try:
+                self._threads.append(started(partial(_serve, self._calls), self._name))
+            except MissingError:
+                if not self._threads:
+                    raise
+                return
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Returns the future result of `call`, which the next free thread calls."""
@@ -49,10 +79,14 @@ class Threads:
         self._calls.put((future, call))
         return future
 
+    def each(self, call: Callable[[A], T], items: Iterable[A]) -> list[T]:
+        """Returns what `call` returns for each item; raises what it raises first."""
+        return [future.result() for future in [self.submit(partial(call, item)) for item in items]]
+
     def end(self, seconds: float | None) -> bool:
         """Stops, and returns whether all threads have ended within `seconds`; None waits without limit."""
         self.stop()
-        if sys.is_finalizing():  # `_end_all` has waited; from Python 3.13 on, a daemon never ends from now on
+        if _has_ended.is_set():  # the exit has waited; from Python 3.13 on, a daemon never ends from now on
             seconds = 0.0
         deadline = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
@@ -70,6 +104,12 @@ class Threads:
         for _ in self._threads:
             self._calls.put(None)
 
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(None)
+
 
 def _serve(calls: _Calls) -> None:
     while (entry := calls.get()) is not None:
@@ -83,6 +123,13 @@ def _serve(calls: _Calls) -> None:
 
 
 _started: set[Threads] = set()  # until all of their threads have ended
+_left_open: weakref.WeakSet[Closeable] = weakref.WeakSet()
+_has_ended = Event()  # the exit's wait for threads
+
+
+def close_at_exit(opened: Closeable) -> None:
+    """Closes it when the interpreter ends, if it is alive: later its finalizer would find a module without names."""
+    _left_open.add(opened)
 
 
 @atexit.register
@@ -93,3 +140,7 @@ def _end_all() -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
     for threads in left:
         threads.end(max(0.0, deadline - time.monotonic()))
+    _has_ended.set()
+    for opened in list(_left_open):
+        with suppress(Exception):  # a generator that another thread runs, for example
+            opened.close()

@@ -24,6 +24,7 @@ from typing import Generic, TypeVar
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
+from dlio.io.threads import close_at_exit
 from dlio.loaders.batch_sources import ArrayBatches, BatchSource
 from dlio.loaders.batches import transform_key
 from dlio.loaders.prefetch.work import prefetched
@@ -264,6 +265,7 @@ class Loader(Generic[B]):
 
     def _watched(self, batches: Generator[C, None, None], epoch: int) -> Generator[C, None, None]:
         self._running[batches] = epoch
+        close_at_exit(batches)
         return batches
 
     def set_epoch(self, epoch: int) -> None:

@@ -6,17 +6,18 @@ A data set is read in its own folder, or in its copy on this node, which may sti
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.pool import JoinedPool, ShardPool
-from dlio.errors import UsageError
+from dlio.errors import MissingError, UsageError
 from dlio.io.arrivals import Filling
+from dlio.io.threads import started
 from dlio.loaders.mixture import Data, Mixture
 from dlio.loaders.numbering import Numbering, joined, mixed
 from dlio.loaders.prefetch.memory import BatchMemory
@@ -81,7 +82,8 @@ class Opened:
     def expect(self, coming: Iterable[Step]) -> None:
         """Sends the order in which batches use the shards to the folders' fillers, from a thread of its own."""
         if self.fillings:
-            Thread(target=self._expect, args=(coming,), name="dlio-order", daemon=True).start()
+            with suppress(MissingError):  # it is a hint
+                started(partial(self._expect, coming), "dlio-order")
 
     def _expect(self, coming: Iterable[Step]) -> None:
         numbering = self.numbering

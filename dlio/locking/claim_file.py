@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from dlio.cluster import liveness
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder
+from dlio.io.threads import started
 from dlio.locking.owner import Owner
 
 
@@ -154,8 +156,7 @@ def _unlink(folder: OpenFolder, names: Iterable[str]) -> None:
 def heartbeat(folder: Below, number: int) -> Iterator[None]:
     """Renews the modification time of a claim in a thread of its own, until the context is left."""
     stop = threading.Event()
-    thread = threading.Thread(target=_beat, args=(folder, number, stop), name="dlio-claim", daemon=True)
-    thread.start()
+    thread = started(partial(_beat, folder, number, stop), "dlio-claim")
     try:
         yield
     finally:

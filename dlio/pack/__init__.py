@@ -48,8 +48,7 @@ def pack(
         out: the folder to write: new, empty, or with a part of the same data set; or a URL of an object store, such
             as `s3://bucket/packed`. Then each worker has one shard at a time in its folder of temporary files (TMPDIR).
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, or a module's dotted path; by
-            default
-            tfrecord, with `append` the data set's.
+            default tfrecord, with `append` the data set's.
         shard_size: the target size of a shard, in bytes; by default 256 MiB, or the shards of a packed `source`.
         num_shards: the number of shards, instead of `shard_size`.
         shuffle: a seed to shuffle the samples; by default they keep the source's order.

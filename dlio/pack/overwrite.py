@@ -108,8 +108,8 @@ def _other_samples(published: Manifest | None, keys: Keys) -> list[str]:
                     old.update(table.keys(0, shard.num_samples))
     except DlioError:  # a damaged table must not hide the refusal that this explains
         return []
-    new = set(keys)
-    found = {"added": sorted(new - old), "removed": sorted(old - new)}
+    new, skipped = set(keys), {name for name, _ in published.skipped}
+    found = {"added": sorted(new - old - skipped), "removed": sorted(old - new)}
     more = "" if found["removed"] else "; --append packs what was added"
     return [
         f"{counted(len(names), 'sample')} {word} (such as {names[0]!r}{more})" for word, names in found.items() if names

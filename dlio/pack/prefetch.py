@@ -121,7 +121,7 @@ class Prefetcher(Generic[T]):
         self._next = self._held = self._in_use = self._num_threads = 0
         self._begun: deque[tuple[int, int, _Answer[T]]] = deque()
         self._calls: SimpleQueue[tuple[int, _Answer[T]] | None] = SimpleQueue()
-        self._threads: list[Threads] = []
+        self._threads = Threads(0, "dlio-reader")
 
     def __call__(self, number: int) -> T:
         """Returns the result of `read(number)`, or raises its error."""
@@ -193,10 +193,9 @@ class Prefetcher(Generic[T]):
 
     def _start(self) -> None:
         """Starts a thread; at most one for each read in flight, since a thread keeps the memory of its last read."""
-        threads = Threads(1, "dlio-reader")
-        self._threads.append(threads)
         self._num_threads += 1
-        threads.submit(partial(_serve, self._read, self._calls))
+        self._threads.grow(self._num_threads)
+        self._threads.submit(partial(_serve, self._read, self._calls))
 
     def _drop(self) -> None:
         """Drops all reads that were started."""
@@ -212,9 +211,7 @@ class Prefetcher(Generic[T]):
         self._group.clear()
         for _ in range(self._num_threads):
             self._calls.put(None)
-        deadline = time.monotonic() + seconds
-        for threads in self._threads:
-            threads.end(max(0.0, deadline - time.monotonic()))
+        self._threads.end(seconds)
 
 
 def _of_group(found: T | Exception) -> T:

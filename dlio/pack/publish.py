@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.dataset.manifest import Shard
+from dlio.errors import MissingError
 from dlio.executors import Pool
 from dlio.io import files
 from dlio.io.threads import Threads
@@ -85,8 +86,11 @@ class _Publisher(Executor):
             written = task.result()
             if written.aside is not None:
                 self._aside.add(written.aside)
-            self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
-            self._threads.submit(partial(self._settle, published, written))
+            try:
+                self._threads.grow(max(1, min(self._num_threads, len(self._aside))))
+                self._threads.submit(partial(self._settle, published, written))
+            except MissingError as none_starts:  # whoever calls this drops what it raises
+                published.set_exception(none_starts)
             if self._has_ended:
                 self._clear()
 

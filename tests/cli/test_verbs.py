@@ -104,7 +104,7 @@ class TestExitCodes:
         code, out, err = run("verify", packed, "--workers", 1)
         assert code == 1
         assert f"dlio: damaged: shard shard-000000, {file}" in err
-        assert re.search(r"damaged +2\n", out)
+        assert re.search(r"damaged +1 file, 1 record\n", out)
 
     @pytest.mark.parametrize(
         "words",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -12,15 +13,21 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.locking.claim import claimed
 from dlio.stage.cache.base_folder import open_up
+from dlio.stage.live import tcp, wire
+from dlio.stage.live.agent import meeting
 from dlio.stage.live.agent.__main__ import take_over
 from dlio.stage.live.agent.meeting import INTERFACE
 from dlio.stage.live.agent.meeting_folder import MEET
 from dlio.stage.live.agent.node import Node
 from dlio.stage.live.client import Client
+from dlio.stage.live.connection import CLIENT_BYTES, Connection
 from dlio.stage.live.start import Task
+from dlio.stage.live.tcp import TcpListener
 from tests.helpers.staging import node as topology_of
 
 WAIT_SECONDS = 60.0
+NAME = b"a loader"
+assert len(NAME) == CLIENT_BYTES
 
 
 def meet_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -79,6 +86,35 @@ def nodes(source: Path, around: Path, count: int, **more: object) -> Iterator[li
 def client_of(node: Node) -> Client:
     """Returns a loader's client."""
     return Client(node.folder)
+
+
+@contextmanager
+def open_to_nodes(source: Path, dest: Path, patch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """Yields node 0 of 2, which has staged all: the other one does not come."""
+    meet_in(dest.parent / "meet", patch)
+    for name in ("JOIN_SECONDS", "LATE_SECONDS"):
+        patch.setattr(meeting, name, 0.0)
+    with working(task(source, dest, 0, 2)) as node:
+        eventually(lambda: is_complete(node))
+        yield node
+
+
+def token_of(node: Node) -> bytes:
+    """Returns the token of a job of several nodes."""
+    assert node._meeting
+    return node._meeting.token
+
+
+def connected(node: Node, token: bytes | None = None, name: bytes = NAME) -> Connection:
+    """Returns a connection by TCP."""
+    return tcp.connect(node.address, token or token_of(node), node.plan.manifest.content_id, name)
+
+
+def let_in(listener: TcpListener, peer: socket.socket) -> None:
+    """Verifies a client as an agent does."""
+    greeting = listener.greet(peer)
+    peer.sendall(greeting)
+    peer.sendall(listener.verify(peer, greeting, wire.receive(peer, listener.answer_bytes))[1])
 
 
 def is_complete(node: Node) -> bool:

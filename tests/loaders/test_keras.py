@@ -47,6 +47,23 @@ def test_every_photo_is_seen_once_in_every_epoch(fitted: Any, case: str) -> None
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+def test_initial_epoch_is_the_epoch_of_the_data(fitted: Any) -> None:
+    last = {name: photos for name, photos in fitted["alone"]["seen"].items() if name.startswith("2.")}
+    late = {name: photos for name, photos in fitted["late"].items() if name.startswith("2.")}
+    assert late == last and not any(name.startswith("1.") for name in fitted["late"])
+
+
+def test_epochs_of_fewer_steps_go_on_through_the_data(fitted: Any) -> None:
+    seen, whole = fitted["stepped"], fitted["alone"]["seen"]
+    found = [seen[f"{epoch}.{step}"] for epoch in range(3) for step in range(4)]
+    assert found == [whole[f"{number // STEPS}.{number % STEPS}"] for number in range(12)]
+
+
+def test_steps_of_fit_are_an_error_and_validation_repeats_its_epoch(fitted: Any) -> None:
+    assert "fit(steps_per_epoch=4), but an epoch of this data set has 11 batches: give" in fitted["problem"]
+    assert fitted["validated"] == 0
+
+
 def test_without_a_transform_images_are_bytes(fitted: Any) -> None:
     assert fitted["encoded"] == ["bytes"] * 4
 

@@ -276,3 +276,15 @@ def test_what_differs_is_said(photos, tmp_path, change, options, problem):
         os.utime(first, (1, 1))
     with pytest.raises(UsageError, match=f"holds another data set .*; {problem}"):
         dlio.pack(photos, tmp_path / "out", engine="serial", **options)
+
+
+def test_what_was_skipped_was_not_added(photos, tmp_path):
+    bad = photos / "cat/bad.png"
+    bad.write_bytes(b"no image")
+    packed = dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip")
+    assert len(packed.skipped) == 1
+    shutil.copy(photos / "cat/0000.png", photos / "cat/new.png")
+    with pytest.raises(UsageError, match=r"; 1 sample added \(such as 'cat/new.png'; --append"):
+        dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip")
+    again = dlio.pack(photos, tmp_path / "out", engine="serial", on_error="skip", append=True)
+    assert again.num_samples == packed.num_samples + 1 and again.skipped == packed.skipped

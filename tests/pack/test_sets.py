@@ -62,6 +62,15 @@ def test_a_hostile_part_is_refused_by_its_line(tmp_path, packed, part):
         Manifest.load(tmp_path)
 
 
+def test_the_bytes_of_a_selection_are_its_samples(tmp_path, packed):
+    whole = dlio.info(packed)
+    some = dlio.select(packed, tmp_path / "some", where=["key=cat/*"])
+    told = dlio.info(some.root)
+    assert told["bytes_of_files"] == whole["bytes"] == some.num_bytes
+    assert told["bytes"] == pytest.approx(whole["bytes"] * 16 / 36, rel=0.2)
+    assert "bytes_of_files" not in whole
+
+
 def test_a_part_of_more_records_than_the_file_has_is_damage(tmp_path, packed):
     made = dlio.select(packed, tmp_path / "out", classes=["cat"])
     shards = [s.replace(part=s.part.replace(num_records=2**60)) for s in made.shards]

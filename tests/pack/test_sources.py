@@ -164,6 +164,8 @@ class TestCsv:
             ("first,second\na.png,1\nb.png,2\n", "int64", [1, 2], ()),
             ("PATH,Label\r\na.png,1\r\nb.png,2\r\n", "int64", [1, 2], ()),
             ("label,path\n1,a.png\n2,b.png", "int64", [1, 2], ()),
+            ("id,filepath,category\n1,a.png,dog\n2,b.png,cat\n", "int64", [1, 0], ("cat", "dog")),
+            ("id,photo,category\n1,a.png,dog\n2,b.png,cat\n", "int64", [1, 0], ("cat", "dog")),
         ],
     )
     def test_finds_paths_and_labels(self, tmp_path, text, kind, labels, class_names):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ from dlio.dataset.manifest import NAME, Manifest
 from dlio.stage.cache.as_owner import become_user_of_job
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.lease import leases
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, wait_for
+from tests.helpers.live import eventually
 from tests.helpers.staging import assert_staged
 
 TOOLS = Path(__file__).parents[2] / "tools" / "prologue"
@@ -104,10 +106,54 @@ def test_a_prolog_returns_at_once_and_an_epilog_stops_staging(dataset: Manifest,
     pytest.fail("the stager still runs")
 
 
-def test_root_becomes_the_jobs_user_in_a_prolog_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hook", ["slurm-prolog", "slurm-prolog --background", "pbs-prologue", "flux-prolog"])
+def test_a_stager_has_nothing_of_roots_open(dataset: Manifest, site: Path, tmp_path: Path, hook: str) -> None:
+    """But a pipe to root's log, however much is open in the hook."""
+    (site / "stager").write_text(
+        '#!/bin/bash\n[ "$1" = stage ] || exit 0\nstat -L -c "%F %n" /proc/$$/fd/[0-9] /proc/$$/fd/[0-9][0-9] '
+        '>"${0%/*}/open.part" 2>&1\necho "logged" >&2\nmv "${0%/*}/open.part" "${0%/*}/open"\n'
+    )
+    (site / "stager").chmod(0o755)
+    (site / "dlio.conf").write_text(f"DLIO={site / 'stager'}\nDLIO_LOG={site / 'log'}\n")
+    request(tmp_path / "home", dataset, tmp_path / "local")
+    with (tmp_path / "home" / "dlio-stage").open("a") as asked:
+        asked.write("replicate\n" if "--background" in hook else "")
+    environ = slurm(site, tmp_path / "home") | {"FLUX_JOB_ID": "f", "FLUX_JOB_USERID": "0"}
+    words = [str(site / hook.split()[0]), *(["12.pbs", "root", "root"] if hook == "pbs-prologue" else [])]
+    run_hook(
+        tmp_path / "home",
+        "/bin/bash",
+        "-c",
+        f'exec 7>>{site / "log"} 12<{site / "log"}; exec "$@"',
+        "-",
+        *words,
+        **environ,
+    )
+    wait_for(site / "open")
+    found = dict(
+        reversed(line.rsplit(" ", 1)) for line in (site / "open").read_text().splitlines() if "stat:" not in line
+    )
+    kinds = {int(Path(name).name): kind for name, kind in found.items()}
+    assert kinds.pop(2) == "fifo" and kinds.pop(0) == "character special file"
+    assert set(kinds) <= {1, 255}, f"255 is its own script: {kinds}"
+    eventually(lambda: (site / "log").read_text() == "logged\n")
+
+
+def _status(descriptor: int) -> os.stat_result | None:
+    try:
+        return os.fstat(descriptor)
+    except OSError:
+        return None
+
+
+def test_root_becomes_the_jobs_user_in_a_prolog_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has nothing of root's open then, nor of whoever started root's process."""
     monkeypatch.setenv("SLURM_JOB_UID", "2001")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("OF_ROOT", "secret")
+
+    (secret := tmp_path / "of root").write_text("kept")
+    reader, writer = os.pipe()
 
     def become() -> tuple[object, ...]:
         become_user_of_job()
@@ -115,12 +161,24 @@ def test_root_becomes_the_jobs_user_in_a_prolog_only(monkeypatch: pytest.MonkeyP
 
     def in_prolog() -> None:
         os.environ["SLURM_SCRIPT_CONTEXT"] = "prolog_slurmd"
+        log = os.open(secret, os.O_RDWR)
+        os.dup2(log, 0)
+        os.dup2(log, 2)
+        os.dup2(writer, 1)
+        os.set_inheritable(log, True)
         assert become() == ((2001, 2001, 2001), [], None, "7")
+        found = {number: status for number in range(256) if (status := _status(number))}
+        assert set(found) == {0, 1, 2}
+        assert found[0].st_rdev == Path("/dev/null").stat().st_rdev
+        assert stat.S_ISFIFO(found[1].st_mode) and stat.S_ISFIFO(found[2].st_mode)
+        os.write(1, b"said\n")
 
     def in_a_job() -> None:
         assert become()[0] == (0, 0, 0)
 
     assert Forked(in_prolog).wait() == 0
+    assert os.read(reader, 100) == b"said\n"
+    assert secret.read_text() == "kept"
     assert Forked(in_a_job).wait() == 0
 
 

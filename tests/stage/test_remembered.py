@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.loaders.dataset import PackedSamples
+from dlio.stage.cache import lease
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import known_folders, remember
 from tests.helpers.users import BOB, as_user
 
@@ -37,9 +40,22 @@ def test_a_folder_is_forgotten_when_its_copies_are_gone(packed, tmp_path, dests)
     dlio.stage(packed, tmp_path / "nvme")
     dlio.stage(packed, tmp_path / "nvme")
     assert len(list(dests.iterdir())) == 1
-    assert len(dlio.clean()) >= 1
+    assert len(dlio.clean(tmp_path / "nvme")) == 1
     assert tmp_path / "nvme" not in known_folders()
     assert not list(dests.iterdir())
+
+
+def test_clean_without_dest_leaves_the_folders_that_were_named(packed, tmp_path, monkeypatch, capsys):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    named, chosen = dlio.stage(packed, tmp_path / "nvme").root, dlio.stage(packed).root
+    assert named != chosen and chosen not in named.parents
+    assert main(["clean"]) == 0
+    told = capsys.readouterr().out
+    assert f"removed {chosen}" in told and f"left 1 in {tmp_path / 'nvme'}" in told
+    assert named.exists() and not chosen.exists()
+    assert not lease.leases(StagedFolder(tmp_path / "nvme", named.name))  # so that the next job's clean removes it
+    assert dlio.clean(tmp_path / "nvme") == [named]
 
 
 def test_an_odd_path_is_remembered(tmp_path):

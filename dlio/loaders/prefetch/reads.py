@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dlio.errors import MissingError
 from dlio.io import trace, waits
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.locking.fork_lock import ForkLock
@@ -206,7 +207,7 @@ class ReadAhead:
         return reads.pace.is_slow and sum(map(len, self._begun.values())) < self._most and num_bytes <= _AHEAD_BYTES
 
     def _begin(self, reads: Reads[object]) -> None:
-        with suppress(RuntimeError):  # no more threads can start: the others, and the taker, read it
+        with suppress(MissingError):  # no more threads can start: the others, and the taker, read it
             self._threads.grow(self._most)
         calls = [partial(reads.piece, rows) for rows in reads.cut()]
         self._begun[reads] = [_Piece(call, self._threads.submit(call)) for call in calls]

@@ -69,6 +69,7 @@ def prefetched(
     Raises:
         Exception: what a part raised, when its item is asked for.
         TimedOutError: an item took longer than `timeout`.
+        MissingError: the system allows no thread.
         UsageError: the process was forked since the threads started.
     """
     return _by_threads(works, num_threads, prefetch, timeout) if num_threads else _in_turn(works)
@@ -82,10 +83,12 @@ def _by_threads(
     works: Iterable[Work[T]], num_threads: int, prefetch: int, timeout: float | None
 ) -> Generator[T, None, None]:
     process = os.getpid()
-    threads, hints, readers = Threads(num_threads, "dlio-loader"), Threads(1, "dlio-hint"), ReadAhead()
+    threads, hints, readers = Threads(0, "dlio-loader"), Threads(0, "dlio-hint"), ReadAhead()
     patience = timeout
     waiting: deque[_Begun[T]] = deque()
     try:
+        threads.grow(num_threads)
+        hints.grow(1)
         for work in works:
             readers.add(work.reads)
             hint = hints.submit(work.hint) if work.hint is not None else None

@@ -6,7 +6,6 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import FileIO
 from itertools import islice
@@ -18,6 +17,7 @@ from dlio.io import files
 from dlio.io.filesystems import filesystem_of
 from dlio.io.open_folder import check_ground
 from dlio.io.remote_files import RemoteFiles
+from dlio.io.threads import Threads
 
 SECONDS = 3.0
 MOST_BYTES = 1 << 30
@@ -34,11 +34,11 @@ def read_rate(paths: Sequence[Path]) -> tuple[float, int]:
     """
     began = time.perf_counter()
     until, most = began + SECONDS, MOST_BYTES // _THREADS
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-bench") as pool:
+    with Threads(_THREADS, "dlio-bench") as pool:
         cuts = -(-_THREADS // max(1, len(paths)))  # fewer files than threads are read in parts, side by side
         parts = [(path, part / cuts, (part + 1) / cuts) for path in paths for part in range(cuts)]
         lanes = [parts[lane::_THREADS] for lane in range(_THREADS)]
-        num_bytes = sum(pool.map(lambda lane: _read(lane, until, most), lanes))
+        num_bytes = sum(pool.each(lambda lane: _read(lane, until, most), lanes))
     return num_bytes / (time.perf_counter() - began), num_bytes
 
 
@@ -55,8 +55,8 @@ def url_rate(manifest: Manifest) -> tuple[float, int]:
     def read(part: tuple[str, int, int]) -> int:
         return len(fetch_range(files, *part)) if time.perf_counter() < began + SECONDS else 0
 
-    with ThreadPoolExecutor(_RANGES, thread_name_prefix="dlio-bench") as pool:
-        num_bytes = sum(pool.map(read, islice(ranges, -(-MOST_BYTES // BLOCK_BYTES))))
+    with Threads(_RANGES, "dlio-bench") as pool:
+        num_bytes = sum(pool.each(read, islice(ranges, -(-MOST_BYTES // BLOCK_BYTES))))
     return num_bytes / (time.perf_counter() - began), num_bytes
 
 

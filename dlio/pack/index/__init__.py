@@ -27,7 +27,7 @@ from dlio.io.open_folder import OpenFolder, check_ground
 from dlio.locking.claim import alone, forget
 from dlio.pack import inside
 from dlio.pack.index._find import find_shards
-from dlio.pack.index._layout import load, names
+from dlio.pack.index._layout import InfersTogether, ShardLayout, load, names
 from dlio.pack.index._names import class_names, with_distinct_keys
 from dlio.pack.index._scan import ScanTask, scan_shard
 from dlio.pack.resume import INDEXED
@@ -56,8 +56,8 @@ def index(
 
     Args:
         path: the folder of the shards; if it is read-only, a folder of links to the shards and their indexes.
-        format: tfrecord, recordio, lmdb, hdf5, webdataset, mds, parquet, litdata, array_record, or a module's dotted
-            path.
+        format: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, mds, parquet, litdata, array_record, or a
+            module's dotted path.
         match: a pattern of the names to take, such as `train-*`; by default all, which must then be one set.
         schema: the schema of all records; by default inferred from the first records.
         label_offset: what was added to class indices when the shards were made (1 in TensorFlow's ImageNet files).
@@ -79,7 +79,8 @@ def index(
         _forget_killed(root)
     _check_no_data_set(root, overwrite)
     found = find_shards(root, format, match)
-    schema = replace(schema or layout.infer(root / found[0].files[0]), label_offset=label_offset)
+    schema = schema or _inferred(layout, [root / shard.files[0] for shard in found])
+    schema = replace(schema, label_offset=label_offset or schema.label_offset)
     if label_offset and str(schema.get("label")) != "int64":
         raise SchemaError(f"a label offset needs one whole label for each sample, found {schema.types()}")
     if not os.access(root, os.W_OK | os.X_OK, effective_ids=True):
@@ -99,6 +100,10 @@ def index(
             shutil.rmtree(hidden, ignore_errors=True)
             raise
     return whole
+
+
+def _inferred(layout: ShardLayout, shards: list[Path]) -> Schema:
+    return layout.infer_all(shards) if isinstance(layout, InfersTogether) else layout.infer(shards[0])
 
 
 def _forget_killed(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
@@ -39,6 +39,14 @@ class ListsShards(Protocol):
 
     def listed(self, root: Path) -> list[str] | None:
         """Returns the names of all shards' files in `root`, in order; None without a list."""
+
+
+@runtime_checkable
+class InfersTogether(Protocol):
+    """A layout whose schema follows from all shards."""
+
+    def infer_all(self, shards: Sequence[Path]) -> Schema:
+        """Returns the schema of all shards, given what holds the records of each; raises as `infer`."""
 
 
 @runtime_checkable

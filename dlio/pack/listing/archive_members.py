@@ -1,25 +1,31 @@
-"""The files in a tar or zip archive: their names, offsets and sizes."""
+"""The files in a tar, a zip or a SquashFS image: their names, offsets and sizes."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, cast
 
 from dlio.dataset.stored_zip import LOCAL_HEADER, LOCAL_MARK
-from dlio.errors import SourceError, StorageError
+from dlio.errors import CorruptRecordError, SourceError, StorageError
+from dlio.formats.layouts.squashfs.blocks import Image
+from dlio.formats.layouts.squashfs.records import HiddenFiles
 from dlio.io import limits
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack.listing.base import Refused
 from dlio.pack.listing.keys import odd, printable
 
+log = logging.getLogger(__name__)
 STORED = zipfile.ZIP_STORED
+IMAGES = (".sqsh", ".squashfs", ".sqfs")
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _CRC_BEHIND = 0x8
@@ -34,10 +40,10 @@ class ArchiveMember:
 
     Attributes:
         name: its path, with `/` between folders.
-        offset: the offset of its content in a tar, of its local header in a zip.
+        offset: the offset of its content in a tar, of its local header in a zip; its number in an image.
         packed_bytes: its size in the archive.
         num_bytes: its size.
-        method: zip's number of the compression; `STORED` in a tar.
+        method: zip's number of the compression; `STORED` in a tar and an image.
     """
 
     name: str
@@ -86,9 +92,7 @@ def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
             raise SourceError(f"{path} is not a regular file: give an archive that is one")
-        is_zip = path.suffix.lower() == ".zip"
-        found = _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
-        for member in found:
+        for member in _members(path, refused):
             parts = PurePosixPath(member.name).parts
             if problem := odd(member.name):
                 refused.append((printable(member.name), f"{path}: {problem}"))
@@ -100,9 +104,32 @@ def members_of(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError) as error:
         if isinstance(error, SourceError):
             raise
-        raise SourceError(f"{path} is neither a tar without compression nor a zip: {error}") from error
+        if isinstance(error, CorruptRecordError):
+            raise SourceError(str(error)) from error
+        raise SourceError(
+            f"{path} is neither a tar without compression nor a zip nor a SquashFS image: {error}"
+        ) from error
     except OSError as error:
         raise StorageError(error.errno, f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
+    if path.suffix.lower() in IMAGES:
+        return _image_members(path)
+    is_zip = path.suffix.lower() == ".zip"
+    return _zip_members(path, refused) if is_zip else _tar_members(path, (0, path.stat().st_size), refused)
+
+
+def _image_members(path: Path) -> Iterator[ArchiveMember]:
+    """Yields the files of a SquashFS image; logs what it holds besides."""
+    with closing(RandomAccessFile(path)) as file:
+        image = Image(file)
+        if HiddenFiles.of(image) is not None:
+            raise SourceError(f"{path} is a shard of dlio's: give the folder of its data set, or `dlio index` it first")
+        if image.left_out:
+            log.warning("%s: not packed: %s", path, image.left_out)
+        for number, size in enumerate(image.files.size.tolist()):
+            yield ArchiveMember(image.files.path(number).decode(errors="surrogateescape"), number, size, size)
 
 
 def _zip_members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:

@@ -172,8 +172,9 @@ class LongFile:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # then `os` may have lost its names, and the system closes the file
+            self.close()
 
 
 def _read_on(descriptor: int, data: bytes, path: str) -> bytes:

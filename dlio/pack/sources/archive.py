@@ -1,4 +1,4 @@
-"""A tar or zip archive that holds a folder of class folders. It is read in place, not unpacked.
+"""A tar, a zip or a SquashFS image that holds a folder of class folders. It is read in place, not unpacked.
 
 Classes and order are those of ImageFolder over the unpacked tree, from the first folder that holds more than one
 folder. A tar within a tar is a folder of its name without the suffix, as in ImageNet's `ILSVRC2012_img_train.tar`.
@@ -10,15 +10,18 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import DataError, SourceError
+from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.listing.archive_members import (
+    IMAGES,
     STORED,
     ArchiveMember,
     LocalHeader,
@@ -34,7 +37,7 @@ from dlio.pack.listing.keys import Keys
 from dlio.pack.listing.large import HEAD_BYTES, LARGE_BYTES, check_large
 from dlio.pack.prefetch import prefetching
 
-ARCHIVES = (".tar", ".zip")
+ARCHIVES = (".tar", ".zip", *IMAGES)
 COMPRESSED_ARCHIVES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")  # recognised to be refused by name
 
 
@@ -42,7 +45,7 @@ def archive(path: str | Path, root: str | Path | None = None) -> Archive:
     """Returns the images in the archive `path`.
 
     Args:
-        path: a tar without compression, or a zip.
+        path: a tar without compression, a zip, or a SquashFS image of any compression but lzo and lzma.
         root: the folder within the archive that holds the class folders; by default it is found.
     """
     return Archive(Path(path).absolute(), str(root).strip("/") if root is not None else None)
@@ -103,28 +106,40 @@ class Archive:
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index, from its offset in the archive."""
-        file, is_zip = RandomAccessFile(self.path), self.path.suffix.lower() == ".zip"
+        file, suffix = RandomAccessFile(self.path), self.path.suffix.lower()
         extents, labels = listing.columns["extent"].tolist(), listing.columns["label"].tolist()
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
-            offset, packed, num_bytes, method = extents[index]
-            pace.take(1, packed)
+            pace.take(1, extents[index][1])
             try:
-                header = read_local_header(file, offset) if is_zip else LocalHeader(offset, None)
-                if max(packed, num_bytes) > LARGE_BYTES:
-                    check_large(_head(file, header.data_offset, packed, method), max(packed, num_bytes))
-                data = file.read(header.data_offset, packed)
-                image = data if method == STORED else _inflate(data, num_bytes)
-                if is_zip:
-                    check_crc(image, header, file, header.data_offset + packed)
+                image = content(*extents[index])
             except (DataError, zlib.error) as error:
                 raise SourceError(f"{self.path}: cannot read {key!r}: {error}") from error
             return Sample(key, {"image": image, "label": labels[index]})
 
         sizes = listing.columns["extent"][:, 1:3].sum(axis=1).tolist()
-        with closing(file), prefetching(read, sizes, len(listing)) as read_in_order:
-            yield read_in_order
+        with closing(file):
+            content = _image_reader(file) if suffix in IMAGES else partial(_content, file, suffix == ".zip")
+            with prefetching(read, sizes, len(listing)) as read_in_order:
+                yield read_in_order
+
+
+def _image_reader(file: RandomAccessFile) -> Callable[[int, int, int, int], bytes]:
+    image = Image(file)
+    return lambda number, packed, num_bytes, method: image.read(number, None)
+
+
+def _content(file: RandomAccessFile, is_zip: bool, offset: int, packed: int, num_bytes: int, method: int) -> bytes:
+    """Returns the content of a member of a tar or zip."""
+    header = read_local_header(file, offset) if is_zip else LocalHeader(offset, None)
+    if max(packed, num_bytes) > LARGE_BYTES:
+        check_large(_head(file, header.data_offset, packed, method), max(packed, num_bytes))
+    data = file.read(header.data_offset, packed)
+    content = data if method == STORED else _inflate(data, num_bytes)
+    if is_zip:
+        check_crc(content, header, file, header.data_offset + packed)
+    return content
 
 
 def _extent(member: ArchiveMember) -> tuple[int, int, int, int]:

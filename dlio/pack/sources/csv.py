@@ -1,7 +1,8 @@
 """A CSV file with a header, one column of image paths, and columns of labels or other fields.
 
-The path column is called path, file, filename, image or image_path; else it is the first. The label column is called
-label, class or target; without such a column, all other columns are labels. A file of paths alone has no labels.
+The path column is called path, file, image, or as PATH_COLUMNS has it; else it is the first one with an image
+in the first row, else the first. The label column is called label, class, target or category; without such a column,
+all other columns are labels. A file of paths alone has no labels.
 
     one column of whole numbers     label is int64, as for 3 and 3.0
     one column of other numbers     label is float32
@@ -27,12 +28,15 @@ from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
 from dlio.pack.listing.base import Column, Listing
 from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
+from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_of_column, is_number_text, stack
 from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, raw_lines, root_of
 
-PATH_COLUMNS = ("path", "file", "filename", "image", "image_path")
-LABEL_COLUMNS = ("label", "class", "target")
+PATH_COLUMNS = (
+    "path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "image_file", "img_path"
+)  # fmt: skip
+LABEL_COLUMNS = ("label", "class", "target", "category")
 DELIMITERS = ",\t;|"
 
 
@@ -84,6 +88,13 @@ def recognises(path: Path) -> bool:
     return path.suffix.lower() in (".csv", ".tsv") and path.is_file()
 
 
+def _path_column(header: list[str], first: list[str]) -> str:
+    """Returns the column of paths, by its name, else by the first row."""
+    named = [name for name in header if name.lower() in PATH_COLUMNS]
+    images = [name for name, value in zip(header, first, strict=False) if value.lower().endswith(EXTENSIONS)]
+    return [*named, *images, header[0]][0]
+
+
 @dataclass(frozen=True, slots=True)
 class CsvFile:
     """See `csv_file`."""
@@ -102,11 +113,12 @@ class CsvFile:
         """Returns the images in the order of the file."""
         rows = self._rows()
         header = self._header(next(rows, (1, []))[1])
-        path_column = self.path_column or next((name for name in header if name.lower() in PATH_COLUMNS), header[0])
+        first = next(rows, None)
+        path_column = self.path_column or _path_column(header, first[1] if first else [])
         label_names = self._label_names(header, path_column)
         path_number, *numbers = (self._number(header, name) for name in (path_column, *label_names, *self.fields))
         listed = Listed[tuple[str, ...]](self.path)
-        for line, row in rows:
+        for line, row in chain([first] if first else [], rows):
             if len(row) == len(header):
                 listed.add(line, row[path_number], tuple(row[number] for number in numbers))
             else:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio.errors import DlioError, StorageError
-from dlio.io import files
+from dlio.io import files, limits
 
 DEADLINE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
@@ -98,10 +98,11 @@ def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: P
     importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
     for algorithm in files.ALGORITHMS:
         files.new_hash(algorithm)
-    reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with limits.starting("a process of the copy's owner"):
+        reader, writer = os.pipe()
+        child = os.fork()
     if child == 0:
         os.close(reader)
         _answer(writer, user, work)
@@ -183,7 +184,7 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
     try:
         logging.getLogger().handlers[:] = [_Sending(send)]
         if user is not None:
-            become(user)
+            become(user, descriptors=(1, 2, writer))
         try:
             for value in work():
                 send("value", value)
@@ -208,11 +209,56 @@ def become_user_of_job() -> None:
     user = os.environ.get("SLURM_JOB_UID", "0")
     in_prolog = os.environ.get("SLURM_SCRIPT_CONTEXT") == "prolog_slurmd" and user.isdecimal()
     if os.geteuid() == 0 and in_prolog and int(user):
-        become(int(user), [name for name in os.environ if name.startswith(("SLURM", "DLIO_"))])
+        _go_on_behind_pipes()
+        become(int(user), [name for name in os.environ if name.startswith(("SLURM", "DLIO_"))], (1, 2))
 
 
-def become(user: int, also_kept: Collection[str] = ()) -> None:
-    """Gives up root's rights for good, and its environment with them, but for some variables."""
+def _go_on_behind_pipes() -> None:
+    """Goes on in a child process, whose standard output and error are pipes to this one.
+
+    This process stays root's, passes on what the child says, and ends with its exit code. So the user gets no
+    descriptor of root's log.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pipes = {target: os.pipe() for target in (1, 2)}
+    child = os.fork()
+    for target, (reader, writer) in pipes.items():
+        if child == 0:
+            os.dup2(writer, target)
+            os.close(reader)
+        os.close(writer)
+    if child:
+        _pass_on({reader: target for target, (reader, _) in pipes.items()})
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+
+
+def _pass_on(targets: dict[int, int]) -> None:
+    """Writes what comes from each of the descriptors to another, until all have ended."""
+    while targets:
+        for reader in select.select(list(targets), [], [])[0]:
+            if data := os.read(reader, 1 << 16):
+                with suppress(OSError):  # nobody reads it any more
+                    while data:
+                        data = data[os.write(targets[reader], data) :]
+            else:
+                del targets[reader]
+
+
+def become(user: int, also_kept: Collection[str] = (), descriptors: Collection[int] = ()) -> None:
+    """Gives up root's rights for good, and with them its environment and open files, but for those named.
+
+    Args:
+        user: the id of the user.
+        also_kept: variables.
+        descriptors: of open files; the standard input becomes /dev/null.
+    """
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  of descriptors
+        if int(name) not in (0, *descriptors):
+            with suppress(OSError):  # the listing's own
+                os.close(int(name))
     try:
         entry = pwd.getpwuid(user)
         name, group, home = entry.pw_name, entry.pw_gid, entry.pw_dir

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dlio.io import files
-from dlio.io.open_folder import OpenFolder, is_loose
+from dlio.io.open_folder import SHUT, OpenFolder, TakenError, is_loose
 
 CACHE = "dlio"
 CLAIMS = ".claims"
@@ -76,6 +76,7 @@ def open_up(dest: Path) -> None:
     If others may write, the folders are sticky, so only the owner of an entry may rename or remove it.
 
     Raises:
+        TakenError: another user has made a folder, and has not opened it to others, or not yet.
         StorageError: a folder cannot be made, or something else has its name.
     """
     with files.storage_errors("create", dest / CACHE), _made(dest) as opened:
@@ -83,9 +84,15 @@ def open_up(dest: Path) -> None:
             os.fchmod(opened.descriptor, stat.S_IMODE(opened.status.st_mode) | stat.S_ISVTX)
         mode = opened.status.st_mode & 0o3777
         mode |= stat.S_ISVTX if mode & 0o022 else 0
-        with _opened_to_others(opened, CACHE, mode) as cache:
-            for name in (CLAIMS, LEASES):
-                _opened_to_others(cache, name, mode).close()
+        try:
+            with _opened_to_others(opened, CACHE, mode) as cache:
+                for name in (CLAIMS, LEASES):
+                    _opened_to_others(cache, name, mode).close()
+        except PermissionError as error:
+            status = opened.look(CACHE)
+            if status is None or status.st_uid == os.geteuid():
+                raise
+            raise TakenError(errno.EACCES, f"{dest / CACHE} {SHUT}") from error
 
 
 def _made(dest: Path) -> OpenFolder:

@@ -32,7 +32,7 @@ from dlio.stage.cache.base_folder import (
     open_dest,
 )
 from dlio.stage.cache.folder import ASIDE, StagedFolder
-from dlio.stage.cache.locations import folders_with_copies
+from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
 from dlio.stage.live.agent import meeting_folder
@@ -58,7 +58,8 @@ def clean(
     """Ends this job's leases below `dest`, removes all copies that no other job uses, and returns their folders.
 
     Args:
-        dest: the folder given to `stage`; by default all `known_folders`.
+        dest: the folder given to `stage`; by default those that it chooses from. In other `known_folders` leases end,
+            and copies stay.
         job: the scheduler's job id; by default this job's.
         keep: only end the leases, and leave the copies for the next job.
         deadline: the seconds that all of it may take, for root whatever other users have there; another user's may
@@ -92,23 +93,23 @@ def _outcomes(dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds
     """Yields each copy when it is found, and again with what came of it; raises as `clean`, at the end."""
     found: list[StagedFolder] = []
     problems: list[StorageError] = []
-    folders = folders_with_copies(dest)
-    for folder in folders:
+    cleaned = [] if keep else folders_to_clean(dest)
+    for folder in folders_with_copies(dest):
         try:
-            here = _released(folder, job, keep)
+            here = _released(folder, job, folder not in cleaned)
             yield from ((str(copy.path), _FOUND) for copy in here)
             found += here
         except StorageError as error:
             problems.append(error)
-    unused = [] if keep else [LiveFolder(copy) for copy in found if not _is_leased(copy)]
+    unused = [LiveFolder(copy) for copy in found if copy.dest in cleaned and not _is_leased(copy)]
     running = end_agents(unused, min(END_SECONDS, seconds / 2))
     meeting_folder.forget(job)
     for copy in found:
         if agent := running.get(LiveFolder(copy)):
             yield str(copy.path), f"its agent, process {agent.pid}, has not ended"
         else:
-            yield str(copy.path), _REMOVED if not keep and remove_unused(copy) else _KEPT
-    for folder in () if keep else folders:
+            yield str(copy.path), _REMOVED if copy.dest in cleaned and remove_unused(copy) else _KEPT
+    for folder in cleaned:
         _sweep(folder)
     if problems:
         raise problems[0]

@@ -23,7 +23,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,8 @@ from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import ManifestError, StorageError
 from dlio.io import files
-from dlio.io.open_folder import Below, OpenFolder
+from dlio.io.open_folder import Below, OpenFolder, TakenError
+from dlio.io.threads import Threads
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache.access import Access, without_lists
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
@@ -105,8 +105,8 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="dlio-look") as pool:  # starts no idle thread
-                absent = absent.union(*pool.map(self._incomplete, groups))
+            with Threads(min(_THREADS, len(groups)), "dlio-look") as pool:
+                absent = absent.union(*pool.each(self._incomplete, groups))
         return [file for file in wanted if file.name in absent]
 
     def _incomplete(self, wanted: Sequence[File]) -> set[str]:
@@ -211,7 +211,7 @@ class StagedFolder:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
         path.mkdir(mode=mode, exist_ok=True)
         if not is_closed(path.lstat(), {os.geteuid() if self.user is None else self.user}, shut=True):
-            raise StorageError(f"{path} is another user's, or open to others' changes: stage again")
+            raise TakenError(f"{path} is another user's, or open to others' changes: stage again")
 
     def finish(self, manifest: Manifest, names: Sequence[str], access: Access) -> None:
         """Syncs the files' names to the disk, then publishes the manifest.

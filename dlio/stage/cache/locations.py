@@ -1,12 +1,14 @@
 """The folders of this node that may hold staged copies.
 
     /tmp/dlio-u<uid>/dests/<digest>    a file for each DEST to which this user has staged on this node: its path
+    /tmp/dlio-u<uid>/agents/           sockets of agents that cannot lie in their copies (dlio/stage/live/unix.py)
 
 Only the user can write there. So a loader finds what was staged, wherever it is; root's list serves all users.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -37,14 +39,28 @@ def known_folders() -> list[Path]:
 def remember(dest: Path) -> None:
     """Makes DEST one of the `known_folders` of this user's processes on this node; of all users' if this is root."""
     path = os.fsencode(dest.absolute())
-    own = own_dest(LISTED_AT)
     try:
-        with OpenFolder.at(own.parent) as around:
-            around.make(own.name).close()
-        with open_dest(own) as opened, opened.make(_DESTS) as dests:
+        with open_own(_DESTS) as dests:
             dests.publish(files.digest_bytes(path).partition(":")[2], path)
     except OSError as error:
         _log.info("%s is not remembered: %s", dest, error)
+
+
+def open_own(name: str, mode: int = 0o755) -> OpenFolder:
+    """Returns a folder that only this user can change, below `/tmp/dlio-u<uid>`, held open; it is made if missing.
+
+    Raises:
+        OSError: it cannot be made, or is another user's, or open to others' changes.
+    """
+    own = own_dest(LISTED_AT)
+    with OpenFolder.at(own.parent) as around:
+        around.make(own.name).close()
+    with open_dest(own) as opened:
+        found = opened.make(name, mode)
+        if not all(is_closed(folder.status, {os.geteuid()}, shut=True) for folder in (opened, found)):
+            found.close()
+            raise PermissionError(errno.EPERM, "it is another user's, or open to others' changes", str(own / name))
+    return found
 
 
 def _remembered(user: int) -> Iterator[Path]:
@@ -63,7 +79,16 @@ def _remembered(user: int) -> Iterator[Path]:
 
 def folders_with_copies(dest: str | os.PathLike[str] | None = None) -> list[Path]:
     """Returns DEST, by default all `known_folders`, each followed by the folders that users have in its place."""
-    named = [Path(dest).absolute()] if dest is not None else known_folders()
+    return _with_own([Path(dest).absolute()] if dest is not None else known_folders())
+
+
+def folders_to_clean(dest: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Returns DEST, by default those that `stage` chooses from; in others, a copy goes if its folder is named."""
+    return _with_own([Path(dest)] if dest is not None else [folder for _, folder in local_folders()])
+
+
+def _with_own(named: list[Path]) -> list[Path]:
+    named = [folder.absolute() for folder in named]
     return list(dict.fromkeys(folder for each in named for folder in (each, *_own_folders(each))))
 
 

@@ -136,7 +136,9 @@ def remove_unused(folder: StagedFolder) -> bool:
                 return False
             forget_claims(cache, folder.copy)  # first: a job that stages again during the removal makes a new claim
             cache.rename(LEAVING + name, REMOVED + name)
-    except OSError:  # another process removes it, or has renamed it back
+    except OSError as error:  # another process removes it, or has renamed it back
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # Btrfs needs room to rename
+            _log.warning("cannot remove %s: %s: remove some other file there first", folder.path, error.strerror)
         return False
     return discard(StagedFolder(folder.dest, REMOVED + name))
 

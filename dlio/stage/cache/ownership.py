@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
-from dlio.io.open_folder import check_ground, loose_folders
-from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own
+from dlio.io.open_folder import TakenError, check_ground, loose_folders
+from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own, open_up
 from dlio.stage.cache.folder import StagedFolder
+
+_TRIES = 3  # to choose a folder that another user does not take at that moment
+
+T = TypeVar("T")
 
 
 def own_dest(dest: Path, user: int | None = None) -> Path:
@@ -82,6 +87,21 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
     )
 
 
+def choosing_again(work: Callable[[], T]) -> T:
+    """Returns what `work` returns, which begins with `folder_for_us`.
+
+    If another user takes that folder before `work` has claimed it, it is done again, and gets the folder that is this
+    user's alone.
+
+    Raises:
+        StorageError: as `work`; a TakenError if the folder is lost at each try.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(TakenError):
+            return work()
+    return work()
+
+
 def _may_make(folder: StagedFolder, user: int) -> bool:
     """Returns whether a user may make or complete a copy: nobody else has begun it, or shuts the folders around it.
 
@@ -106,14 +126,25 @@ def _is_shut(path: Path) -> bool:
     return owner != os.geteuid() and not os.access(path, os.W_OK | os.X_OK, effective_ids=True)
 
 
+def open_for_us(folder: StagedFolder) -> None:
+    """Makes the folders around a copy of `folder_for_us`, as open to other users as DEST is.
+
+    Raises:
+        TakenError: another user was quicker, and can replace or change the copy.
+        StorageError: a folder cannot be made.
+    """
+    open_up(folder.dest)
+    check_safe(folder)
+
+
 def check_safe(folder: StagedFolder) -> None:
     """Checks that a folder of `folder_for_us` has not been replaced by another user since.
 
     Raises:
-        StorageError: it has been replaced, or can be.
+        TakenError: it has been replaced, or can be.
     """
     if folder.user is not None and not is_safe(folder, folder.user):
-        raise StorageError(f"another user has replaced {folder.path}: stage again")
+        raise TakenError(f"another user has replaced {folder.path}: stage again")
 
 
 def _is_of(path: Path, users: set[int], *, shut: bool = False) -> bool:

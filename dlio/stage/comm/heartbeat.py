@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from dlio.io.threads import started
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -41,8 +43,7 @@ class MpiHeartbeat:
         self._here: set[int] = set()
         self._sent: list[tuple[MPI.Request, bytes]] = []  # kept, since MPI reads their memory
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._answer, name="dlio-heartbeat", daemon=True)
-        self._thread.start()
+        self._thread = started(self._answer, "dlio-heartbeat")
 
     def find_lost(self) -> list[int]:
         """Returns the ranks of the processes that do not answer a roll call, and informs the others."""

@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import sys
-import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dlio.cluster import liveness
 from dlio.cluster.topology import Topology
 from dlio.errors import LauncherError, StorageError, missing_package
+from dlio.io.threads import started
 from dlio.stage.comm import base
 from dlio.stage.comm.heartbeat import MpiHeartbeat
 
@@ -71,8 +71,7 @@ class MpiRing:
         """Returns the ring of some ranks; see `Ring`."""
         made: list[MPI.Comm] = []
         color = 0 if self.rank in ranks else self._mpi.UNDEFINED
-        split = threading.Thread(target=lambda: made.append(self._communicator.Split(color, self.rank)), daemon=True)
-        split.start()  # MPI cannot split without waiting
+        split = started(lambda: made.append(self._communicator.Split(color, self.rank)), "dlio-split")  # it waits
         self._wait(lambda: not split.is_alive(), self._gather_seconds)
         self._rings += [MpiRing(communicator) for communicator in made if communicator != self._mpi.COMM_NULL]
         return self._rings[-1] if self.rank in ranks else None

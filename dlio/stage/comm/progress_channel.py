@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from dlio.cluster import liveness
+from dlio.io.threads import started
 from dlio.stage.comm.connect import has_agent_store
 from dlio.stage.comm.gloo import job_store
 from dlio.stage.comm.mpi_progress import MpiChannel, made_channel
@@ -93,7 +94,7 @@ class _Reporter:
         self._lock = threading.Lock()
         self._channel: Channel | None = made_channel()
         self._is_open = False
-        threading.Thread(target=self._run, name="dlio-progress", daemon=True).start()
+        started(self._run, "dlio-progress")
 
     def expect(self, num_bytes: int) -> None:
         """Counts bytes that this node lacks."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dlio.cluster import liveness
+from dlio.io.threads import started
 from dlio.stage.comm import base
 
 _FAREWELL_SECONDS = 5.0  # with LOST_SECONDS well below the 30 s within which a lost node is named
@@ -40,7 +41,7 @@ def answer_of(call: Callable[[], T], seconds: float) -> T:
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="dlio-store", daemon=True).start()
+    started(ask, "dlio-store")
     return answer.result(seconds)
 
 
@@ -60,8 +61,7 @@ class LiveStore:
         self._answered = time.monotonic()  # the heartbeat asks every second
         self._over = threading.Event()
         self.call("add", f"beat/{rank}", 1)
-        self._heartbeat = threading.Thread(target=self._beat, name="dlio-heartbeat", daemon=True)
-        self._heartbeat.start()
+        self._heartbeat = started(self._beat, "dlio-heartbeat")
 
     def call(self, method: str, *arguments: object) -> Any:
         """Returns what a method of the store returns.

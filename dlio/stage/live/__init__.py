@@ -6,7 +6,8 @@
     agent/      its process
     client      what loaders ask of it
     status      how far it is
-    wire        the protocol; connection: both ends prove that they know the token; pool: of connections
+    unix, tcp   how the loaders of a node connect to its agent, and how other nodes do
+    wire        the protocol on a connection; pool: of connections
     folder      the files by which the agent and the loaders of a node exchange their state
     blocks      which blocks of an unfinished file are there
 
@@ -14,8 +15,8 @@ Which node reads a shard from the source, and what each keeps, is planned in dli
 
     DEST/dlio/<copy>/.dlio/live/           this user's alone
         manifest.jsonl                     of the copy, as it will be
-        token                              32 random bytes, known to the job's agents and loaders
-        agent.json                         where the agent listens; removed when it ends
+        agent.json                         the agent's process; removed when it ends
+        socket                             where it listens to the loaders of this node
         agent.log                          what it logged
         files/<name>, files/<name>.blocks  a file that is not whole yet, and which of its blocks are
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,9 +16,8 @@ from functools import partial
 from typing import Any
 
 from dlio.errors import StorageError
-from dlio.stage.cache.base_folder import copy_named
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live import wire
+from dlio.stage.live import unix, wire
 from dlio.stage.live.connection import CLIENT_BYTES, AgentError, Connection
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.pool import Answer, ConnectionPool
@@ -55,8 +55,6 @@ class Client:
 
     def __init__(self, folder: StagedFolder, restart: Callable[[], object] | None = None) -> None:
         self._folder = LiveFolder(folder)
-        named = copy_named(folder.copy)
-        self._content = named["content_id"] if named else folder.copy
         self._restart = restart
         self._pool = ConnectionPool(_KEPT)
         self._process, self._name = os.getpid(), os.urandom(CLIENT_BYTES)
@@ -114,7 +112,9 @@ class Client:
         """Closes the connections that no request uses; the client can be used again."""
         self._pool.close()
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():
+            return
         with suppress(AttributeError):
             self.close()
 
@@ -154,10 +154,10 @@ class Client:
         return self._new()
 
     def _new(self) -> Connection:
-        agent, token = self._folder.agent(), self._folder.token()
-        if agent is None or token is None:
+        agent = self._folder.agent()
+        if agent is None:
             raise StorageError("no agent runs")
-        return Connection(agent.address, token, self._content, self._name)
+        return unix.connect(self._folder, agent.socket, self._name)
 
     def _gone(self, error: OSError) -> StorageError:
         agent = self._folder.agent()

@@ -1,28 +1,20 @@
-"""Connections of which both ends have proved that they know the job's token, and mean the same data set.
+"""Connections to an agent once both ends have verified each other, and how a client persists until it has one.
 
-    server -> client   32 random bytes
-    client -> server   32 random bytes, of which the first 8 name the client; HMAC of both, with the content id
-    server -> client   HMAC of both, with the content id
-
-Each side's answer depends on the other's random bytes and on its own role, so nothing can be replayed or reflected.
+Loaders of a node connect by a Unix socket (unix.py), other nodes by TCP (tcp.py).
 """
 
 from __future__ import annotations
 
-import hmac
-import os
 import socket
 import time
+from collections.abc import Callable
 
 from dlio.errors import StorageError
 from dlio.stage.live import wire
 from dlio.stage.live.wire import Origin, Reply, Request, Status, WireError
 
-TOKEN_BYTES = NONCE_BYTES = 32
-CLIENT_BYTES = 8
-_PROOF_BYTES = 32
-
-Address = tuple[str, int]
+CLIENT_BYTES = 8  # that name a client on all of its connections
+_PAUSES = (0.01, 1.0)  # before the next attempt to connect: the first, twice as long each time, the longest
 
 _NODE = b"node"
 
@@ -38,97 +30,26 @@ def is_node(client: bytes) -> bool:
 
 
 class RefusedError(WireError):
-    """The other end did not prove that it knows the token."""
+    """The other end is not who it has to be."""
 
 
-def _proof(token: bytes, role: bytes, theirs: bytes, own: bytes, content: str, server: Address) -> bytes:
-    """Returns a proof that holds for a connection to one address only, so that nobody can relay it to another."""
-    return hmac.digest(token, role + theirs + own + f"{content} {server[0]}:{server[1]}".encode(), "sha256")
+class CutOffError(WireError):
+    """The other end had no room for the connection, and ended it before it was verified."""
 
 
-def accept(peer: socket.socket, token: bytes, content: str) -> bytes:
-    """Returns the name of a client, once both ends have proved the token.
-
-    Raises:
-        RefusedError: the client has another token or data set.
-        OSError: the connection failed, or was too slow.
-    """
-    own, server = os.urandom(NONCE_BYTES), peer.getsockname()[:2]
-    deadline = time.monotonic() + wire.CONNECT_SECONDS
-    _send(peer, own, deadline)
-    answer = _receive(peer, NONCE_BYTES + _PROOF_BYTES, deadline)
-    theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
-    if not hmac.compare_digest(proof, _proof(token, b"dlio client", own, theirs, content, server)):
-        raise RefusedError("a client without the job's token was refused")
-    _send(peer, _proof(token, b"dlio server", theirs, own, content, server), deadline)
-    _settle(peer, wire.STALL_SECONDS)
-    return theirs[:CLIENT_BYTES]
-
-
-def _prove(peer: socket.socket, token: bytes, content: str, client: bytes, deadline: float) -> None:
-    """Proves the token to a server, which has to prove its own; raises as `accept`."""
-    theirs = _receive(peer, NONCE_BYTES, deadline)
-    server = peer.getpeername()[:2]
-    own = client + os.urandom(NONCE_BYTES - CLIENT_BYTES)
-    _send(peer, own + _proof(token, b"dlio client", theirs, own, content, server), deadline)
-    proof = _receive(peer, _PROOF_BYTES, deadline)
-    if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content, server)):
-        raise RefusedError("a server without the job's token was refused")
-    _settle(peer, wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
-
-
-def _settle(peer: socket.socket, seconds: float) -> None:
-    peer.settimeout(seconds)
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("the token was not proved in time")
-    return left
-
-
-def _send(peer: socket.socket, data: bytes, deadline: float) -> None:
-    peer.settimeout(_left(deadline))
-    peer.sendall(data)
-
-
-def _receive(peer: socket.socket, num_bytes: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < num_bytes:
-        peer.settimeout(_left(deadline))
-        more = peer.recv(num_bytes - len(data))
-        if not more:
-            raise RefusedError("the connection was closed before the token was proved")
-        data += more
-    return data
+class AgentError(StorageError):
+    """An agent's own words on why it could not do what was asked."""
 
 
 class Connection:
     """A client's connection to an agent; for one thread at a time.
 
     Args:
-        address: where the agent listens.
-        token: the job's.
-        content: the content id of the data set.
-        client: `CLIENT_BYTES` that name the client on all of its connections.
-
-    Raises:
-        RefusedError: the server has another token or data set.
-        OSError: it cannot be reached in time; a loader waits longer than a node, since it has nobody else to ask.
+        peer: the socket, on which both ends have verified each other.
     """
 
-    def __init__(self, address: Address, token: bytes, content: str, client: bytes) -> None:
-        seconds = wire.CONNECT_SECONDS if is_node(client) else wire.STALL_SECONDS
-        deadline = time.monotonic() + seconds
-        self._peer = socket.create_connection(address, seconds)
-        try:
-            _prove(self._peer, token, content, client, deadline)
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
 
     def ask(self, request: Request, *, limit: int = 0, patience: float = float("inf")) -> Reply:
         """Returns the head of the reply; `receive_into` is to take the body next.
@@ -177,5 +98,57 @@ class Connection:
         self._peer.close()
 
 
-class AgentError(StorageError):
-    """An agent's own words on why it could not do what was asked."""
+def persist(attempt: Callable[[], socket.socket], name: str, seconds: float) -> Connection:
+    """Returns a connection, which is tried again, after growing pauses, while the server has no room for it.
+
+    Args:
+        attempt: returns a socket on which both ends have verified each other; raises CutOffError if there is no room.
+        name: of the server, for the error message.
+        seconds: for which it is tried again.
+
+    Raises:
+        TimeoutError: the server had no room in all that time; says how often it was tried.
+        RefusedError, OSError: as `attempt`.
+    """
+    deadline, (pause, longest), tries = time.monotonic() + seconds, _PAUSES, 0
+    while True:
+        tries += 1
+        try:
+            return Connection(attempt())
+        except CutOffError as error:
+            if time.monotonic() + pause > deadline:
+                raise TimeoutError(
+                    f"{name} ended each of {tries} connections within {seconds:g} s before they were verified: it has "
+                    "too many others"
+                ) from error
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def exchange(peer: socket.socket, deadline: float, data: bytes, num_bytes: int) -> bytes:
+    """Sends bytes before a connection is verified, and returns the next `num_bytes` that the server sends.
+
+    Raises:
+        CutOffError: the server has ended the connection.
+        TimeoutError: the deadline has passed.
+    """
+    found = bytearray()
+    try:
+        peer.settimeout(_left(deadline))
+        peer.sendall(data)
+        while len(found) < num_bytes:
+            peer.settimeout(_left(deadline))
+            more = peer.recv(num_bytes - len(found))
+            if not more:
+                raise CutOffError("the connection was closed before it was verified")
+            found += more
+    except ConnectionError as error:  # a reset, by a server that had not read all of it
+        raise CutOffError(f"the connection was cut off before it was verified: {error.strerror}") from error
+    return bytes(found)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the connection was not verified in time")
+    return left

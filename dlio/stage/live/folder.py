@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import stat
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,10 +27,9 @@ from dlio.locking.owner import Owner
 from dlio.stage.cache.base_folder import CONTROL
 from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
-from dlio.stage.live.connection import TOKEN_BYTES, Address
 
-AGENT, TOKEN, TASK, LOG, FILES, BLOCKS = "agent.json", "token", "task.json", "agent.log", "files", ".blocks"
-_VERSION = 1
+AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
+_VERSION = 2
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
 _POLL_SECONDS = 0.02
@@ -43,13 +41,13 @@ class AgentRecord:
 
     Attributes:
         owner: its process.
-        address: where it listens.
+        socket: where it listens to the loaders of its node: a name in this folder, or a path (unix.py).
         node: the rank of its node.
         nodes: the number of nodes.
     """
 
     owner: Owner
-    address: Address
+    socket: str
     node: int
     nodes: int
 
@@ -96,13 +94,14 @@ class LiveFolder:
                 folder.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)
 
-    def _open(self) -> OpenFolder:
+    def open(self) -> OpenFolder:
+        """Returns the folder, held open; no link below the copy is followed. Raises OSError."""
         with OpenFolder.at(self.staged.path) as copy:
             return copy.below(CONTROL, LIVE)
 
     def _read(self, name: str, user: int | None = None) -> bytes | None:
         """Returns a file of a user, by default this one; None if there is no such file."""
-        with suppress(OSError), self._open() as opened:
+        with suppress(OSError), self.open() as opened:
             data, status = opened.read(name)
             wanted = os.geteuid() if user is None else user
             if status.st_uid == opened.owner == wanted and not status.st_mode & 0o022:
@@ -113,12 +112,10 @@ class LiveFolder:
         """Returns the agent of a user, by default of this one, that runs; None if none does."""
         try:
             record = json.loads(self._read(AGENT, user) or b"")
-            host, port = record["address"]
-            if record["version"] != _VERSION or not (isinstance(host, str) and type(port) is int):
+            where = record["socket"]
+            if record["version"] != _VERSION or not isinstance(where, str):
                 return None
-            found = AgentRecord(
-                Owner.from_json(record["owner"]), (host, port), int(record["node"]), int(record["nodes"])
-            )
+            found = AgentRecord(Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return None if self._is_over(found.owner) else found
@@ -154,7 +151,7 @@ class LiveFolder:
 
     def remove_record(self) -> None:
         """Removes the agent's record."""
-        with suppress(OSError), self._open() as opened:
+        with suppress(OSError), self.open() as opened:
             opened.unlink(AGENT)
 
     def hand_over(self, aside: Path, listed: Sequence[File]) -> None:
@@ -181,19 +178,6 @@ class LiveFolder:
                 return agent.owner
         return None
 
-    def token(self) -> bytes | None:
-        """Returns the job's token, None if there is none that only this user may read."""
-        data = self._read(TOKEN)
-        with suppress(OSError), self._open() as opened:
-            status = opened.look(TOKEN)
-            if data and len(data) == TOKEN_BYTES and status and not stat.S_IMODE(status.st_mode) & 0o077:
-                return data
-        return None
-
-    def keep_token(self, token: bytes) -> None:
-        """Writes the token; raises StorageError if the file cannot be written."""
-        self._keep(TOKEN, token)
-
     def task(self) -> str | None:
         """Returns the task that the last agent was given, as text; None if there is none."""
         data = self._read(TASK)
@@ -205,7 +189,7 @@ class LiveFolder:
 
     def _keep(self, name: str, data: bytes) -> None:
         """Writes a file that only this user may read."""
-        with files.storage_errors("write", self.path / name), self._open() as opened:
+        with files.storage_errors("write", self.path / name), self.open() as opened:
             opened.publish(name, data, 0o600)
 
     def manifest(self) -> Manifest | None:

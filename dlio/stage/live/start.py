@@ -1,36 +1,31 @@
-"""Starting the agent of a node: one runs, however many processes ask for it at once.
-
-The agent is a process of a session of its own, which outlives the one that started it. It reads its task from
-its standard input, since arguments are seen by all users, and a URL may hold a password.
-"""
+"""Starting the agent of a node: one runs, however many processes ask for it at once."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
-from dlio.errors import LauncherError, StorageError, UsageError
-from dlio.io import files, trace
+from dlio.errors import LauncherError, UsageError
+from dlio.io.open_folder import TakenError
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.locations import remember
-from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.decide import check_job
 from dlio.stage.destination import with_dest
 from dlio.stage.job import NO_LISTENERS, NO_OPTIONS, Job, Listeners, Options
+from dlio.stage.live import launch
 from dlio.stage.live.client import connect
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.live.status import copies
@@ -186,15 +181,23 @@ def ensure_agent(
     if dest is None:
         job = with_dest(job, strategy)
     check_job(job, strategy)
-    plan, folder = prepared(job, strategy)
-    open_up(folder.dest)
+    given = job.options
+    task = Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes)
+    return choosing_again(partial(_ensured, task, job))
+
+
+def _ensured(task: Task, job: Job) -> StagedFolder:
+    """Returns the folder of a copy that an agent fills or has filled; raises TakenError if it is another user's now."""
+    plan, folder = prepared(job, task.strategy)
+    open_for_us(folder)
     remember(job.dest)
     lease.take(folder)
     if job.topology.local_rank:
         _wait_for_the_leader(folder, plan)
     if not _answers(serves(folder, plan), folder):
-        given = job.options
-        _start(Task(name, job.dest, strategy, job.topology, given.copies, given.mode, cache_bytes), folder)
+        _start(task, folder)
+    if folder_for_us(job.dest, folder.copy, plan.wanted) != folder:  # so the agent has chosen another, too
+        raise TakenError(f"{folder.path} is another user's, who was quicker: stage again")
     return folder
 
 
@@ -250,33 +253,12 @@ def _wait_for_the_leader(folder: StagedFolder, plan: Plan) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _environ() -> dict[str, str]:
-    """Returns the variables of an agent, which runs in another folder."""
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-    file = environ.get(trace.VARIABLE)
-    return environ | ({trace.VARIABLE: str(Path(file).absolute())} if file else {})
-
-
 def _start(task: Task, folder: StagedFolder) -> None:
     """Starts an agent, and returns once it, or another one that was quicker, runs or has ended well.
 
     Raises:
-        StorageError: it could not start; says why.
+        StorageError: it could not start, or each of several ended before it was ready; says why.
     """
     if owner := stager(folder):
         _log.warning("process %d stages %s: waiting until it is done", owner.pid, folder.path)
-    command = [sys.executable, "-m", "dlio.stage.live.agent"]
-    with files.storage_errors("run", Path(sys.executable)):  # a user may not be able to, where root has started this
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environ(),
-            start_new_session=True, cwd="/",
-        )  # fmt: skip
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended
-            process.stdin.write(task.to_json().encode())
-            process.stdin.close()
-        answer = process.stdout.readline().decode()
-    if answer.strip() != "ready":
-        raise StorageError(f"the agent on {os.uname().nodename}: {answer.strip() or 'it ended before it was ready'}")
+    launch.agent(task.to_json(), LiveFolder(folder).log)

@@ -84,6 +84,16 @@ def state(folder: StagedFolder) -> dict[str, Any] | None:
     return head | found
 
 
+def in_one_word(copy: Mapping[str, Any]) -> str:
+    """Returns whether a copy is complete, as `status` gives it; a cache that is smaller than the data set never is."""
+    if copy["is_complete"]:
+        return "complete"
+    if copy.get("keeps_all", True):
+        return "being filled"
+    is_full = copy["nodes"][0]["is_complete"]
+    return f"a cache that is smaller than the data set, {'full' if is_full else 'being filled'}"
+
+
 def in_words(node: Mapping[str, Any]) -> str:
     """Returns how far one node is, as `status` gives it in `nodes`."""
     done, total = format_size(node["staged_bytes"]), format_size(node["total_bytes"])

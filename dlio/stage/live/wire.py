@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 from dlio.errors import StorageError
 
-CONNECT_SECONDS = 2.0  # to connect and to prove the token
+CONNECT_SECONDS = 2.0  # to connect to a node and to prove the token
+PERSIST_SECONDS = 30.0  # in which a loader tries again to connect to an agent that has no room
 STALL_SECONDS = 10.0  # without a byte
 BEAT_SECONDS = 2.0  # between two signs that the answer takes longer
-SILENCE_SECONDS = 4.0  # of another node: then the next one is asked
+SILENCE_SECONDS = 4.0  # of another node, or without room there: then the next one is asked
 LEAST_RATE = 1 << 20  # bytes a second: what comes more slowly is taken for stalled
 MAX_RANGES = 4096
 MAX_READ = 8 << 20  # bytes that one request reads

@@ -26,13 +26,13 @@ import numpy as np
 from dlio.dataset.manifest import File
 from dlio.errors import EXIT_INTERRUPTED, DlioError, StorageError
 from dlio.locking.claim import claimed
+from dlio.locking.claim_file import Claim
 from dlio.locking.owner import node_id
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import Access
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.node_cache import make_room
-from dlio.stage.cache.ownership import folder_for_us
+from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.comm.base import LostError, Ring
 from dlio.stage.comm.connect import world
 from dlio.stage.job import Job, NodeProgress, Outcome, all_files, whole_copy
@@ -124,11 +124,15 @@ def _naming_lost(hosts: Sequence[str]) -> Iterator[None]:
 def _prepare(stack: ExitStack, job: Job, folder: StagedFolder) -> tuple[Lacking, str]:
     """Returns what this node lacks, claimed for this process, and why that failed, so that others do not wait."""
     files = all_files(job.manifest)
+
+    def claim_one() -> tuple[StagedFolder, tuple[Claim, Claim | None] | None]:
+        found = folder_for_us(job.dest, folder.copy, files)
+        open_for_us(found)
+        lease.take(found)
+        return found, stack.enter_context(claimed(found.claims, lambda: found.holds(files), patient=False))
+
     try:
-        folder = folder_for_us(job.dest, folder.copy, files)
-        open_up(folder.dest)
-        lease.take(folder)
-        claim = stack.enter_context(claimed(folder.claims, lambda: folder.holds(files), patient=False))
+        folder, claim = choosing_again(claim_one)
         if claim is None:
             return Lacking(folder), ""
         stack.enter_context(residue_removed(folder, claim[0]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,8 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
 from dlio.locking.claim import claimed
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
-from dlio.stage.cache.ownership import check_safe, folder_for_us
+from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
@@ -69,13 +69,18 @@ def carry_out(job: Job) -> Outcome:
     Raises:
         DlioError: as `dlio.stage.transfer.fetch.fetch`, or a layout is refused.
     """
+    return choosing_again(partial(_carry_out, job))
+
+
+def _carry_out(job: Job) -> Outcome:
+    """Returns as `carry_out`; raises TakenError if another user has taken the folder."""
     check_names(job.manifest)
     whole = folder_for_us(job.dest, copy_name(job), all_files(job.manifest))
     staged = replace(job.manifest, root=whole.path)
     if whole.holds(all_files(job.manifest)):
         check_safe(whole)
         return Outcome(staged)
-    open_up(whole.dest)
+    open_for_us(whole)
     laid_out = layouts(job)
     create = (lambda path, file: striping.create(path, laid_out[file.name])) if laid_out else None
     node, nodes = job.topology.node_rank or 0, job.topology.num_nodes or 1

@@ -9,11 +9,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 from dlio.dataset.manifest import File
 from dlio.errors import DlioError, StorageError
+from dlio.io import limits
+from dlio.io.threads import Threads
 from dlio.stage.comm.base import Ring
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.copy import Tally
@@ -75,7 +78,8 @@ class BroadcastPipeline:
         self._writers = [_thread(self._write, jobs) for jobs in self._to_write]
         try:
             for thread in (reader, *self._writers):
-                thread.start()
+                with limits.starting("a thread"):
+                    thread.start()
             for _ in range(rounds):
                 self._round()
         finally:
@@ -128,8 +132,8 @@ class BroadcastPipeline:
         stream = OwnStream(self._source, self._streams[self._ring.rank])
         under_way: deque[tuple[Block, Future[int]]] = deque()
         passed = 0
-        with ThreadPoolExecutor(READERS, thread_name_prefix="dlio-read") as readers:
-            try:
+        try:
+            with Threads(READERS, "dlio-read") as readers:
                 for number in range(stream.num_blocks + READERS):
                     if self._over.is_set():
                         return
@@ -140,9 +144,9 @@ class BroadcastPipeline:
                         passed += 1
                     if number < stream.num_blocks:
                         block = self._pool.get()
-                        under_way.append((block, readers.submit(stream.fill, block, number)))
-            except Exception as error:  # whatever it is, the other nodes must learn of it
-                self.problem = self.problem or error
+                        under_way.append((block, readers.submit(partial(stream.fill, block, number))))
+        except Exception as error:  # whatever it is, the other nodes must learn of it
+            self.problem = self.problem or error
         for _ in range(rounds - passed if not self._over.is_set() else 0):
             block = self._pool.get()
             block.seal(0)

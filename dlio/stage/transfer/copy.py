@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -19,6 +18,7 @@ from typing import IO
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError
 from dlio.io import files, trace
+from dlio.io.threads import Threads
 from dlio.stage.cache.access import Access
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.source import StagingSource, rest_of
@@ -105,11 +105,9 @@ def copy_files(source: StagingSource, target: Copying, wanted: Sequence[File], t
                 raise
 
     threads = max(1, min(THREADS, len(wanted)))
-    with ThreadPoolExecutor(threads, thread_name_prefix="dlio-copy") as pool:
-        running = [pool.submit(work) for _ in range(threads)]
+    with Threads(threads, "dlio-copy") as pool:
         try:
-            for thread in running:
-                thread.result()
+            pool.each(lambda _: work(), range(threads))
         except BaseException:
             tally.stop.set()
             raise

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from dlio.dataset.manifest import File, Manifest
 from dlio.errors import StorageError
@@ -15,10 +16,9 @@ from dlio.io import files
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache import lease
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder, check_names
 from dlio.stage.cache.node_cache import is_being_filled, make_room
-from dlio.stage.cache.ownership import check_safe, folder_for_us
+from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.transfer.copy import Copying, Create, Tally, copy_files
@@ -40,8 +40,13 @@ def fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Ou
         DigestError: a source file is damaged.
         StorageError: no room, no permission, an input/output error, or the copier of this node failed.
     """
+    return choosing_again(partial(_fetch, job, manifest, copy, wanted))
+
+
+def _fetch(job: Job, manifest: Manifest, copy: str, wanted: Sequence[File]) -> Outcome:
+    """Returns as `fetch`; raises TakenError if another user has taken the folder."""
     folder = folder_for_us(job.dest, copy, wanted)
-    open_up(folder.dest)
+    open_for_us(folder)
     staged = replace(manifest, root=folder.path)
     lease.take(folder)
     if folder.holds(wanted):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from io import FileIO
@@ -161,8 +162,8 @@ class _Held:
                 self._descriptor = _open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             return self._descriptor
 
-    def __del__(self) -> None:
-        if self._descriptor is not None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._descriptor is not None and not is_ending():  # then `os` may have lost its names
             os.close(self._descriptor)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dlio.errors import UsageError
 from dlio.images import Resize
 from dlio.loaders.keras import PackedPyDataset
 from tests.loaders.jobs.reading import DATA, numbers, report
@@ -27,12 +28,38 @@ class Recorded(PackedPyDataset):
         return images, labels, weights
 
 
-def fit(workers: int) -> dict[str, Any]:
-    """Returns the photos of each batch and the losses of three epochs."""
-    batches = Recorded(DATA, 4, transform=Resize(16), shuffle=True, end="mask", workers=workers)
+def compiled() -> keras.Model:
+    """Returns a small model."""
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(3)]
     model = keras.Sequential([keras.Input((16, 16, 3)), *layers])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def recorded(**options: Any) -> Recorded:
+    """Returns a shuffled data set that keeps what it was asked for."""
+    return Recorded(DATA, 4, transform=Resize(16), shuffle=True, end="mask", **options)
+
+
+def epochs_and_steps() -> dict[str, Any]:
+    """Returns what a run from the middle saw, and one with steps of its own; and the error of steps in `fit`."""
+    late, stepped, validation, wrong = (recorded(steps_per_epoch=steps) for steps in (None, 4, None, None))
+    model = compiled()
+    model.fit(late, epochs=3, initial_epoch=2, verbose=0, shuffle=False)
+    model.fit(stepped, epochs=3, verbose=0, shuffle=False, validation_data=validation, validation_steps=2)
+    try:
+        model.fit(wrong, epochs=3, steps_per_epoch=4, verbose=0, shuffle=False)
+    except UsageError as error:
+        problem = str(error)
+    for batches in (late, stepped, validation, wrong):
+        batches.close()
+    return {"late": late.seen, "stepped": stepped.seen, "problem": problem, "validated": validation.epoch}
+
+
+def fit(workers: int) -> dict[str, Any]:
+    """Returns the photos of each batch and the losses of three epochs."""
+    batches = recorded(workers=workers)
+    model = compiled()
     history = model.fit(batches, epochs=3, verbose=0, shuffle=False)
     model.predict(np.zeros((1, 16, 16, 3)), verbose=0)
     batches.close()
@@ -41,4 +68,6 @@ def fit(workers: int) -> dict[str, Any]:
 
 assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
 encoded, _ = PackedPyDataset(DATA, 4)[0]
-report(0, {"alone": fit(1), "threads": fit(3), "encoded": [type(image).__name__ for image in encoded]})
+report(
+    0, {"alone": fit(1), "threads": fit(3), "encoded": [type(image).__name__ for image in encoded]} | epochs_and_steps()
+)

@@ -9,6 +9,7 @@ from PIL import Image
 from dlio.dataset.schema import Sample, Schema
 from dlio.images import CenterCrop
 from dlio.loaders.torch import DataLoader, PackedDataset
+from dlio.targets import WithTargets
 from tests.helpers.images import image
 from tests.loaders.packing import pack_samples
 
@@ -18,7 +19,7 @@ def test_items_and_batches_have_the_types_that_are_documented(tmp_path):
     value = {"image": image(0), "box": np.ones(4, "float32"), "points": np.arange(3, dtype="int16"), "text": "x"}
     samples = [Sample(str(n), value | {"label": n}) for n in range(4)]
     packed = pack_samples(tmp_path / "packed", Schema.of(fields), samples, num_shards=1)
-    plain, cropped = PackedDataset(packed), PackedDataset(packed, CenterCrop(8))
+    plain, cropped = PackedDataset(packed), PackedDataset(packed, WithTargets(CenterCrop(8), plain=("box", "points")))
     item = plain[0]
     assert isinstance(item["image"], Image.Image) and item["image"].mode == "RGB"
     assert (type(item["label"]), type(item["text"]), item["box"].dtype) == (int, str, torch.float32)

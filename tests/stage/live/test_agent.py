@@ -11,6 +11,7 @@ import pytest
 from dlio.dataset.manifest import Manifest
 from dlio.stage.live.agent import meeting
 from dlio.stage.live.agent.node import Node
+from dlio.stage.live.status import in_one_word, state
 from dlio.stage.live.wire import Origin
 from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, nodes, task, working
 from tests.helpers.staging import MiB, damaged_files
@@ -66,6 +67,8 @@ def test_small_caches_keep_together_as_much_as_they_may_and_the_rest_is_read_eac
     with nodes(source.root, tmp_path, count, cache_bytes=room) as found:
         for node in found:
             eventually(lambda node=node: is_complete(node))  # type: ignore[misc]
+            told = state(node.folder)
+            assert told is not None and in_one_word(told) == "a cache that is smaller than the data set, full"
         assert source_bytes(found) <= 1.01 * source.num_bytes
         for _ in range(2):
             before = source_bytes(found)

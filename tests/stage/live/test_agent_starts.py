@@ -25,7 +25,7 @@ from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.clean import clean
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.job import NO_OPTIONS
-from dlio.stage.live import start
+from dlio.stage.live import launch, start
 from dlio.stage.live.agent import __main__ as agent_main
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.client import connect
@@ -80,7 +80,7 @@ def _announced(folder: StagedFolder, node: str) -> LiveFolder:
     """Returns the folder of a copy with the announcement of an agent that cannot be looked at from here."""
     live = LiveFolder(folder)
     live.make()
-    live.write_record(AgentRecord(replace(Owner.current(), node=node), ("127.0.0.1", 9), 0, 1))
+    live.write_record(AgentRecord(replace(Owner.current(), node=node), "socket", 0, 1))
     return live
 
 
@@ -157,7 +157,7 @@ def test_an_agent_that_is_started_again_does_what_was_asked(
     dest = tmp_path / "dest"
     with working(task(source.root, dest, cache_bytes=4 * MiB, mode=0o640, copies=2)) as node:
         live = LiveFolder(node.folder)
-        live.write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        live.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         filling = find_filling(node.folder, "elsewhere")
         assert filling and (live.path / "task.json").stat().st_mode & 0o777 == 0o600
         restart = pickle.loads(pickle.dumps(filling)).__reduce__()[1][2]
@@ -247,3 +247,35 @@ def test_plain_stage_waits_for_the_agent(
     thread.join()
     assert Manifest.load(node.folder.path) == source
     assert sum(length for _, length in slow) == source.num_bytes
+
+
+def _python_that_is_killed(times: int, folder: Path) -> str:
+    """Returns the path of a Python whose first processes are killed at once."""
+    script = folder / "python"
+    script.write_text(
+        f'#!/bin/bash\necho x >>"$0.runs"\n[ $(wc -l <"$0.runs") -gt {times} ] && exec {sys.executable} "$@"\n'
+        "echo no memory >&2\nkill -9 $$\n"
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_an_agent_that_is_killed_before_it_is_ready_is_started_again(
+    source: Manifest, tmp_path: Path, ended: list[StagedFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", _python_that_is_killed(2, tmp_path))
+    monkeypatch.setattr(launch, "_PAUSES", (0.0, 0.0, 0.0))
+    folder = ensure_agent(source.root, tmp_path / "dest")
+    ended.append(folder)
+    assert (tmp_path / "python.runs").read_text() == "x\n" * 3
+    eventually(folder.has_manifest)
+
+
+def test_an_agent_that_is_always_killed_is_an_error(
+    source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", _python_that_is_killed(99, tmp_path))
+    monkeypatch.setattr(launch, "_PAUSES", (0.0, 0.0, 0.0))
+    with pytest.raises(StorageError, match=r"ended before it was ready, 3 times \(no memory\): see .*/live/agent\.log"):
+        ensure_agent(source.root, tmp_path / "dest")
+    assert (tmp_path / "python.runs").read_text() == "x\n" * 3

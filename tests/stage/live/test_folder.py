@@ -9,8 +9,7 @@ import pytest
 
 from dlio.locking.owner import Owner
 from dlio.stage.cache.folder import StagedFolder
-from dlio.stage.live.connection import TOKEN_BYTES
-from dlio.stage.live.folder import AGENT, TASK, TOKEN, AgentRecord, LiveFolder
+from dlio.stage.live.folder import AGENT, TASK, AgentRecord, LiveFolder
 from tests.helpers.users import BOB
 
 
@@ -20,37 +19,36 @@ def live(tmp_path: Path) -> LiveFolder:
     found = LiveFolder(StagedFolder(tmp_path, "0" * 32))
     found.staged.path.mkdir(parents=True)
     found.make()
-    found.write_record(AgentRecord(Owner.current(), ("127.0.0.1", 9), 0, 1))
-    found.keep_token(bytes(TOKEN_BYTES))
+    found.write_record(AgentRecord(Owner.current(), "socket", 0, 1))
     found.keep_task("{}")
     return found
 
 
 def read(live: LiveFolder) -> list[bool]:
-    return [found is not None for found in (live.agent(), live.token(), live.task())]
+    return [found is not None for found in (live.agent(), live.task())]
 
 
 def test_what_the_agent_wrote_is_read(live: LiveFolder) -> None:
-    assert read(live) == [True, True, True]
-    assert {(live.path / name).stat().st_mode & 0o777 for name in (TOKEN, TASK)} == {0o600}
+    assert read(live) == [True, True]
+    assert {(live.path / name).stat().st_mode & 0o777 for name in (TASK,)} == {0o600}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 def test_files_of_another_user_are_not_read(live: LiveFolder) -> None:
-    for name in (AGENT, TOKEN, TASK):
+    for name in (AGENT, TASK):
         os.chown(live.path / name, BOB, BOB)
-    assert read(live) == [False, False, False]
+    assert read(live) == [False, False]
     assert live.agent(BOB) is None, "the folder is not Bob's"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_a_folder_of_another_user_is_not_read(live: LiveFolder) -> None:
     os.chown(live.path, BOB, BOB)
-    assert read(live) == [False, False, False]
+    assert read(live) == [False, False]
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_files_that_others_can_write_are_not_read(live: LiveFolder, mode: int) -> None:
-    for name in (AGENT, TOKEN, TASK):
+    for name in (AGENT, TASK):
         (live.path / name).chmod(mode)
-    assert read(live) == [False, False, False]
+    assert read(live) == [False, False]

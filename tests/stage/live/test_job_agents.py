@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from dlio.stage.live import filling, wire
 from dlio.stage.live.client import Client
 from dlio.stage.live.folder import AgentRecord, LiveFolder
 from dlio.stage.live.start import ensure_agent
+from dlio.stage.live.unix import UnixListener
 from tests.helpers.live import eventually, is_complete, task, working
 
 
@@ -43,7 +43,7 @@ def test_outside_a_scheduler_an_agent_killed_long_ago_was_another_jobs(
 
 def test_a_cache_is_filled_by_the_agent_that_this_job_has_there(source: Manifest, tmp_path: Path) -> None:
     with working(task(source.root, tmp_path / "dest", strategy="partition")) as node:
-        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         assert ensure_agent(source.root, tmp_path / "dest") == node.folder
 
 
@@ -61,11 +61,11 @@ def test_an_agent_that_hangs_is_named_and_no_other_is_started(
 ) -> None:
     monkeypatch.setattr(wire, "STALL_SECONDS", 0.1)
     live = LiveFolder(task(source.root, tmp_path / "dest").prepared()[2])
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        live.staged.path.mkdir(parents=True)
-        live.make()
-        live.keep_token(bytes(32))
-        live.write_record(AgentRecord(Owner.current(), silent.getsockname(), 0, 1))
+    live.staged.path.mkdir(parents=True)
+    live.make()
+    silent = UnixListener(live)
+    with silent.listening:
+        live.write_record(AgentRecord(Owner.current(), silent.where, 0, 1))
         client = Client(live.staged, lambda: pytest.fail("another agent was started"))
         for connected in (client._connected, lambda: pytest.fail("it was asked again")):
             monkeypatch.setattr(client, "_connected", connected)
@@ -84,7 +84,7 @@ def test_rank_0_sees_how_far_staging_is(
     monkeypatch.setattr(staging_line, "FIRST_SECONDS", 0.0)
     stats = {"disk_bytes": 1000, "peer_bytes": 0, "source_bytes": 2000, "wait_seconds": 0.0}
     with working(task(source.root, tmp_path / "dest")) as node:
-        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), node.server.address, 0, 1))
+        LiveFolder(node.folder).write_record(AgentRecord(Owner.current(), "socket", 0, 1))
         found = filling.find_filling(node.folder, source.root)
         assert found
         with staging_line.shown([found], lambda: (0, 1), lambda: stats):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import struct
@@ -21,15 +20,24 @@ from dlio.stage.live import wire
 from dlio.stage.live.agent import server
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.agent.node import Node
-from dlio.stage.live.connection import CLIENT_BYTES, Connection, RefusedError, accept, node_client
+from dlio.stage.live.connection import Connection, node_client
 from dlio.stage.live.folder import LiveFolder
 from dlio.stage.live.pool import ConnectionPool
+from dlio.stage.live.tcp import TcpListener
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
-from tests.helpers.live import client_of, content, eventually, is_complete, meet_in, task, working
+from tests.helpers.live import (
+    client_of,
+    connected,
+    content,
+    eventually,
+    is_complete,
+    let_in,
+    meet_in,
+    open_to_nodes,
+    task,
+    working,
+)  # fmt: skip
 from tests.helpers.staging import MiB, damaged_files, write_dataset
-
-NAME = b"a loader"
-assert len(NAME) == CLIENT_BYTES
 
 
 @pytest.fixture
@@ -39,21 +47,10 @@ def small(tmp_path: Path) -> Manifest:
 
 
 @pytest.fixture
-def node(small: Manifest, tmp_path: Path) -> Iterator[Node]:
-    """A node that has staged all of it."""
-    with working(task(small.root, tmp_path / "dest")) as found:
-        eventually(lambda: is_complete(found))
+def node(small: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node that has staged all of it, and listens to others."""
+    with open_to_nodes(small.root, tmp_path / "dest", monkeypatch) as found:
         yield found
-
-
-def token_of(node: Node) -> bytes:
-    token = LiveFolder(node.folder).token()
-    assert token
-    return token
-
-
-def connected(node: Node, token: bytes | None = None) -> Connection:
-    return Connection(node.server.address, token or token_of(node), node.plan.manifest.content_id, NAME)
 
 
 def still_serves(node: Node) -> bool:
@@ -68,54 +65,6 @@ def closes(peer: socket.socket) -> bool:
         while peer.recv(1 << 16):
             pass
     return True
-
-
-def test_another_token_is_refused_and_named(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), pytest.raises(RefusedError):
-        connected(node, os.urandom(32))
-    eventually(lambda: "without the job's token" in caplog.text)
-    assert still_serves(node)
-
-
-def test_another_data_set_is_refused(node: Node) -> None:
-    with pytest.raises(RefusedError):
-        Connection(node.server.address, token_of(node), "0" * 32, NAME)
-
-
-def test_a_replayed_proof_is_refused(node: Node) -> None:
-    """What proves the token on one connection proves nothing on the next."""
-    said = []
-
-    class Recorded(socket.socket):
-        def sendall(self, data: bytes) -> None:  # type: ignore[override]
-            said.append(data)
-            super().sendall(data)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "socket", Recorded)
-        connected(node).close()
-    with socket.create_connection(node.server.address) as peer:
-        wire.receive(peer, 32)
-        peer.sendall(said[0])
-        assert closes(peer)
-
-
-def test_a_server_that_only_reflects_is_refused() -> None:
-    """An impostor has the client's own proof, and not the server's."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def impostor() -> None:
-            peer, _ = listener.accept()
-            with peer:
-                peer.sendall(os.urandom(32))
-                peer.sendall(wire.receive(peer, 64)[32:])
-                closes(peer)
-
-        thread = threading.Thread(target=impostor)
-        thread.start()
-        with pytest.raises(RefusedError):
-            Connection(listener.getsockname(), os.urandom(32), "0" * 32, NAME)
-        thread.join()
 
 
 def test_an_agent_that_is_killed_in_the_middle_of_a_request_is_asked_again(
@@ -133,14 +82,6 @@ def test_an_agent_that_is_killed_in_the_middle_of_a_request_is_asked_again(
     with closing(client_of(node)) as client:
         assert client.need(0, [(0, 1)]) in Origin
     assert len(cut) == 2
-
-
-def test_who_is_too_slow_with_the_proof_is_cut_off(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.2)
-    with socket.create_connection(node.server.address) as peer:
-        wire.receive(peer, 32)
-        peer.sendall(b"half a proof")
-        assert closes(peer)
 
 
 HEADS = {
@@ -176,14 +117,6 @@ def test_ranges_of_no_sense_are_refused_in_words(node: Node, request_: Request) 
         with pytest.raises(StorageError, match="asked for"):
             connection.ask(request_, limit=100 * MiB)
         assert connection.ask(Request(Op.NEED, 0, ((0, 1),))).status == Status.OK
-
-
-def test_the_token_is_its_owners_alone_and_in_no_log(node: Node) -> None:
-    live = LiveFolder(node.folder)
-    assert (live.path / "token").stat().st_mode & 0o777 == 0o600
-    assert live.path.stat().st_mode & 0o777 == 0o700
-    (live.path / "token").chmod(0o644)
-    assert live.token() is None
 
 
 def test_an_announcement_behind_a_link_is_ignored(node: Node, tmp_path: Path) -> None:
@@ -250,9 +183,9 @@ class HostilePeer:
 
     def __init__(self, content_id: str, behave: Behaviour) -> None:
         self._meeting = Meeting(content_id, 1, 2)
-        self._content, self._behave = content_id, behave
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._meeting.tell(Peer(1, self._listener.getsockname(), Owner.current(), False, 0, 0))
+        self._behave = behave
+        self._listener = TcpListener("127.0.0.1", self._meeting.token, content_id)
+        self._meeting.tell(Peer(1, self._listener.address, Owner.current(), False, 0, 0))
         self.asked = 0
         self._threads = [threading.Thread(target=self._listen)]
         self._threads[0].start()
@@ -260,14 +193,14 @@ class HostilePeer:
     def _listen(self) -> None:
         with suppress(OSError):
             while True:
-                peer, _ = self._listener.accept()
+                peer, _ = self._listener.listening.accept()
                 thread = threading.Thread(target=self._converse, args=(peer,))
                 self._threads.append(thread)
                 thread.start()
 
     def _converse(self, peer: socket.socket) -> None:
         with peer, suppress(OSError):
-            accept(peer, self._meeting.token, self._content)
+            let_in(self._listener, peer)
             peer.settimeout(30)
             while True:
                 request = wire.receive_request(peer)
@@ -275,8 +208,8 @@ class HostilePeer:
                 self._behave(peer, request)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._listener.listening.close()
         for thread in self._threads:
             thread.join()
         self._meeting.leave()
@@ -331,23 +264,17 @@ def test_wrong_bytes_of_a_peer_for_a_file_that_is_not_kept_come_from_the_source_
 
 def test_idle_connections_of_nodes_make_room_for_others(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
-    content_id, token = node.plan.manifest.content_id, token_of(node)
-
-    def connect(rank: int) -> Connection:
-        return Connection(node.server.address, token, content_id, node_client(rank))
-
     pools = {rank: ConnectionPool(1) for rank in (1, 2)}
     read = partial(Connection.read, request=Request(Op.HELD, 0, ((0, 1),)), target=memoryview(bytearray(1)))
 
     def is_served(rank: int) -> bool:
-        with suppress(RefusedError):  # while a connection that ends is not idle yet
-            return pools[rank].use(read, partial(connect, rank)) == Origin.DISK
-        return False
+        connect = partial(connected, node, name=node_client(rank))
+        return pools[rank].use(read, connect) == Origin.DISK  # once a connection that ends is idle
 
     try:
         for _ in range(3):
             for rank in pools:
-                eventually(partial(is_served, rank))
+                assert is_served(rank)
             assert still_serves(node)
     finally:
         for pool in pools.values():

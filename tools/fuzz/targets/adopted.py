@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -179,12 +180,24 @@ def _array_record(root: Path) -> None:
     writer.close()
 
 
+def _squashfs(root: Path, options: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, data in enumerate(JPEGS):
+            path = Path(folder) / f"class {number % 2}" / f"{number}.jpg"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+        command = ["mksquashfs", folder, str(root / "train.squashfs"), "-quiet", "-no-progress", *options]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+_SQUASHED = [["-noI", "-noD", "-noF", "-no-fragments"], ["-noI"], ["-comp", "xz"], ["-b", "4096", "-noI", "-noF"]]
 _WRITERS: dict[str, list[Callable[[Path], None]]] = {
     "tfrecord": [_tfrecord],
     "recordio": [partial(_recordio, width=0), partial(_recordio, width=3)],
     "lmdb": [partial(_lmdb, count=3), partial(_lmdb, count=60)],
     "hdf5": [partial(_hdf5_arrays, libver="earliest"), partial(_hdf5_arrays, libver="latest"), _hdf5_encoded],
     "webdataset": [partial(_webdataset, with_index=False), partial(_webdataset, with_index=True)],
+    "squashfs": [partial(_squashfs, options=options) for options in _SQUASHED],
     "mds": [_mds],
     "parquet": [partial(_parquet, version="1.0"), partial(_parquet, version="2.0")],
     "litdata": [_litdata],

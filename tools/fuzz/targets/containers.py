@@ -1,4 +1,4 @@
-"""Shards of the five formats with their text indexes, as dlio writes and opens them."""
+"""Shards of the six formats with their text indexes, as dlio writes and opens them."""
 
 from __future__ import annotations
 

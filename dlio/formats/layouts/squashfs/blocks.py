@@ -18,7 +18,7 @@ import numpy as np
 
 from dlio.errors import CorruptRecordError, DataError, missing_package
 from dlio.formats.layouts.squashfs import STORED
-from dlio.formats.layouts.squashfs.metadata import SUPERBLOCK_BYTES, Decompress, Superblock, Table
+from dlio.formats.layouts.squashfs.metadata import NO_TABLE, SUPERBLOCK_BYTES, Decompress, Superblock, Table
 from dlio.formats.layouts.squashfs.tree import Files, read_files
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -65,6 +65,12 @@ class Image:
         bounds = block.inode_table, block.directory_table, min(ends)
         inodes, listings = (self._table(*pair) for pair in pairwise(bounds))
         return read_files(block, inodes, listings, self._read_fragments())
+
+    @property
+    def left_out(self) -> str:
+        """What the image holds besides files and folders, as text; '' for nothing."""
+        found = [f"{count} {kind}" for kind, count in sorted(self.files.left_out.items())]
+        return ", ".join(found + ["extended attributes"] * (self._superblock.xattrs != NO_TABLE))
 
     def _first_block(self, position: int) -> int:
         return int.from_bytes(self.file.read(position, 8), "little")

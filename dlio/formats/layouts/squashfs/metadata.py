@@ -24,7 +24,7 @@ METADATA_BYTES = 8192
 HEADER_BYTES = 2
 SUPERBLOCK_BYTES = 96
 NO_TABLE = 2**64 - 1
-_MAGIC = b"hsqs"
+MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<4s4I6H8Q")
 _STORED_BLOCK = 0x8000
 _FREE_BYTES = 64 << 20  # of tables in memory, whatever the size of the image
@@ -57,7 +57,7 @@ class Superblock:
 
     def to_bytes(self) -> bytes:
         """Returns its 96 bytes."""
-        return _SUPERBLOCK.pack(_MAGIC, *astuple(self))
+        return _SUPERBLOCK.pack(MAGIC, *astuple(self))
 
     @classmethod
     def parse(cls, data: bytes, file_bytes: int) -> Superblock:
@@ -66,7 +66,7 @@ class Superblock:
         Raises:
             ValueError: it is not one, or contradicts itself or the size of the file.
         """
-        if len(data) < SUPERBLOCK_BYTES or data[:4] != _MAGIC:
+        if len(data) < SUPERBLOCK_BYTES or data[:4] != MAGIC:
             raise ValueError("it does not begin as a SquashFS image: it is another file, or was not finished")
         found = cls(*_SUPERBLOCK.unpack(data[:SUPERBLOCK_BYTES])[1:])
         if (found.major, found.minor) != (4, 0):
@@ -113,6 +113,8 @@ class Table:
         Raises:
             ValueError: a block is damaged, or the table is too large for the image.
         """
+        if (stream := _all_stored(data)) is not None:
+            return cls(stream, np.arange(0, len(data), HEADER_BYTES + METADATA_BYTES))
         room = _FREE_BYTES + _MAX_RATIO * file_bytes
         pieces: list[bytes] = []
         positions, at = [], 0
@@ -151,6 +153,20 @@ class Table:
             ValueError: one is not within the table.
         """
         return gather(np.frombuffer(self.stream, np.uint8), offsets, dtype)
+
+
+def _all_stored(data: bytes) -> bytes | None:
+    """Returns the records of a table whose blocks are all stored, None if some are compressed."""
+    full, rest = divmod(len(data), HEADER_BYTES + METADATA_BYTES)
+    if not full:
+        return None
+    blocks = np.frombuffer(data, np.uint8, len(data) - rest).reshape(full, -1)
+    words = blocks[:, :HEADER_BYTES] == list(struct.pack("<H", _STORED_BLOCK | METADATA_BYTES))
+    last = struct.pack("<H", _STORED_BLOCK | rest - HEADER_BYTES) if rest > HEADER_BYTES else b""
+    end = len(data) - rest
+    if not words.all() or data[end : end + HEADER_BYTES] != last:
+        return None
+    return b"".join([blocks[:, HEADER_BYTES:].tobytes(), memoryview(data)[end + HEADER_BYTES :]])
 
 
 def gather(stream: NDArray[np.uint8], offsets: Numbers, dtype: Any) -> NDArray[Any]:

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError
 from dlio.formats.layouts.squashfs.blocks import Image
+from dlio.formats.layouts.squashfs.metadata import gather
+from dlio.formats.layouts.squashfs.tree import Files
 from dlio.formats.payloads import npy, paths
 from dlio.formats.payloads.members import decode
 from dlio.io.random_access import Numbers
+
+_LOWER = 0x20202020  # of four letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,22 +168,32 @@ class FolderRecords:
 def image_files(image: Image) -> Numbers:
     """Returns the numbers of the files with an image's extension, in the order of their data."""
     files = image.files
-    is_image = [
-        files.name(index).lower().decode(errors="replace").endswith(paths.IMAGE_EXTENSIONS)
-        for index in range(len(files))
-    ]
-    found = np.flatnonzero(is_image)
+    found = np.flatnonzero(_end_in(files, paths.IMAGE_EXTENSIONS))
     shared = ~files.is_stored & (files.size < files.block_bytes) & (files.fragment >= 0)
     starts = files.fragments[np.where(shared, files.fragment, 0), 0] if shared.any() else files.start
     places = np.where(shared, starts, files.start)
+    if (np.diff(places[found]) > 0).all():
+        return found
     order: Numbers = found[np.lexsort((files.number[found], files.offset[found], places[found]))]
     return order
+
+
+def _end_in(files: Files, extensions: Sequence[str]) -> NDArray[np.bool_]:
+    """Returns which files' names end in one of `extensions`, whatever their case."""
+    stream, ends = np.frombuffer(files.names, np.uint8), files.name_at + files.name_bytes
+    found, last = np.zeros(len(files), np.bool_), gather(stream, ends - 4, "<u4") | _LOWER
+    for extension in map(str.encode, extensions):  # of 4 or 5 letters
+        same = (last == int.from_bytes(extension[-4:], "little") | _LOWER) & (files.name_bytes >= len(extension))
+        rows = np.flatnonzero(same)
+        found[rows] |= stream[ends[rows] - len(extension)] == ord(".")
+    return found
 
 
 def class_folders(image: Image) -> tuple[str, ...]:
     """Returns the first folders, below the deepest one that holds all images, that hold images; sorted."""
     files = image.files
-    folders = {files.folder_path(int(folder)) for folder in np.unique(files.folder[image_files(image)])}
+    held = np.unique(files.folder[_end_in(files, paths.IMAGE_EXTENSIONS)])
+    folders = [files.folder_path(folder) for folder in held.tolist()]
     parts = [folder.split(b"/")[:-1] for folder in folders]
     shared = 0
     while parts and all(len(each) > shared + 1 for each in parts) and len({each[shared] for each in parts}) == 1:

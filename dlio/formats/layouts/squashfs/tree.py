@@ -10,7 +10,6 @@ import struct
 from array import array
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +17,18 @@ from numpy.typing import NDArray
 from dlio.formats.layouts.squashfs import (
     FILE,
     FOLDER,
-    LONG_FILE,
     LONG_FOLDER,
     MAX_PATH_BYTES,
-    NO_FRAGMENT,
-    STORED,
     SYMLINK,
 )
-from dlio.formats.layouts.squashfs.metadata import SUPERBLOCK_BYTES, Superblock, Table
+from dlio.formats.layouts.squashfs.inodes import file_inodes, file_places
+from dlio.formats.layouts.squashfs.metadata import Superblock, Table
 from dlio.io.random_access import Numbers
 
 _RUN = struct.Struct("<3I")
 _ENTRY = np.dtype([("place", "<u2"), ("delta", "<i2"), ("type", "<u2"), ("length", "<u2")])
-_HEAD = np.dtype([("type", "<u2"), ("mode", "<u2"), ("owner", "<u4"), ("mtime", "<u4"), ("number", "<u4")])
-_SHORT = np.dtype([*_HEAD.descr, ("start", "<u4"), ("fragment", "<u4"), ("offset", "<u4"), ("size", "<u4")])
-_START = [("start", "<u8"), ("size", "<u8"), ("sparse", "<u8")]
-_LONG = np.dtype([*_HEAD.descr, *_START, ("links", "<u4"), ("fragment", "<u4"), ("offset", "<u4"), ("xattr", "<u4")])
 _FOLDER = struct.Struct("<H10xI 2I2HI")
 _LONG_FOLDER = struct.Struct("<H10xI 4I2HI")
-_FRAGMENT = np.dtype([("start", "<u8"), ("word", "<u4"), ("unused", "<u4")])
-_MAX_RATIO = 1 << 10  # of a file to its bytes on disk; deflate reaches 1,032, and images 20
-_FREE_BYTES = 64 << 20  # of a file, whatever its bytes on disk
 _NAMES = {SYMLINK: "symbolic links", 4: "devices", 5: "devices", 6: "fifos", 7: "sockets"}
 
 
@@ -122,16 +112,17 @@ def read_files(superblock: Superblock, inodes: Table, listings: Table, fragments
     walk = _Walk(inodes, listings)
     walk.all_folders(superblock.root)
     columns = [np.concatenate(column) for column in zip(*walk.found, strict=True)]
-    name_at, name_bytes, folder, kinds, numbers, at = columns
-    is_file = kinds == FILE
-    kept = [column[is_file] for column in (name_at, name_bytes, folder, numbers)]
-    own, inverse = np.unique(at[is_file], return_inverse=True)
-    found = _inodes(inodes, own, superblock.block_bytes)
+    walk.found.clear()
+    kinds = columns.pop(3)
+    *kept, at = (column[kinds == FILE] for column in columns)
+    counts = Counter(_NAMES.get(kind, "unknown") for kind in kinds[(kinds != FILE) & (kinds != FOLDER)].tolist())
+    del columns, kinds
+    own, inverse = np.unique(at, return_inverse=True)
+    found = file_inodes(inodes, own, superblock.block_bytes)
     problem = np.flatnonzero(found["number"][inverse] != kept[3])
     if problem.size:
         raise ValueError(f"inode {kept[3][problem[0]]}: a folder calls it so, it calls itself otherwise")
-    found |= _places(inodes, found, fragments, superblock)
-    counts = Counter(_NAMES.get(kind, "unknown") for kind in kinds[~is_file & (kinds != FOLDER)].tolist())
+    found |= file_places(inodes, found, fragments, superblock)
     each = {name: found[name][inverse] for name in ("start", "size", "is_stored", "words_at", "fragment", "offset")}
     own_of = dict(zip(("name_at", "name_bytes", "folder", "number"), kept, strict=True))
     return Files(
@@ -214,7 +205,7 @@ class _Walk:
         _check_names(np.frombuffer(self._listings.stream, np.uint8), name_at, name_bytes)
         numbers = np.repeat(bases, counts) + heads["delta"]
         offsets = self._inodes.offsets(np.repeat(blocks, counts), heads["place"].astype(np.int64))
-        return name_at, name_bytes, np.repeat(folders, counts), heads["type"].astype(np.int64), numbers, offsets
+        return name_at, name_bytes, np.repeat(folders, counts), heads["type"], numbers, offsets
 
 
 def _folder(inodes: bytes, at: int) -> tuple[int, int, int]:
@@ -255,66 +246,3 @@ def _check_names(stream: NDArray[np.uint8], at: Numbers, sizes: Numbers) -> None
     if is_illegal.any():
         row = int(np.flatnonzero(is_illegal)[0])
         raise ValueError(f"the name {stream[at[row] : ends[row]].tobytes()!r}, which no file can have")
-
-
-def _inodes(inodes: Table, at: Numbers, block_bytes: int) -> dict[str, Any]:
-    """Returns the columns of the inodes of files at different places."""
-    types = inodes.gather(at, "<u2")
-    names = ("number", "start", "size", "fragment", "offset")
-    columns: dict[str, Any] = {name: np.zeros(len(at), np.int64) for name in names}
-    for kind, dtype in ((FILE, _SHORT), (LONG_FILE, _LONG)):
-        chosen = types == kind
-        rows = inodes.gather(at[chosen], dtype)
-        for name in names:
-            columns[name][chosen] = rows[name].astype(np.int64)  # 2**63 and above become negative
-    heads = np.where(types == FILE, _SHORT.itemsize, _LONG.itemsize)
-    columns["words_at"] = at + heads
-    fragment, size = columns["fragment"], columns["size"]
-    columns["fragment"] = np.where(fragment == NO_FRAGMENT, -1, fragment)
-    columns["counts"] = np.where(fragment == NO_FRAGMENT, -(-size // block_bytes), size // block_bytes)
-    wrong = ((types != FILE) & (types != LONG_FILE)) | (size < 0) | (columns["start"] < 0)
-    wrong |= columns["counts"] > len(inodes.stream) // 4
-    wrong |= columns["words_at"] + 4 * np.where(wrong, 0, columns["counts"]) > len(inodes.stream)
-    _refuse(wrong, columns["number"], "is not that of a file in this image")
-    if (heads + 4 * columns["counts"]).sum() > len(inodes.stream):
-        raise ValueError("its files' inodes overlap")
-    return columns
-
-
-def _places(inodes: Table, found: dict[str, Any], fragments: Numbers, superblock: Superblock) -> dict[str, Any]:
-    """Returns where the files lie that are stored as they are, and checks that all lie within the data."""
-    counts, size, fragment, offset = (found[name] for name in ("counts", "size", "fragment", "offset"))
-    number, block_bytes, ends = found["number"], superblock.block_bytes, np.cumsum(counts)
-    within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-    words = inodes.gather(np.repeat(found["words_at"], counts) + 4 * within, "<u4").astype(np.int64)
-    rest = np.minimum(block_bytes, np.repeat(size, counts) - within * block_bytes)
-    differ, on_disk = (_sums(values, ends) for values in (words != (rest | STORED), words & STORED - 1))
-    illegal = _sums((words >= STORED << 1) | (words & STORED - 1 > block_bytes), ends)
-    data_end, rest = superblock.inode_table, size % block_bytes
-    has_end = fragment >= 0
-    wrong = (illegal > 0) | (on_disk > 0) & (
-        (found["start"] < SUPERBLOCK_BYTES) | (found["start"] + on_disk > data_end)
-    )
-    wrong |= has_end & ((fragment >= len(fragments)) | (offset + rest > block_bytes))
-    starts, ends_words = fragments[np.where(has_end & ~wrong, fragment, 0)].T if len(fragments) else (size * 0,) * 2
-    end_bytes, end_is_stored = ends_words & STORED - 1, ends_words & STORED > 0
-    wrong |= has_end & end_is_stored & (offset + rest > end_bytes)
-    on_disk += np.where(has_end, end_bytes, 0)
-    _refuse(wrong, number, "has data outside of the image's")
-    _refuse(size > _FREE_BYTES + _MAX_RATIO * on_disk, number, "is far larger than its bytes in the image: too sparse")
-    in_end = has_end & (counts == 0) & end_is_stored
-    return {
-        "start": np.where(in_end, starts + offset, found["start"]),
-        "is_stored": in_end | ~has_end & (differ == 0),
-    }
-
-
-def _sums(values: NDArray[Any], ends: Numbers) -> Numbers:
-    """Returns the sums of consecutive parts of `values`, which end at `ends`."""
-    totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
-    return np.diff(totals[ends], prepend=0)
-
-
-def _refuse(wrong: NDArray[np.bool_], numbers: Numbers, problem: str) -> None:
-    if wrong.any():
-        raise ValueError(f"inode {numbers[np.flatnonzero(wrong)[0]]} {problem}")

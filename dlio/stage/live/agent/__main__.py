@@ -24,8 +24,8 @@ from dlio.errors import DlioError, StorageError
 from dlio.io import files
 from dlio.locking.claim import alone, claimed
 from dlio.locking.claim_file import Claim
-from dlio.stage.cache.base_folder import open_up
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.ownership import choosing_again, open_for_us
 from dlio.stage.job import Job
 from dlio.stage.live.agent.node import LetGo, Node
 from dlio.stage.live.folder import LiveFolder
@@ -47,14 +47,20 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     Raises:
         DlioError: the agent cannot start.
     """
-    job, plan, folder = task.prepared()
-    open_up(folder.dest)
     with ExitStack() as stack:
-        if not _is_chosen(stack, folder, plan):
+        job, plan, folder, is_chosen = choosing_again(partial(_chosen, stack, task))
+        if not is_chosen:
             say("ready")
             return
         with suppress(LetGo):
             _fill_and_serve(partial(_ready_node, task, job, plan, folder, say), job, plan, folder)
+
+
+def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, bool]:
+    """Returns as `Task.prepared`, and whether this process is to be the agent."""
+    job, plan, folder = task.prepared()
+    open_for_us(folder)
+    return job, plan, folder, _is_chosen(stack, folder, plan)
 
 
 def _is_chosen(stack: ExitStack, folder: StagedFolder, plan: Plan) -> bool:

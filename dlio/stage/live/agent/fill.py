@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from dlio.errors import DigestError, StorageError
+from dlio.io.threads import started
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
 from dlio.stage.live.agent.pieces import Piece
@@ -57,9 +58,7 @@ class Fill:
     def start(self, threads: int) -> None:
         """Starts this many threads."""
         for _ in range(threads):
-            thread = threading.Thread(target=self._work, name="dlio-fill", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(started(self._work, "dlio-fill"))
 
     def stop(self) -> bool:
         """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""

@@ -21,9 +21,8 @@ from dlio.cluster import liveness
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
 from dlio.locking.owner import Owner
-from dlio.stage.live.agent.meeting_folder import leave, meeting_folder, node_file, open_meeting
-from dlio.stage.live.connection import TOKEN_BYTES, Address
-from dlio.stage.live.folder import TOKEN
+from dlio.stage.live.agent.meeting_folder import TOKEN, leave, meeting_folder, node_file, open_meeting
+from dlio.stage.live.tcp import TOKEN_BYTES, Address
 
 INTERFACE = "DLIO_INTERFACE"
 JOIN_SECONDS = 5.0  # after which a node that has not come is taken for lost, until it comes

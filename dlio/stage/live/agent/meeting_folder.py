@@ -24,9 +24,8 @@ from dlio.io import files
 from dlio.io.open_folder import OpenFolder, check_ground
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.live.folder import TOKEN
 
-MEET = "DLIO_MEET"
+MEET, TOKEN = "DLIO_MEET", "token"
 _MEETINGS = "dlio-meet"  # with the user's id, below a folder that may be shared with other users
 _CONTENT = 32  # characters of a content id
 _FORGOTTEN_SECONDS = 7 * 86400

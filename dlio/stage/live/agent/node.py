@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -28,9 +27,10 @@ from dlio.stage.live.agent.peers import Fetching
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.server import Server
 from dlio.stage.live.agent.store import Store
-from dlio.stage.live.connection import TOKEN_BYTES
 from dlio.stage.live.folder import FILES, AgentRecord, LiveFolder
 from dlio.stage.live.start import Task, needs_peers
+from dlio.stage.live.tcp import Address, TcpListener
+from dlio.stage.live.unix import UnixListener
 from dlio.stage.planning.live import Plan
 from dlio.stage.transfer.copy import Copying
 
@@ -67,7 +67,6 @@ class Node:
         self._is_needed = True
         content = plan.manifest.content_id
         self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
-        self._token = self._agreed_token()
         copying = Copying(self._live.path / FILES, folder.path, job.access)
         self.store = Store(self._live, self.plan.listed, self.plan.kept, copying)
         self._begun_bytes = self.store.present_bytes
@@ -82,9 +81,17 @@ class Node:
         self._relay = Relay(self._fetching.fetch, self._fetching.asked)
         self._lock = threading.Lock()
         self._signs = Signs()
-        host = host_address() if self._meeting else "127.0.0.1"
-        self.server = Server((host, 0), self._token, content, self.store, self.fill, self._relay, self)
+        self._tcp = TcpListener(host_address(), self._meeting.token, content) if self._meeting else None
+        self._unix = UnixListener(self._live)
+        self.server = Server(
+            (self._unix, self._tcp) if self._tcp else (self._unix,), self.store, self.fill, self._relay, self
+        )
         self._inode = self._live.path.stat().st_ino
+
+    @property
+    def address(self) -> Address:
+        """Where other nodes reach this one; of the only node of a job, which opens no port, a place that is none."""
+        return self._tcp.address if self._tcp else ("", 0)
 
     @staticmethod
     def _room(task: Task, plan: Plan, folder: StagedFolder) -> int:
@@ -100,12 +107,6 @@ class Node:
             most = min(most, int(free * _FULL))
         return max(most, 0)
 
-    def _agreed_token(self) -> bytes:
-        """Returns the job's token, which is left where the loaders of this node find it."""
-        token = self._meeting.token if self._meeting else self._live.token() or os.urandom(TOKEN_BYTES)
-        self._live.keep_token(token)
-        return token
-
     def _source_name(self, number: int) -> str:
         return self._job.source.name_of(self.plan.listed[number])
 
@@ -118,8 +119,8 @@ class Node:
         self.fill.follow(self.plan.order())
         self.fill.start()
         self._tell()
-        self._live.write_record(AgentRecord(Owner.current(), self.server.address, self.plan.node, self.plan.num_nodes))
-        _log.warning("node %d of %d listens at %s:%d", self.plan.node, self.plan.num_nodes, *self.server.address)
+        self._live.write_record(AgentRecord(Owner.current(), self._unix.where, self.plan.node, self.plan.num_nodes))
+        _log.warning("node %d of %d listens at %s", self.plan.node, self.plan.num_nodes, self._tcp or self._unix)
 
     def _tell(self) -> None:
         if self._meeting:
@@ -131,7 +132,7 @@ class Node:
         done, seconds = self.store.present_bytes, time.monotonic() - self._began
         rate = round((done - self._begun_bytes) / max(seconds, 1e-9))
         return Peer(
-            self.plan.node, self.server.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
+            self.plan.node, self.address, Owner.current(), self.store.is_complete, done, self.store.num_bytes,
             rate, self.fill.problem[:_SHOWN_TEXT],
         )  # fmt: skip
 

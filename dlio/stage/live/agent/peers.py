@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from dlio.io import trace
-from dlio.stage.live import wire
+from dlio.stage.live import tcp, wire
 from dlio.stage.live.agent.failures import LaterError
 from dlio.stage.live.agent.meeting import Meeting, Peer
 from dlio.stage.live.connection import AgentError, Connection, node_client
@@ -155,7 +155,7 @@ class Fetching:
             if peer.node in meeting:
                 raise TimeoutError("it did not answer just now")
             read = partial(Connection.read, request=request, target=target, patience=wire.STALL_SECONDS)
-            return pool.use(read, lambda: Connection(peer.address, meeting.token, content, self._client))
+            return pool.use(read, lambda: tcp.connect(peer.address, meeting.token, content, self._client))
 
     @contextmanager
     def _asking(self, number: int, whom: str) -> Iterator[None]:

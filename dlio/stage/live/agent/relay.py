@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from dlio.errors import StorageError
+from dlio.io import limits
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import GIVE_UP_SECONDS, LaterError
 from dlio.stage.live.agent.fill import LATER_SECONDS
@@ -37,12 +38,14 @@ class Relay:
         """Returns the ranges, and where they came from; calls `beat` while this takes longer.
 
         Raises:
+            MissingError: no thread can be started.
             StorageError: they cannot be read, or nothing has come for a while; names the node that was asked.
         """
         data, asked = bytearray(request.num_bytes), time.monotonic()
         spans: list[float] = []
         try:
-            reading = self._threads.submit(self._read, request, memoryview(data), spans)
+            with limits.starting("a thread"):
+                reading = self._threads.submit(self._read, request, memoryview(data), spans)
         except RuntimeError as error:  # closed
             raise StorageError("the agent is ending: stage again") from error
         patience = GIVE_UP_SECONDS + max((end - begin for begin, end in request.spans), default=0) / wire.LEAST_RATE

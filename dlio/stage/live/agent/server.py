@@ -1,4 +1,4 @@
-"""The agent's listener: a blocking thread for each connection whose client has proved the token."""
+"""The agent's server: a blocking thread for each connection whose client has been verified (lobby.py)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
-from dlio.errors import DlioError
+from dlio.errors import DlioError, MissingError
+from dlio.io.threads import started
 from dlio.stage.live import wire
 from dlio.stage.live.agent.failures import FullError
+from dlio.stage.live.agent.lobby import Listener, Lobby
 from dlio.stage.live.agent.near_and_far import NearAndFar
 from dlio.stage.live.agent.relay import Relay
 from dlio.stage.live.agent.store import Store
-from dlio.stage.live.connection import Address, RefusedError, accept, is_node
+from dlio.stage.live.connection import is_node
 from dlio.stage.live.wire import Op, Origin, Request, Status, WireError
 
-_MAX_UNPROVEN = 64  # connections in their first two seconds
 MAX_CONNECTIONS = 1024
 
 _log = logging.getLogger(__name__)
@@ -47,9 +49,7 @@ class Server:
     """Listens until it is closed.
 
     Args:
-        address: to listen on; port 0 for any.
-        token: the job's.
-        content: the content id of the data set.
+        listeners: where clients come in.
         store: the files that this node keeps.
         fill: fetches them.
         relay: reads the other files.
@@ -57,62 +57,49 @@ class Server:
     """
 
     def __init__(
-        self,
-        address: Address,
-        token: bytes,
-        content: str,
-        store: Store,
-        fill: NearAndFar,
-        relay: Relay,
-        agent: AgentState,
+        self, listeners: Sequence[Listener], store: Store, fill: NearAndFar, relay: Relay, agent: AgentState
     ) -> None:
-        self._token, self._content = token, content
         self._store, self._fill, self._relay, self._agent = store, fill, relay, agent
-        self._listener = socket.create_server(address, backlog=256)
-        self.address: Address = self._listener.getsockname()[:2]
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, bytes] = {}
         self._idle: dict[socket.socket, None] = {}  # of other nodes, the one that has waited longest first
         self._last_used = time.monotonic()
         self._refused: set[str] = set()
         self.sent_bytes = 0
-        threading.Thread(target=self._listen, name="dlio-listen", daemon=True).start()
+        self._lobby = Lobby(listeners, self._enter, self._complain)
 
     @property
     def idle_seconds(self) -> float:
         """For how long no loader has been connected; other nodes do not count."""
         with self._lock:
-            is_used = any(client and not is_node(client) for client in self._connections.values())
+            is_used = any(not is_node(client) for client in self._connections.values())
             return 0.0 if is_used else time.monotonic() - self._last_used
 
     def close(self) -> None:
         """Stops listening, and ends all connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # close alone does not wake the thread that accepts
-        self._listener.close()
+        self._lobby.close()
         with self._lock:
             open_ones = list(self._connections)
         for peer in open_ones:
             with suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
 
-    def _listen(self) -> None:
-        while True:
-            try:
-                peer, address = self._listener.accept()
-            except OSError:
-                if self._listener.fileno() < 0:
-                    return
-                time.sleep(0.1)  # out of descriptors
-                continue
-            if not self._has_room(peer) or not self._begin(peer, address[0]):
-                peer.close()
+    def _enter(self, peer: socket.socket, host: str, client: bytes, last: bytes) -> None:
+        """Lets a thread answer a verified client, which is sent the last bytes of its verification first."""
+        peer.settimeout(wire.STALL_SECONDS)
+        try:
+            if self._has_room(peer, client):
+                peer.sendall(last)
+                started(partial(self._converse, peer, host, client), "dlio-serve")
+                return
+        except (OSError, MissingError):  # the client has left, or a limit of threads
+            with self._lock:
+                self._connections.pop(peer, None)
+        peer.close()
 
-    def _has_room(self, peer: socket.socket) -> bool:
+    def _has_room(self, peer: socket.socket, client: bytes) -> bool:
         """Adds a connection; if there are too many, the one of another node that has been idle for longest ends."""
         with self._lock:
-            if sum(not client for client in self._connections.values()) >= _MAX_UNPROVEN:
-                return False
             if len(self._connections) >= MAX_CONNECTIONS:
                 if not self._idle:
                     return False
@@ -120,40 +107,26 @@ class Server:
                 del self._idle[oldest], self._connections[oldest]
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)  # its thread ends, and the node connects anew when it must
-            self._connections[peer] = b""
+            self._connections[peer] = client
             return True
 
-    def _begin(self, peer: socket.socket, host: str) -> bool:
-        """Lets a thread answer a client; returns whether one could start."""
-        try:
-            threading.Thread(target=self._converse, args=(peer, host), name="dlio-serve", daemon=True).start()
-        except RuntimeError:  # a limit of threads
-            with self._lock:
-                del self._connections[peer]
-            return False
-        return True
-
-    def _converse(self, peer: socket.socket, host: str) -> None:
+    def _converse(self, peer: socket.socket, host: str, client: bytes) -> None:
         """Answers one client until it leaves."""
-        client = b""
         try:
-            client = accept(peer, self._token, self._content)
-            with self._lock:
-                self._connections[peer] = client
             while self._wait_for_bytes(peer, client):
                 self._answer(peer, wire.receive_request(peer), client)
-        except (RefusedError, WireError) as error:
-            self._complain(host, error)
+        except WireError as error:
+            self._complain(host, str(error))
         except OSError:
             pass  # the client has left, or is too slow
         finally:
             with self._lock:
                 self._connections.pop(peer, None)
                 self._idle.pop(peer, None)
-                self._last_used = time.monotonic() if client and not is_node(client) else self._last_used
+                self._last_used = self._last_used if is_node(client) else time.monotonic()
                 is_gone = client not in self._connections.values()
             peer.close()
-            if client and is_gone:
+            if is_gone:
                 self._agent.left(client)
 
     def _wait_for_bytes(self, peer: socket.socket, client: bytes) -> bool:
@@ -169,9 +142,9 @@ class Server:
             self._idle.pop(peer, None)
         return has_more
 
-    def _complain(self, host: str, error: Exception) -> None:
+    def _complain(self, host: str, mistake: str) -> None:
         """Logs a client's mistake, once for each host and kind."""
-        if len(self._refused) < MAX_CONNECTIONS and (line := f"{host}: {error}") not in self._refused:
+        if len(self._refused) < MAX_CONNECTIONS and (line := f"{host}: {mistake}") not in self._refused:
             self._refused.add(line)
             _log.warning("%s", line)
 

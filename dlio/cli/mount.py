@@ -1,0 +1,42 @@
+"""The verb that shows a SquashFS data set as a folder: mount."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from dlio.cli.options import Verbs, add_verb, dataset_argument, local_path
+from dlio.cli.output import print_report, say
+from dlio.errors import EXIT_DONE, UsageError
+from dlio.look.mount import Mount, run
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Adds this verb to the command line."""
+    verb = add_verb(verbs, mount)
+    dataset_argument(verb)
+    verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point, an empty or a new folder")
+    verb.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="the program to run, behind -- (default: your shell)"
+    )
+    verb.add_argument("--print", action="store_true", help="print the lines for Apptainer, enroot and CSCS instead")
+
+
+def mount(args: argparse.Namespace) -> int:
+    """Runs COMMAND, which sees all images of the SquashFS data set DATASET as one folder DIR; needs no root.
+
+    Uses the copy that is staged on this node, if there is one. Only COMMAND and what it starts see the folder; it is
+    unmounted when COMMAND ends. The exit code is that of COMMAND. Needs squashfuse, /dev/fuse and user namespaces.
+    """
+    planned = Mount.of(args.dataset, args.folder)
+    if args.print:
+        if args.command:
+            raise UsageError("--print mounts nothing: give no COMMAND with it")
+        if args.json:
+            return print_report(args, {"images": [str(path) for path in planned.images], "path": str(planned.folder)})
+        for line in planned.lines():
+            say(args, line)
+        return EXIT_DONE
+    if not args.command:
+        say(args, f"{len(planned.images)} images are mounted at {planned.folder} in this shell: exit unmounts them")
+    return run(planned, args.command or [os.environ.get("SHELL", "/bin/sh")])

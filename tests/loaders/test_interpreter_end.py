@@ -1,0 +1,61 @@
+"""Loaders and readers that are open when the interpreter ends: nothing is printed, and nothing hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dlio.dataset.manifest import Manifest
+
+#: A module that compiled code holds, as JAX does, is cleared last, when others have lost their names already.
+SCRIPT = """
+import ctypes, os, sys, threading, time
+from dlio.dataset.manifest import Manifest
+from dlio.dataset.part_reader import open_shard
+from dlio.images import Resize
+from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.dataset import PackedSamples
+from dlio.loaders.loader import Loader
+
+manifest = Manifest.load(sys.argv[1])
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules["__main__"]))
+
+def begun():
+    samples = PackedSamples(manifest, Resize(16))
+    loader = Loader(ArrayBatches(samples), 4, rank_and_size=lambda: (0, 1), num_threads=2)
+    batches = iter(loader)
+    next(batches)
+    return loader, batches
+
+"""
+ENDS = {
+    "iteration": "kept = begun()",
+    "reader": "kept = open_shard(manifest, manifest.shards[0]); kept.read(0)",
+    "thread": """
+began = threading.Event()
+def run():
+    global kept
+    kept = loader, batches = begun()
+    began.set()
+    for _ in batches:
+        time.sleep(1)
+threading.Thread(target=run, daemon=True).start()
+began.wait()
+""",
+    "fork": """
+kept = begun()
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+""",
+    "error": "kept = begun(); sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_open_loaders_end_with_the_interpreter_in_silence(packed: Manifest, end: str) -> None:
+    command = [sys.executable, "-c", SCRIPT + ENDS[end], str(packed.root)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
