@@ -19,6 +19,7 @@ from dlio.locking.claim_file import Claim
 from dlio.locking.owner import Owner, start_time
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import PRIVATE
+from dlio.stage.cache.as_owner import become
 from dlio.stage.cache.base_folder import is_closed, marker_of, may_change, open_up
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import is_safe
@@ -190,3 +191,13 @@ def test_a_whole_manifest_of_another_data_set_is_not_the_copys(dataset: Manifest
     write_dataset(tmp_path / "other", [5]).save(folder.path)
     with pytest.raises(ManifestError, match="not its folder's"):
         manifest_at_rest(folder)
+
+
+@as_root
+def test_becoming_a_user_without_an_account_leaves_none_of_roots_groups() -> None:
+    def become_bob() -> None:
+        os.setgroups([0, 4])
+        become(BOB)
+        assert os.getgroups() == []
+
+    assert Forked(become_bob).wait() == 0

@@ -166,3 +166,11 @@ def test_damaged_bytes_take_every_block_that_they_touch(tmp_path):
     blocks.clear(BLOCK_BYTES - 1, BLOCK_BYTES + 1)
     assert blocks.missing(0, 5 * BLOCK_BYTES) == [(0, 2 * BLOCK_BYTES)]
     blocks.close()
+
+
+def test_a_block_that_is_there_in_part_does_not_count(tmp_path):
+    blocks = Blocks.create(tmp_path / "bits", 4 * BLOCK_BYTES)
+    blocks.set(1, 2 * BLOCK_BYTES)
+    blocks.set(2 * BLOCK_BYTES, 3 * BLOCK_BYTES + 1)
+    assert blocks.missing(0, 4 * BLOCK_BYTES) == [(0, BLOCK_BYTES), (3 * BLOCK_BYTES, 4 * BLOCK_BYTES)]
+    blocks.close()

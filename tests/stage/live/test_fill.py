@@ -103,3 +103,20 @@ def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path:
     finally:
         fill.stop()
     assert asked == [(0, False), (0, True)]
+
+
+def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path) -> None:
+    content = b"content"
+
+    def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
+        target[:] = content if only_source else bytes(len(target))
+        return Origin.SOURCE if only_source else Origin.PEER
+
+    store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])
+    fill = Fill(store, fetch, str)
+    fill.start(1)
+    try:
+        assert fill.need(0, []) == Origin.SOURCE
+    finally:
+        fill.stop()
+    assert (store._live.staged.path / "a.bin").read_bytes() == content

@@ -176,3 +176,11 @@ def test_a_user_without_a_home_cleans_and_is_told_to_name_a_folder(
             meeting_folder(CONTENT)
 
     assert Forked(work).wait() == 0
+
+
+def test_a_meeting_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet_in(tmp_path, monkeypatch)
+    Meeting(CONTENT, 0, 2)
+    meeting_folder(CONTENT).chmod(0o750)
+    with pytest.raises(StorageError, match="is not this user's alone"):
+        Meeting(CONTENT, 1, 2)
