@@ -29,7 +29,7 @@ from images import SETS, make_set
 from numpy.typing import NDArray
 from pack_peers import PEERS, QUALITY, SHORTER_EDGE, installed
 
-FORMATS = ("recordio", "webdataset", "tfrecord", "lmdb", "hdf5")
+FORMATS = ("recordio", "webdataset", "tfrecord", "lmdb", "hdf5", "squashfs")
 TABLES = ("big", "small", "encode", "start", "memory")
 Run = Callable[[Path, Path], None]
 
@@ -37,6 +37,12 @@ Run = Callable[[Path, Path], None]
 def run_tar(root: Path, out: Path) -> None:
     """Packs with GNU tar."""
     subprocess.run(["tar", "cf", str(out), "-C", str(root), "."], check=True)
+
+
+def run_mksquashfs(root: Path, out: Path) -> None:
+    """Packs with mksquashfs, as many processors, nothing compressed; equal files are written again, as dlio does."""
+    stored = ("-noI", "-noD", "-noF", "-noX", "-no-fragments", "-no-duplicates", "-processors", "2")
+    subprocess.run(["mksquashfs", str(root), str(out), "-quiet", "-no-progress", *stored], check=True)
 
 
 def command(root: Path, out: Path, name: str, *options: str) -> list[str]:
@@ -107,6 +113,7 @@ def rates(name: str, args: argparse.Namespace) -> None:
     """Prints the table of a set, whose files are packed as they are."""
     ways = {"tar": run_tar} | {f"dlio {kind}": run_dlio(kind) for kind in FORMATS}
     ways |= {f"peer {kind}": run_peer(kind) for kind in FORMATS if kind in installed()}
+    ways |= {"peer squashfs": run_mksquashfs} if shutil.which("mksquashfs") else {}
     chosen = {way: run for way, run in ways.items() if not args.only or any(word in way for word in args.only)}
     print_rates(name, measure(chosen, name, args), SETS[name][0], "tar")
 

@@ -90,7 +90,7 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     if request.seed is not None and listing.in_order:
         raise UsageError(f"{source.path}: its rows are read in order: pack without --shuffle; the loaders shuffle")
     recode.check_targets(source.path, listing.schema)
-    listing = _legal(listing, formats.require(request.format, listing.schema))
+    listing = _legal(listing, request.format)
     _check_some(source, listing)
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
     first = 0 if onto is None else append.first_shard(onto)
@@ -101,15 +101,18 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
 
 
-def _legal(listing: Listing, container: formats.Format) -> Listing:
-    """Returns the listing without the samples whose keys the format cannot hold, which are refused."""
+def _legal(listing: Listing, name: str) -> Listing:
+    """Returns the listing without the samples whose keys the format `name` cannot hold, which are refused.
+
+    Raises:
+        SchemaError: it cannot hold their fields.
+    """
+    container = formats.require(name, listing.schema)
     if not isinstance(container, formats.PathFormat):
         return listing
     refused = container.refused_keys(listing.schema, listing.keys)
     advice = "rename the file, or use tfrecord, which holds any key"
-    return without_rows(
-        listing, {row: f"squashfs cannot hold this key: {why}: {advice}" for row, why in refused.items()}
-    )
+    return without_rows(listing, {row: f"{name} cannot hold this key: {why}: {advice}" for row, why in refused.items()})
 
 
 def _origin(source: Source, listing: Listing, shards: list[ShardPlan], request: PackRequest) -> dict[str, object]:

@@ -24,6 +24,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -40,6 +41,7 @@ _MAX_COLUMN_BYTES = 256
 _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 4096 - 256  # below a mount point
 _STEM_BYTES = 200
+_IMAGE_TYPES = frozenset(map(str.encode, members.IMAGE_TYPES))
 _VERSION = 1
 _OF_IMAGE = re.compile(rb"image\.(?!npy|txt)[a-z0-9]+")
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -63,12 +65,10 @@ def path_of(key: str) -> bytes:
     Raises:
         ValueError: it cannot be a path.
     """
-    parts = [part for part in key.encode().split(b"/") if part not in (b"", b".")]
-    if not parts or b".." in parts or b"\0" in key.encode():
+    folder, _, name = key.encode().rpartition(b"/")
+    path = _folder(folder) + _part(name) if name not in (b"", b".") else _folder(folder)[:-1]
+    if not path or b"\0" in path:
         raise ValueError("it is no path below a folder")
-    if max(map(len, parts)) > _MAX_NAME_BYTES:
-        raise ValueError(f"a name in it has {max(map(len, parts))} bytes, a file system holds {_MAX_NAME_BYTES}")
-    path = b"/".join(parts)
     if len(path) > _MAX_PATH_BYTES:
         raise ValueError(f"it has {len(path)} bytes, the longest path {_MAX_PATH_BYTES}")
     if path.startswith(PREFIX):
@@ -76,10 +76,23 @@ def path_of(key: str) -> bytes:
     return path
 
 
+@lru_cache(1 << 10)  # keys come folder by folder
+def _folder(path: bytes) -> bytes:
+    return b"".join([_part(part) + b"/" for part in path.split(b"/") if part not in (b"", b".")])
+
+
+def _part(name: bytes) -> bytes:
+    if name == b"..":
+        raise ValueError("it is no path below a folder")
+    if len(name) > _MAX_NAME_BYTES:
+        raise ValueError(f"a name in it has {len(name)} bytes, a file system holds {_MAX_NAME_BYTES}")
+    return name
+
+
 def has_image_extension(path: bytes) -> bool:
     """Returns whether a path ends like an image's."""
-    stem, _, extension = path.rpartition(b"/")[2].rpartition(b".")
-    return bool(stem) and extension.lower().decode(errors="replace") in members.IMAGE_TYPES
+    stem, _, extension = path.rpartition(b".")
+    return extension.lower() in _IMAGE_TYPES and stem[-1:] not in (b"", b"/")
 
 
 class Paths:
