@@ -106,6 +106,15 @@ def foreign_claim(folder: Path) -> Path:
     return folder / "1"
 
 
+@pytest.mark.parametrize("token", ["../../precious", "a/b", "", ".", 7])
+def test_a_claim_whose_token_leads_elsewhere_is_of_nobody(tmp_path: Path, token: object) -> None:
+    path = foreign_claim(tmp_path / "claims")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"token": token}))
+    with claimed(tmp_path / "claims", lambda: False) as found:
+        assert found is not None and found[1] is not None
+        assert (found[1].token, found[1].state) == ("unknown", "released")
+
+
 def test_an_owner_elsewhere_without_heartbeat_is_presumed_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "LOST_WRITER_SECONDS", 0.3)
     foreign_claim(tmp_path / "claims")

@@ -16,6 +16,7 @@ import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import DlioError, StorageError, UsageError
 from dlio.stage.job import Options
+from dlio.stage.planning import striping
 from dlio.stage.planning.striping import Layout, layout_of, parse_lov, stripe_count
 from dlio.stage.preview import preview
 from dlio.stage.run import run
@@ -117,6 +118,21 @@ def test_what_lustre_refuses_is_said(lustre: Path, dataset: Manifest) -> None:
         run(dataset, lustre, strategy="stripe", options=Options(pool="gold"))
     with pytest.raises(UsageError, match="multiple of 64 KiB"):
         run(dataset, lustre, strategy="stripe", options=Options(stripe_size=65))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("exec sleep 60", "did not end within 0.2 s: is its server up"), ("echo lcm_layout_gen: 3", "that is not plain")],
+)
+def test_a_layout_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr(striping, "_COMMAND_SECONDS", 0.2)
+    (tmp_path / "lfs").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "lfs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(StorageError, match=said):
+        striping.layout_of(tmp_path / "lfs")
 
 
 def test_a_damaged_begun_file_keeps_its_layout(lustre: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def main() -> None:
             )
             for folder, counts in reached(json.loads(Path(report).read_text()))
         ]
-        page = filled(page, "coverage", ("folder", "lines", "reached", "branches", "reached"), rows)
+        page = filled(page, "coverage", ("folder", "statements", "reached", "branches", "reached"), rows)
     PAGE.write_text(page)
 
 
