@@ -2,7 +2,7 @@
 
     start -> agent: fill + serve <- loaders (client), other nodes' agents
 
-    start       starts one agent for a node and a copy, however many processes ask
+    start       starts one agent for a node and a copy, however many processes ask; launch: its process
     agent/      its process
     client      what loaders ask of it
     status      how far it is
