@@ -72,14 +72,15 @@ def clean(
     removed: list[Path] = []
     due: dict[str, None] = {}
     try:
-        for path, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
-            due.pop(path, None)
+        for paths, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
             if outcome == _FOUND:
-                due[path] = None
-            elif outcome == _REMOVED:
-                removed.append(Path(path))
+                due |= dict.fromkeys(paths)
+                continue
+            del due[paths[0]]
+            if outcome == _REMOVED:
+                removed.append(Path(paths[0]))
             elif outcome != _KEPT:
-                left(Path(path), outcome)
+                left(Path(paths[0]), outcome)
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
@@ -88,26 +89,28 @@ def clean(
     return removed
 
 
-def _outcomes(dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float) -> Iterator[tuple[str, str]]:
-    """Yields each copy when it is found, and again with what came of it; raises as `clean`, at the end."""
+def _outcomes(
+    dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float
+) -> Iterator[tuple[list[str], str]]:
+    """Yields the copies of a folder when they are found, and each again with what came of it; raises as `clean`."""
     found: list[StagedFolder] = []
     problems: list[StorageError] = []
     folders = folders_with_copies(dest)
     for folder in folders:
         try:
             here = _released(folder, job, keep)
-            yield from ((str(copy.path), _FOUND) for copy in here)
+            yield [str(copy.path) for copy in here], _FOUND
             found += here
         except StorageError as error:
             problems.append(error)
     unused = [] if keep else [LiveFolder(copy) for copy in found if not _is_leased(copy)]
-    running = end_agents(unused, min(END_SECONDS, seconds / 2))
+    running = end_agents(unused, min(END_SECONDS, deadline / 2))
     meeting_folder.forget(job)
-    for copy in found:
+    for copy in () if keep else found:
         if agent := running.get(LiveFolder(copy)):
-            yield str(copy.path), f"its agent, process {agent.pid}, has not ended"
+            yield [str(copy.path)], f"its agent, process {agent.pid}, has not ended"
         else:
-            yield str(copy.path), _REMOVED if not keep and remove_unused(copy) else _KEPT
+            yield [str(copy.path)], _REMOVED if remove_unused(copy) else _KEPT
     for folder in () if keep else folders:
         _sweep(folder)
     if problems:
