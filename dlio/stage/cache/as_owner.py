@@ -95,9 +95,10 @@ def in_time(work: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
 
 
 def _in_a_child(user: int | None, work: Callable[[], Iterable[Any]], patience: Patience) -> Iterator[Any]:
-    importlib.import_module("dlio.io.sizes")  # loaded while this process can read root's Python; so are the digests
-    for algorithm in files.ALGORITHMS:
-        files.new_hash(algorithm)
+    if user is not None:  # load what the user may not be able to read
+        importlib.import_module("dlio.io.sizes")
+        for algorithm in files.ALGORITHMS:
+            files.new_hash(algorithm)
     sys.stdout.flush()
     sys.stderr.flush()
     with limits.starting("a process of the copy's owner"):

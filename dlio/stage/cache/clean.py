@@ -73,14 +73,15 @@ def clean(
     removed: list[Path] = []
     due: dict[str, None] = {}
     try:
-        for path, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
-            due.pop(path, None)
+        for paths, outcome in in_time(partial(_outcomes, dest, job, keep, deadline), deadline):
             if outcome == _FOUND:
-                due[path] = None
-            elif outcome == _REMOVED:
-                removed.append(Path(path))
+                due |= dict.fromkeys(paths)
+                continue
+            del due[paths[0]]
+            if outcome == _REMOVED:
+                removed.append(Path(paths[0]))
             elif outcome != _KEPT:
-                left(Path(path), outcome)
+                left(Path(paths[0]), outcome)
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
@@ -89,15 +90,17 @@ def clean(
     return removed
 
 
-def _outcomes(dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float) -> Iterator[tuple[str, str]]:
-    """Yields each copy when it is found, and again with what came of it; raises as `clean`, at the end."""
+def _outcomes(
+    dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float
+) -> Iterator[tuple[list[str], str]]:
+    """Yields the copies of a folder when they are found, and each again with what came of it; raises as `clean`."""
     found: list[StagedFolder] = []
     problems: list[StorageError] = []
     cleaned = [] if keep else folders_to_clean(dest)
     for folder in folders_with_copies(dest):
         try:
             here = _released(folder, job, folder not in cleaned)
-            yield from ((str(copy.path), _FOUND) for copy in here)
+            yield [str(copy.path) for copy in here], _FOUND
             found += here
         except StorageError as error:
             problems.append(error)
@@ -106,9 +109,9 @@ def _outcomes(dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds
     meeting_folder.forget(job)
     for copy in found:
         if agent := running.get(LiveFolder(copy)):
-            yield str(copy.path), f"its agent, process {agent.pid}, has not ended"
+            yield [str(copy.path)], f"its agent, process {agent.pid}, has not ended"
         else:
-            yield str(copy.path), _REMOVED if copy.dest in cleaned and remove_unused(copy) else _KEPT
+            yield [str(copy.path)], _REMOVED if copy.dest in cleaned and remove_unused(copy) else _KEPT
     for folder in cleaned:
         _sweep(folder)
     if problems:
