@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +46,26 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
         executor.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Handles signals after its body, a fork: Python drops what a handler raises before and after one.
+
+    To block them in this thread is not enough, since the system may give a signal to another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: seen.append(number)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler or signal.SIG_DFL)
+        for number in seen:
+            signal.raise_signal(number)
+
+
 class _Processes(ProcessPoolExecutor):
     """Forks workers, at the first task, that no signal meets before they have their own handlers."""
 
@@ -63,7 +84,8 @@ class _Processes(ProcessPoolExecutor):
 
     def _launch_processes(self) -> None:
         """Starts the workers, and then the thread that sends them tasks: started later, it would fail unheard."""
-        super()._launch_processes()  # type: ignore[misc]
+        with _held_back():
+            super()._launch_processes()  # type: ignore[misc]
         self._call_queue._start_thread()  # type: ignore[attr-defined]
 
     def kill(self) -> None:

@@ -6,7 +6,7 @@ fsspec itself reads an answer of any size, decompresses it if the server says so
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,10 @@ TOTAL_SECONDS = 300.0  # for a whole answer; 14 kB/s for a block of 4 MiB
 SLOWEST_BYTES = 256 << 10  # a second, of an upload that is waited for
 PART_BYTES = 16 << 20  # of an upload; with three at a time, 64 MiB of memory for each worker
 _PARTS, _MOST_PARTS = 3, 10_000  # S3's limit
+MOST_LISTED = 5_000_000  # entries of a folder, each of some 600 bytes of memory
+_MOST_XML = 16 << 20  # a page of 1,000 keys of 1 KiB has 6 MiB, if every character is escaped
+_MOST_EMPTY = 100  # pages without an entry, one after the other
+_INT64 = (1 << 63) - 1
 Entry = dict[str, Any]  # fsspec's description of a file or folder
 T = TypeVar("T")
 Span = tuple[int, int]  # from one byte to before another
@@ -101,6 +105,7 @@ async def _from_s3(file_system: AbstractFileSystem, path: str, limit: int, span:
     import asyncio
 
     bucket, key, _ = file_system.split_path(path)
+    await _bound(file_system)
     async with asyncio.timeout(IDLE_SECONDS) as idle:
         answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **_range(span))
         async with answer["Body"] as body:
@@ -165,9 +170,12 @@ def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[E
     """Returns the entries of a folder, or the files in it and below it, as fsspec describes them.
 
     Raises:
+        StorageError: the listing contradicts itself, or does not end.
         TimeoutError: it took longer than TOTAL_SECONDS.
         Exception: whatever the file system raises.
     """
+    if "s3" in file_system.protocol:
+        return list(_sync(file_system, _listed_by_s3, file_system, path, below).values())
     file_system.invalidate_cache()
     method = "find" if below else "ls"
     if file_system.async_impl:
@@ -175,3 +183,71 @@ def listed(file_system: AbstractFileSystem, path: str, *, below: bool) -> list[E
     else:
         found = getattr(file_system, method)(path, detail=True)
     return list(found.values() if below else found)
+
+
+async def _listed_by_s3(file_system: AbstractFileSystem, path: str, below: bool) -> dict[str, Entry]:
+    """Returns the entries of a folder by name; a server may lie, repeat itself, and never end."""
+    bucket, folder, _ = file_system.split_path(path)
+    prefix = f"{folder}/" if folder else ""
+    query = {"Bucket": bucket, "Prefix": prefix, **({} if below else {"Delimiter": "/"}), **file_system.req_kw}
+    await _bound(file_system)
+    found: dict[str, Entry] = {}
+    tokens, num_empty = set[str](), 0
+    while True:
+        page = await file_system._call_s3("list_objects_v2", **query)
+        before = len(found)
+        for entry in _entries(page, prefix):
+            if found.setdefault(entry["Key"], entry) is not entry:
+                raise StorageError(f"its server lists {entry['Key']!r} twice")
+            entry["name"] = f"{bucket}/{entry['Key']}"
+        token, num_empty = page.get("NextContinuationToken"), num_empty + 1 if before == len(found) else 0
+        if not page.get("IsTruncated"):
+            break
+        if not token or token in tokens or num_empty > _MOST_EMPTY or len(found) > MOST_LISTED:
+            raise StorageError(f"its server's listing does not end, after {len(found):,} entries")
+        tokens.add(token)
+        query["ContinuationToken"] = token
+    if not found and not below:
+        raise FileNotFoundError("there is nothing below it")
+    found.pop(prefix, None)  # the folder itself
+    return found
+
+
+def _entries(page: Entry, prefix: str) -> Iterator[Entry]:
+    """Yields the entries of a page of S3 as fsspec describes them, without names; raises StorageError for odd ones."""
+    for each in page.get("CommonPrefixes", ()):
+        yield {"Key": _key(each.get("Prefix"), prefix).rstrip("/"), "size": 0, "type": "directory"}
+    for each in page.get("Contents", ()):
+        key, size = _key(each.get("Key"), prefix), each.get("Size")
+        if type(size) is not int or not 0 <= size <= _INT64:
+            raise StorageError(f"its server lists {key!r} with the size {size!r}")
+        kind = "directory" if key.endswith("/") and not size else "file"
+        yield {name: each[name] for name in ("ETag", "LastModified") if name in each} | {
+            "Key": key, "size": size, "type": kind
+        }  # fmt: skip
+
+
+def _key(key: object, prefix: str) -> str:
+    if not isinstance(key, str) or not key.startswith(prefix):
+        raise StorageError(f"its server lists {key!r}, which does not begin with {prefix!r}")
+    return key
+
+
+async def _bound(file_system: AbstractFileSystem) -> None:
+    """Has the S3 client refuse lists and errors that are too large; it would read them whole, of any size."""
+    client = await file_system.set_session()
+
+    async def send(request: Any, **_: object) -> Any:
+        is_content, request.stream_output = request.stream_output, True
+        answer = await client._endpoint.http_session.send(request)
+        if not is_content or answer.status_code >= 300:
+            body = bytearray()
+            while part := await answer.raw.content.readany():
+                body += part
+                if len(body) > _MOST_XML:
+                    answer.raw.close()
+                    raise StorageError(f"its server's answer has more than {_MOST_XML >> 20} MiB")
+            answer._content = bytes(body)
+        return answer
+
+    client.meta.events.register_last("before-send.s3", send, unique_id="dlio")

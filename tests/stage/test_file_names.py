@@ -11,6 +11,7 @@ from dlio.dataset.manifest import NAME, File, Manifest, Shard
 from dlio.dataset.schema import Schema
 from dlio.errors import ManifestError
 from dlio.io.files import digest_bytes
+from dlio.stage.cache.clean import clean
 from tests.helpers.manifests import replace_text
 from tests.helpers.staging import MiB, assert_staged, write_dataset
 
@@ -55,3 +56,18 @@ def test_reserved_file_names_are_refused(dataset: Manifest, tmp_path: Path, name
     replace_text(path, "shard-00002.bin", name)
     with pytest.raises(ManifestError, match="reserved"):
         dlio.stage(dataset.root, tmp_path / "local")
+
+
+@pytest.mark.parametrize("levels", [25, 2000])
+def test_files_too_deep_for_clean_are_refused(dataset: Manifest, tmp_path: Path, levels: int) -> None:
+    path = dataset.root / NAME
+    replace_text(path, "shard-00002.bin", "a/" * levels + "shard-00002.bin")
+    with pytest.raises(ManifestError, match="lies deeper than 24 folders"):
+        dlio.stage(dataset.root, tmp_path / "local")
+
+
+def test_the_deepest_files_are_staged_and_removed_by_clean(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "in", [5], stem="a/" * 24 + "shard")
+    staged = dlio.stage(source, tmp_path / "local")
+    assert_staged(staged, source)
+    assert clean(tmp_path / "local") == [staged.root] and not (tmp_path / "local" / "dlio").exists()

@@ -40,6 +40,7 @@ from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_clos
 ASIDE = "aside"
 LIVE = "live"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
+_MOST_LEVELS = 24  # of folders within a copy; `clean` removes 32, those of dlio included
 _THREADS = 32
 
 
@@ -294,14 +295,15 @@ class StagedFolder:
 
 
 def check_names(manifest: Manifest) -> None:
-    """Refuses a data set whose files would overwrite the copy's own.
+    """Refuses a data set whose files would overwrite the copy's own, or which `clean` could not remove.
 
     Raises:
-        ManifestError: a file is named like the manifest, lies in dlio's own folder, or is listed twice.
+        ManifestError: a file is named like the manifest, lies in dlio's own folder or too deep, or is listed twice.
     """
     names = [file.name for shard in manifest.shards for file in shard.files]
-    suspects = [name for name in names if name == NAME or CONTROL in name]  # in a quarter of the time of a partition
-    reserved = [name for name in suspects if name == NAME or name.partition("/")[0] == CONTROL]
+    reserved = [name for name in names if name == NAME or (CONTROL in name and name.partition("/")[0] == CONTROL)]
     if reserved or len(set(names)) < len(names):
         name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
         raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")
+    if deep := [name for name in names if len(name) > 2 * _MOST_LEVELS and name.count("/") > _MOST_LEVELS]:
+        raise ManifestError(f"{manifest.root / NAME}: {deep[0]} lies deeper than {_MOST_LEVELS} folders")
