@@ -91,7 +91,7 @@ def clean(
 
 
 def _outcomes(
-    dest: str | os.PathLike[str] | None, job: str, keep: bool, seconds: float
+    dest: str | os.PathLike[str] | None, job: str, keep: bool, deadline: float
 ) -> Iterator[tuple[list[str], str]]:
     """Yields the copies of a folder when they are found, and each again with what came of it; raises as `clean`."""
     found: list[StagedFolder] = []
