@@ -105,7 +105,7 @@ def _outcomes(
         except StorageError as error:
             problems.append(error)
     unused = [LiveFolder(copy) for copy in found if copy.dest in cleaned and not _is_leased(copy)]
-    running = end_agents(unused, min(END_SECONDS, seconds / 2))
+    running = end_agents(unused, min(END_SECONDS, deadline / 2))
     meeting_folder.forget(job)
     for copy in found:
         if agent := running.get(LiveFolder(copy)):
