@@ -106,7 +106,7 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with Threads(min(_THREADS, len(groups)), "dlio-look") as pool:
+            with Threads(min(_THREADS, len(groups)) if len(groups) > 1 else 0, "dlio-look") as pool:
                 absent = absent.union(*pool.each(self._incomplete, groups))
         return [file for file in wanted if file.name in absent]
 
