@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dlio.io.files import DEFAULT_DIGEST, new_hash, storage_errors
+from dlio.io.files import DEFAULT_DIGEST, check_length, new_hash, storage_errors
 
 COPIED_BYTES = 16 << 10  # below this, one more memcpy costs less than one more write (benchmarks/pack.py)
 CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting reads from there
@@ -84,6 +84,8 @@ class DigestingFile:
         try:
             if self._pending:
                 self._flush()
+            with storage_errors("write", self.path):
+                check_length(self.path, self._descriptor, self._flushed)
         finally:
             descriptor, self._descriptor = self._descriptor, None
             with storage_errors("write", self.path):

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -172,6 +172,34 @@ def _advice(error: OSError) -> str:
     return f": {limit}" if limit else ""
 
 
+def check_length(path: Path, descriptor: int, expected: int) -> None:
+    """Compares the length of a file that this process has written with what it wrote.
+
+    Raises:
+        StorageError: the file system acknowledged bytes that are not there; or another process writes to the file.
+        OSError: it cannot be looked at.
+    """
+    if (found := os.fstat(descriptor).st_size) != expected:
+        problem = f"{path} has {found:,} bytes after {expected:,} were written and acknowledged"
+        raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
+
+
+def sync_written(descriptor: int, *, data_only: bool = False) -> None:
+    """Waits until what was written is on the disk; if that fails, empties the file, so that no run goes on with it.
+
+    Linux counts pages that it could not write as clean: they can be read, and the next fsync is a success.
+
+    Raises:
+        OSError: the file system refused.
+    """
+    try:
+        (os.fdatasync if data_only else os.fsync)(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        raise
+
+
 def sync_file(path: Path) -> None:
     """Waits until a file's content is on the disk.
 
@@ -251,6 +279,8 @@ def publish_bytes(final: Path, data: bytes) -> None:
     try:
         with storage_errors("write", final), aside.open("xb") as file:
             file.write(data)
+            file.flush()
+            check_length(aside, file.fileno(), len(data))
         publish(aside, final)
     except BaseException:
         aside.unlink(missing_ok=True)

@@ -173,12 +173,11 @@ def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, t
             with trace.span("write copy", "stage", file.name):
                 append_block(target, block)
             tally.count(read=len(block), written=len(block))
-        os.fsync(target.fileno())
-        size = os.fstat(target.fileno()).st_size  # another process may have written to it
-    found = f"{algorithm}:{digest.hexdigest()}"
-    if found != file.digest or size != file.num_bytes:
-        with files.storage_errors("write", aside):
-            os.truncate(aside, 0)  # not unlinked, to keep its layout
+        files.sync_written(target.fileno())
+        found = f"{algorithm}:{digest.hexdigest()}"
+        if found == file.digest:
+            return files.check_length(aside, target.fileno(), file.num_bytes)
+        target.truncate(0)  # not unlinked, to keep its layout
         name = source.name_of(file)
         raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
 

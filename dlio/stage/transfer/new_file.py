@@ -13,6 +13,7 @@ import mmap
 import os
 from pathlib import Path
 
+from dlio.io import files
 from dlio.stage.planning.placement import BLOCK_BYTES
 from dlio.stage.transfer.copy import append_block
 
@@ -73,7 +74,7 @@ class NewFile:
         os.posix_fadvise(self._file.fileno(), self._end, num_bytes, os.POSIX_FADV_DONTNEED)
         self._end += num_bytes
         if self._end - self._synced >= _SYNC_BYTES:
-            os.fdatasync(self._file.fileno())
+            files.sync_written(self._file.fileno(), data_only=True)
             self._synced = self._end
 
     def close(self) -> None:
@@ -82,7 +83,8 @@ class NewFile:
             if self._rest:
                 self._use_page_cache()
                 append_block(file, memoryview(self._rest))
-            os.fsync(file.fileno())
+            files.check_length(self.path, file.fileno(), self._end + len(self._rest))
+            files.sync_written(file.fileno())
 
     def abandon(self) -> None:
         """Closes the file as it is; only then is the room of an unlinked file free."""

@@ -121,7 +121,11 @@ class Store:
         found = files.digest_file(path, file.digest.partition(":")[0], _BLOCK_BYTES)
         if found != file.digest:
             raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
-        files.sync_file(path)
+        try:
+            files.sync_file(path)
+        except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
+            self.clear(number, [(0, file.num_bytes)])
+            raise
         give_name(path, self._copying.final / file.name, self._copying.access(file))
         with self._lock:
             self._finished.add(number)

@@ -1,0 +1,140 @@
+"""A disk that loses or tears what it has acknowledged, or whose fsync fails: stage and pack say so, or mend it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import StorageError
+from dlio.io import files
+from dlio.stage.cache.access import PRIVATE
+from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.scrub import scrub
+from dlio.stage.live.agent.store import Store
+from dlio.stage.live.folder import FILES, LiveFolder
+from dlio.stage.transfer.copy import Copying, Tally, copy_files
+from dlio.stage.transfer.new_file import NewFile, page_buffer
+from dlio.stage.transfer.source import MountedFolder
+from tests.helpers.lossy_disk import LossyDisk, lossy_disk
+from tests.helpers.staging import MiB, assert_staged, damaged_files, write_dataset
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_synced() -> None:
+    """Here everything is."""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LossyDisk]:
+    with lossy_disk(tmp_path / "lossy") as plugged_in:
+        yield plugged_in
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Manifest:
+    return write_dataset(tmp_path / "source", [MiB, MiB // 2, 5000])
+
+
+def stage(source: Manifest, disk: LossyDisk) -> Manifest:
+    return dlio.stage(source, disk.mounted, strategy="replicate", allow_shared=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("fsync 9000", "Input/output error"), ("lose 300000", "loses data"), ("tear 300000", "loses")]
+)
+def test_what_a_disk_loses_is_reported_and_staged_again(
+    disk: LossyDisk, source: Manifest, fault: str, said: str
+) -> None:
+    folder = disk.mounted / "dlio" / source.content_id
+    disk.fault(fault)
+    with pytest.raises(StorageError, match=said) as caught:
+        stage(source, disk)
+    assert "shard-0000" in str(caught.value)
+    disk.fault("")
+    assert damaged_files(folder, source) == []
+    assert not (folder / NAME).exists()
+    stage(source, disk)
+    disk.cut_power()
+    assert_staged(stage(source, disk), source)
+
+
+def test_a_file_whose_fsync_failed_is_not_continued(disk: LossyDisk, source: Manifest) -> None:
+    """A run that was killed then leaves it to the next one."""
+    target = Copying(disk.mounted / "aside", disk.mounted, lambda _: PRIVATE)
+    target.aside.mkdir()
+    disk.fault("fsync 9000")
+    with pytest.raises(StorageError, match="Input/output error"):
+        copy_files(MountedFolder(source), target, source.shards[0].files, Tally())
+    copy_files(MountedFolder(source), target, source.shards[0].files, Tally())
+    disk.cut_power()
+    assert (disk.mounted / source.shards[0].files[0].name).stat().st_size == MiB
+    assert damaged_files(disk.mounted, source) == []
+
+
+@pytest.mark.parametrize("fault", ["fsync 9000", "lose 300000"])
+def test_a_broadcasts_file_is_not_taken_for_whole(disk: LossyDisk, fault: str) -> None:
+    disk.fault(fault)
+    file = NewFile(disk.mounted / "file", page_buffer())
+    file.append(memoryview(os.urandom(MiB + 5)))
+    with pytest.raises(OSError, match=r"Input/output error|loses data"):
+        file.close()
+    assert files.digest_file(disk.mounted / "file") == files.digest_bytes(b"") or fault != "fsync 9000"
+
+
+def test_an_agent_fetches_a_file_again_whose_fsync_failed(disk: LossyDisk, source: Manifest) -> None:
+    (file,) = source.shards[0].files
+    live = LiveFolder(StagedFolder(disk.mounted, source.content_id))
+    live.staged.path.mkdir(parents=True)
+    live.make()
+    store = Store(live, [file], {0}, Copying(live.path / FILES, live.staged.path, lambda _: PRIVATE))
+    store.write(0, 0, memoryview((source.root / file.name).read_bytes()))
+    disk.fault("fsync 9000")
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.finish(0, "source")
+    assert store.missing(0, [(0, MiB)]) == [(0, MiB)]
+
+
+@pytest.mark.parametrize("fault", ["fsync 9000", "lose 9000", "tear 9000"])
+def test_a_pack_on_a_disk_that_loses_bytes_ends_and_resumes(disk: LossyDisk, photos: Path, fault: str) -> None:
+    out = disk.mounted / "out"
+    disk.fault(fault)
+    with pytest.raises(StorageError, match=r"shard-000000\.tfrecord.*(Input/output error|loses data)"):
+        dlio.pack(photos, out, workers=1)
+    assert not (out / NAME).exists()
+    disk.fault("")
+    dlio.pack(photos, out, workers=1)
+    disk.cut_power()
+    packed = Manifest.load(out)
+    assert packed.num_samples == 36 and damaged_files(out, packed) == []
+
+
+def test_a_manifest_that_was_lost_in_part_is_not_published(disk: LossyDisk) -> None:
+    disk.fault("lose 300")
+    with pytest.raises(StorageError, match="loses data"):
+        files.publish_bytes(disk.mounted / NAME, bytes(1000))
+    assert list(disk.mounted.iterdir()) == []
+
+
+def test_a_scrub_finds_and_mends_blocks_torn_within_a_file(disk: LossyDisk, source: Manifest) -> None:
+    """Only reading everything again shows them; see docs/security.md."""
+    disk.fault("zero 300000")
+    staged = stage(source, disk)
+    disk.fault("")
+    assert damaged_files(staged.root, source)
+    (found,) = scrub(disk.mounted, mend=True)
+    assert sorted(found.damaged) == sorted(found.repaired) == ["shard-00000.bin", "shard-00001.bin"]
+    assert_staged(staged, source)
+
+
+def test_a_copy_that_a_lying_disk_has_lost_is_staged_again(disk: LossyDisk, source: Manifest) -> None:
+    disk.fault("lies")
+    stage(source, disk)
+    disk.cut_power()
+    assert_staged(stage(source, disk), source)
