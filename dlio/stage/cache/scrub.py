@@ -131,7 +131,7 @@ def _scrub(
 def _look_at_all(
     folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yields each copy with the findings in it; None if it is incomplete, or gone meanwhile."""
+    """Yields each copy with the findings in it; None if it is incomplete, or was removed."""
     for folder in folders:
         path = str(folder.path)
         try:
