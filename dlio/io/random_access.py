@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
-from dlio.io import arrivals, waits
+from dlio.io import arrivals, files, waits
 
 Numbers = npt.NDArray[np.int64]
 
@@ -78,7 +78,8 @@ class RandomAccessFile:
         except OSError as error:
             self._arrival = arrivals.find(path) if isinstance(error, FileNotFoundError) else None
             if self._arrival is None:
-                raise StorageError(error.errno, f"cannot open {path}: {error.strerror}") from error
+                with files.storage_errors("open", path):
+                    raise
             self.num_bytes = self._arrival.num_bytes
         else:
             if not stat.S_ISREG(status.st_mode):

@@ -12,16 +12,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import dlio
+from dlio.cli import main
 from dlio.errors import MissingError, StorageError
 from dlio.executors import processes
 from dlio.io import files, limits
 from dlio.io.threads import Threads, started
 from tests.helpers.forked import Forked
+from tests.helpers.images import make_image_folder
 from tests.helpers.staging import damaged_files, write_dataset
 from tests.helpers.users import as_user, open_to_all
 
@@ -133,3 +136,20 @@ def test_a_command_names_the_limit_and_prints_no_traceback(tmp_path: Path, kind,
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert ran.returncode in (4, 5) and "Traceback" not in ran.stderr
     assert says in ran.stderr and "the report" not in ran.stderr
+
+
+def test_a_limit_of_open_files_is_never_called_damage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_image_folder(tmp_path / "photos", {"cat": 2})
+    assert main(["pack", str(tmp_path / "photos"), str(tmp_path / "in")]) == 0
+    assert main(["verify", str(tmp_path / "in")]) == 0  # loads what a process at its limit cannot
+    first = os.dup(0)
+    os.close(first)
+
+    def work(limit: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        os._exit(main(["verify", str(tmp_path / "in"), "--quiet"]))
+
+    codes = {Forked(partial(work, limit)).wait() for limit in range(first + 4, first + 20)}
+    assert codes == {0, 4, 5}
+    assert "damaged" not in (said := capfd.readouterr().err)
+    assert said.count("(ulimit -n)") == said.count("dlio: ")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import logging
 import os
 import pwd
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,10 @@ from dlio.locking.owner import Owner
 from dlio.stage.cache import scrub as scrub_module
 from dlio.stage.cache.as_owner import Patience, as_owner, in_time
 from dlio.stage.cache.clean import clean
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.scrub import scrub
 from dlio.stage.live import folder as live_folder
+from dlio.stage.live.folder import SOCKET, AgentRecord, LiveFolder
 from tests.helpers.forked import Forked
 from tests.helpers.slow_source import slow_mounts
 from tests.helpers.users import ALICE, BOB, as_user, given_to_bob, marked
@@ -37,6 +41,7 @@ pytestmark = [
     pytest.mark.timeout(60),
 ]
 NUM_PLANTED = 50
+_PR_CAPBSET_DROP, _CAP_SYS_PTRACE = 24, 19  # linux/prctl.h, linux/capability.h
 
 
 @contextmanager
@@ -67,8 +72,7 @@ def plant(dest: Path, number: int, agent: Owner) -> Path:
     """Makes a copy of Bob's that names an agent."""
     copy = marked(dest / "dlio" / f"{number:032x}")
     (copy / ".dlio" / "live").mkdir(mode=0o700)
-    record = {"version": 2, "owner": asdict(agent), "socket": "socket", "node": 0, "nodes": 1}
-    (copy / ".dlio" / "live" / "agent.json").write_text(json.dumps(record))
+    LiveFolder(StagedFolder(dest, copy.name)).write_record(AgentRecord(agent, SOCKET, node=0, nodes=1))
     given_to_bob(copy)
     return copy
 
@@ -199,6 +203,32 @@ def test_a_user_who_stops_a_scrub_stops_that_of_his_copies_only(
     assert sorted(found) == [BOB, ALICE]
     assert found[ALICE] == ""
     assert "longer than 2 s at 4 MiB/s: run it again, or give a longer --deadline" in found[BOB]
+
+
+def test_copies_removed_during_a_scrub_hide_no_others(dest: Path, dataset: Manifest) -> None:
+    """Bob has DEST/dlio-u<uid>, which his own `dlio clean` removes at any moment."""
+    mine = dlio.stage(dataset, dest).root
+    own = dest / f"dlio-u{BOB}"
+    given_to_bob(marked(own / "dlio" / ("b" * 32)))
+    os.chown(own, BOB, BOB)
+    found = scrub(dest)
+    assert next(found).path == str(mine)
+    shutil.rmtree(own)
+    assert list(found) == []
+
+
+def test_root_without_the_right_to_see_progress_has_a_deadline(dest: Path, dataset: Manifest) -> None:
+    """Such is root in a container: the kernel does not show it what another user's process reads."""
+    assert as_user(BOB, lambda: dlio.stage(dataset, dest)) == 0
+
+    def child() -> None:
+        assert ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_SYS_PTRACE, 0, 0, 0) == 0
+        code = "from dlio.stage.cache import scrub; print([each.problem for each in scrub.scrub(SCRUBBED)])"
+        code = code.replace("SCRUBBED", repr(str(dest)))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout == "['']\n", done.stderr
+
+    assert Forked(child).wait() == 0
 
 
 def read_zeros(seconds: float) -> Iterator[int]:

@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"python -m tools.mutants: {error}", file=sys.stderr)
         return 2
     if options.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `head` has seen enough
         for each in chosen:
             print(f"{each.name:44} {each.file}: {each.promise}")
         print(f"{len(chosen)} mutations")

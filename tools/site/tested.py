@@ -20,6 +20,7 @@ from dlio.cli import VERBS
 from dlio.stage import strategies
 from tools.chaos.__main__ import all_acts
 from tools.fuzz.targets import TARGETS
+from tools.mutants.mutation import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tested.md"
@@ -48,6 +49,7 @@ def figures() -> dict[str, int]:
         "staging strategies": len(strategies.names()),
         "recorded environments of launchers": len(list((ROOT / "tests/data/environments").glob("*.json"))),
         "acts of chaos": len(all_acts()),
+        "mutations that a test has to notice": len(load()),
         "targets of the fuzzer in Python": len(TARGETS),
         "targets of the fuzzer in C++": len(list((ROOT / "tools/fuzz").glob("fuzz_*.cpp"))),
     }

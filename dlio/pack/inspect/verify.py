@@ -23,6 +23,7 @@ from dlio.pack.inspect.image_header import decode_image
 from dlio.pack.prefetch import MOST_BYTES, MOST_READS, Depth, idle_clock, side_by_side
 from dlio.urls import without_credentials
 
+_NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _TURNS = 4  # at least this many groups for each worker, so that all have work until the end
 
 
@@ -152,7 +153,7 @@ def _damaged_files(check: ShardCheck, shard: Shard, done: Counts) -> tuple[list[
 
     damaged, readable = [], True
     for file, error in zip(shard.files, side_by_side(partial(_problem, check.header, seen), shard.files), strict=True):
-        if error is not None and _is_forbidden(error):
+        if error is not None and _says_nothing(error):
             raise error
         if error is not None:
             path = str(check.header.root / file.name)
@@ -165,9 +166,9 @@ def _note(done: Counts, shard: Shard, share: float) -> None:
     done[:] = share * shard.num_samples, share * shard.num_bytes
 
 
-def _is_forbidden(error: DlioError) -> bool:
-    """Returns whether this user may not read the file, so that nothing is known of it."""
-    return isinstance(error, StorageError) and error.errno in (errno.EACCES, errno.EPERM)
+def _says_nothing(error: DlioError) -> bool:
+    """Returns whether nothing is known of the file: this user may not read it, or this process has reached a limit."""
+    return isinstance(error, MissingError) or (isinstance(error, StorageError) and error.errno in _NOT_OF_THE_FILE)
 
 
 def _problem(header: Manifest, seen: Callable[[int], None], file: File) -> DlioError | None:
@@ -191,9 +192,9 @@ def _damaged_records(check: ShardCheck, shard: Shard, done: Counts) -> Iterator[
     except CorruptRecordError as error:
         yield Damage(shard.name, error.path, error.problem, error.record, "", error.offset)
         return
-    except MissingError:
-        raise
     except DlioError as error:
+        if _says_nothing(error):
+            raise
         yield Damage(shard.name, str(check.header.root / shard.files[0].name), error.text)
         return
     try:
@@ -214,9 +215,9 @@ def _damage(reader: ShardReader | PartReader, index: int, decode: bool) -> Itera
         sample = reader.read(index)
         if decode:
             _decode(sample)
-    except MissingError:
-        raise
     except DlioError as error:
+        if _says_nothing(error):
+            raise
         if (
             isinstance(error, CorruptRecordError)
             and error.record is None

@@ -81,29 +81,37 @@ def scrub(
         StorageError: a folder of copies cannot be read.
     """
     owned: dict[int, list[StagedFolder]] = {os.geteuid(): []}
+    systems: dict[int, dict[int, float]] = {os.geteuid(): {}}
     problem = None
     try:
-        for owner, parent, name in in_time(partial(_owned, dest), deadline):
+        for owner, parent, name, device, num_bytes in in_time(partial(_owned, dest), deadline):
             owned.setdefault(owner, []).append(StagedFolder(Path(parent), name))
+            systems.setdefault(owner, {})[device] = num_bytes
     except StorageError as error:
         if error.errno != errno.ETIMEDOUT:
             raise
         problem = Scrubbed(str(dest or "all that is staged on this node"), problem=error.text)
     look = partial(_look, mend=mend, source=None, max_rate=max_rate)
     for owner, folders in owned.items():
-        yield from _scrub(owner, folders, look, _patience(folders, max_rate, deadline))
+        yield from _scrub(owner, folders, look, _patience(systems[owner], max_rate, deadline))
     if problem:
         yield problem
 
 
-def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str]]:
-    """Yields the owner of each copy that this user may check, with the folder in which it lies, and its name."""
+def _owned(dest: str | os.PathLike[str] | None) -> Iterator[tuple[int, str, str, int, float]]:
+    """Yields the owner of each copy that this user may check, the folder in which it lies, its name, and `_system`."""
     for parent in folders_with_copies(dest):
         for folder in copies(parent):
             with suppress(OSError):
                 status = folder.path.lstat()
                 if may_change(status.st_uid) and stat.S_ISDIR(status.st_mode):
-                    yield status.st_uid, str(parent), folder.copy
+                    yield status.st_uid, str(parent), folder.copy, *_system(parent)
+
+
+def _system(folder: Path) -> tuple[int, float]:
+    """Returns the number of a folder's file system, and its size in bytes; raises OSError."""
+    found = os.statvfs(folder)
+    return os.stat(folder).st_dev, found.f_blocks * found.f_frsize or math.inf  # noqa: PTH116  next to statvfs
 
 
 def _scrub(
@@ -123,7 +131,7 @@ def _scrub(
 def _look_at_all(
     folders: Sequence[StagedFolder], look: Callable[[StagedFolder], dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yields each copy with the findings in it; None if it is incomplete, or gone meanwhile."""
+    """Yields each copy with the findings in it; None if it is incomplete, or was removed."""
     for folder in folders:
         path = str(folder.path)
         try:
@@ -158,17 +166,16 @@ def check_copy(
         StorageError: it is gone, or another user's.
     """
     with files.storage_errors("look at", folder.path):
-        owner = folder.path.lstat().st_uid
+        owner, systems = folder.path.lstat().st_uid, dict([_system(folder.dest)])
     work = partial(_look, folder, mend, source, max_rate)
-    [found] = as_owner(owner, lambda: [work()], _patience([folder], max_rate))
+    [found] = as_owner(owner, lambda: [work()], _patience(systems, max_rate))
     return Scrubbed(**found)
 
 
-def _patience(folders: Sequence[StagedFolder], max_rate: int | None, deadline: float = DEADLINE_SECONDS) -> Patience:
+def _patience(systems: Mapping[int, float], max_rate: int | None, deadline: float = DEADLINE_SECONDS) -> Patience:
     """Returns how long a user's copies may take; files full of holes have no end, but a file system has."""
-    systems = {os.stat(dest).st_dev: os.statvfs(dest) for dest in {folder.dest for folder in folders}}  # noqa: PTH116
-    most = sum(system.f_blocks * system.f_frsize or math.inf for system in systems.values())
-    return Patience(deadline, min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE), _PASSES * most)
+    rate = min(_LEAST_RATE, max_rate / 2 if max_rate else _LEAST_RATE)
+    return Patience(deadline, rate, _PASSES * sum(systems.values()))
 
 
 def _look(folder: StagedFolder, mend: bool, source: str | None, max_rate: int | None) -> dict[str, Any]:
