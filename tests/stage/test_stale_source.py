@@ -1,4 +1,4 @@
-"""A file server whose clients see old names, sizes, times and contents for a while: what they read is never a mixture."""
+"""A file server whose clients see old sizes, times and contents for a while: what they stage is no mixture."""
 
 from __future__ import annotations
 
