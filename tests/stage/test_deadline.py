@@ -67,7 +67,7 @@ def plant(dest: Path, number: int, agent: Owner) -> Path:
     """Makes a copy of Bob's that names an agent."""
     copy = marked(dest / "dlio" / f"{number:032x}")
     (copy / ".dlio" / "live").mkdir(mode=0o700)
-    record = {"version": 1, "owner": asdict(agent), "address": ["127.0.0.1", 9], "node": 0, "nodes": 1}
+    record = {"version": 2, "owner": asdict(agent), "socket": "socket", "node": 0, "nodes": 1}
     (copy / ".dlio" / "live" / "agent.json").write_text(json.dumps(record))
     given_to_bob(copy)
     return copy
