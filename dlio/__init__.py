@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlio.dataset.schema import Field, Sample, Schema
     from dlio.look.bench import bench
     from dlio.look.doctor import doctor
+    from dlio.look.mount import mount
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.index import index
@@ -42,6 +43,7 @@ __all__ = [
     "index",
     "info",
     "merge",
+    "mount",
     "pack",
     "plan",
     "report",
@@ -68,6 +70,7 @@ _LAZY = {
     "index": "dlio.pack.index",
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
+    "mount": "dlio.look.mount",
     "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",

@@ -32,8 +32,11 @@ sys.modules["triton"] = None  # type: ignore[assignment]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
 
 _JOIN_SECONDS = 5
-#: Reasons that are no lack of the machine, a GPU excepted: rounds, and formats that a test does not fit.
-_MAY_BE_SKIPPED = re.compile(r"GPU|make soak|has no index|ustar|libdeflate|brings libjpeg")
+#: Reasons that are no lack of an installed tool: a GPU, the kernel, rounds, large packages, what a test does not fit.
+_MAY_BE_SKIPPED = re.compile(
+    r"GPU|the kernel|make soak|No module named '(datasets|litdata|horovod)|aarch64|libdeflate|brings libjpeg"
+    r"|has no index|ustar|refused: see|opens its file itself|is its contract|takes long|the cluster decides"
+)
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 

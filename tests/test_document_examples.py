@@ -28,6 +28,7 @@ RUN = [
     "how-to/sets",
     "how-to/odd-images",
     "how-to/coming-from",
+    "how-to/files",
     "reference/manifest",
 ]
 HEAVY = ["how-to/torch", "how-to/tensorflow", "how-to/jax"]

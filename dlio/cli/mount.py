@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from dlio.cli.options import Verbs, add_verb, dataset_argument, local_path
 from dlio.cli.output import print_report, say
 from dlio.errors import EXIT_DONE, UsageError
-from dlio.look.mount import Mount, run
+from dlio.look.mount import Mount
+from dlio.look.mount import mount as mounted
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -17,7 +17,7 @@ def add_verbs(verbs: Verbs) -> None:
     dataset_argument(verb)
     verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point, an empty or a new folder")
     verb.add_argument(
-        "command", metavar="COMMAND", nargs="*", help="the program to run, behind -- (default: your shell)"
+        "command", metavar="COMMAND", nargs="*", default=[], help="the program to run, behind -- (default: your shell)"
     )
     verb.add_argument("--print", action="store_true", help="print the lines for Apptainer, enroot and CSCS instead")
 
@@ -39,4 +39,4 @@ def mount(args: argparse.Namespace) -> int:
         return EXIT_DONE
     if not args.command:
         say(args, f"{len(planned.images)} images are mounted at {planned.folder} in this shell: exit unmounts them")
-    return run(planned, args.command or [os.environ.get("SHELL", "/bin/sh")])
+    return mounted(args.dataset, args.folder, args.command)

@@ -80,7 +80,9 @@ class Threads:
         return future
 
     def each(self, call: Callable[[A], T], items: Iterable[A]) -> list[T]:
-        """Returns what `call` returns for each item; raises what it raises first."""
+        """Returns what `call` returns for each item, here if there are no threads; raises what it raises first."""
+        if not self._threads:
+            return list(map(call, items))
         return [future.result() for future in [self.submit(partial(call, item)) for item in items]]
 
     def end(self, seconds: float | None) -> bool:

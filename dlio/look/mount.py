@@ -111,6 +111,22 @@ class Mount:
         ]
 
 
+def mount(dataset: str | Path, folder: str | Path, command: Sequence[str] = ()) -> int:
+    """Runs a command that sees all images of a SquashFS data set as one folder, and returns its exit code.
+
+    Args:
+        dataset: a packed set; its staged copy on this node is used, if there is one.
+        folder: the mount point, an empty or a new folder.
+        command: a program and its arguments; by default the user's shell.
+
+    Raises:
+        MissingError: the machine lacks squashfuse, /dev/fuse or user namespaces; says which.
+        UsageError: the data set's format is another, it is at a URL, or the folder is not empty.
+        ManifestError, StorageError: the data set cannot be read, or the folder cannot be made.
+    """
+    return run(Mount.of(dataset, Path(folder).absolute()), command or [os.environ.get("SHELL", "/bin/sh")])
+
+
 def _images(manifest: Manifest) -> list[Path]:
     """Returns the images of a data set in a folder; none if one is missing, as in a copy of a part."""
     paths = [manifest.root / shard.files[0].name for shard in manifest.shards]

@@ -15,7 +15,7 @@ from dlio.images import CenterCrop
 from dlio.io import trace
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
-from dlio.stage.live import start
+from dlio.stage.live import launch
 
 _WRITER = "import sys; from dlio.io import trace\nfor n in range(200): trace.add(f'{sys.argv[1]} {n}', 0, 1)\n"
 
@@ -86,6 +86,6 @@ def test_neither_a_link_is_followed_nor_a_pipe_waited_for(tmp_path, caplog):
 def test_an_agent_traces_to_the_file_of_the_process_that_starts_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(trace.VARIABLE, "trace-%h.json")
-    assert start._environ()[trace.VARIABLE] == str(tmp_path / "trace-%h.json")
+    assert launch._environ()[trace.VARIABLE] == str(tmp_path / "trace-%h.json")
     monkeypatch.setenv(trace.VARIABLE, "")
-    assert not start._environ()[trace.VARIABLE]
+    assert not launch._environ()[trace.VARIABLE]

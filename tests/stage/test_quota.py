@@ -27,7 +27,7 @@ def run(*command: str | Path) -> None:
         pytest.skip(f"needs {command[0]}")
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
-        pytest.skip(f"{command[0]}: {ran.stderr.strip().splitlines()[0]}")
+        pytest.skip(f"the kernel has no such quota: {command[0]}: {ran.stderr.strip().splitlines()[0]}")
 
 
 def limit_btrfs(folder: Path, num_bytes: int) -> None:

@@ -204,6 +204,7 @@ def hooks(start: Callable[[], Cluster], **settings: str) -> None:
     folder.mkdir()
     for name in ("prolog", "epilog", "taskprolog"):
         shutil.copy(TOOLS / f"slurm-{name}", folder / name)
+    shutil.copy(TOOLS / "as-user.sh", folder)
     dlio = folder / "dlio"
     note = f'echo "$(hostname) $1" >>{folder}/called; export DLIO_MEET={folder}'
     dlio.write_text(f'#!/bin/bash\n{note}\nexec {sys.executable} -m dlio "$@"\n')

@@ -196,6 +196,8 @@ def _answer(writer: int, user: int | None, work: Callable[[], Iterable[Any]]) ->
         code = 0
     except KeyboardInterrupt:
         code = 130
+    except BrokenPipeError:  # the parent was killed: nobody is left to be told
+        pass
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

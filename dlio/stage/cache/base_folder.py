@@ -6,9 +6,12 @@ import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from dlio.dataset.manifest import NAME, Manifest
+from dlio.errors import ManifestError
 from dlio.io import files
 from dlio.io.open_folder import SHUT, OpenFolder, TakenError, is_loose
 
@@ -20,6 +23,7 @@ MARKER = "copy.json"  # in CONTROL
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a file or a link in its place is not dlio's either
 OWN = "dlio-u"
 OWN_NAME = re.compile(rf"{OWN}\d+")
+_MOST_LEVELS = 24  # of folders within a copy; `clean` removes 32, those of dlio included
 _COPY = re.compile(r"(?P<content_id>[0-9a-f]{32})(?:\.(?P<node>\d{1,7})of(?P<nodes>\d{1,7})x(?P<copies>\d{1,7}))?")
 
 
@@ -125,3 +129,18 @@ def marker_of(copy: OpenFolder) -> os.stat_result | None:
             return status if is_owners and control.owner == copy.owner else None
     except OSError:
         return None
+
+
+def check_names(manifest: Manifest) -> None:
+    """Refuses a data set whose files would overwrite the copy's own, or which `clean` could not remove.
+
+    Raises:
+        ManifestError: a file is named like the manifest, lies in dlio's own folder or too deep, or is listed twice.
+    """
+    names = [file.name for shard in manifest.shards for file in shard.files]
+    reserved = [name for name in names if name == NAME or (CONTROL in name and name.partition("/")[0] == CONTROL)]
+    if reserved or len(set(names)) < len(names):
+        name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
+        raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")
+    if deep := [name for name in names if len(name) > 2 * _MOST_LEVELS and name.count("/") > _MOST_LEVELS]:
+        raise ManifestError(f"{manifest.root / NAME}: {deep[0]} lies deeper than {_MOST_LEVELS} folders")

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from pathlib import Path
 
 from dlio.dataset import seal
 from dlio.dataset.manifest import NAME, File, Manifest
-from dlio.errors import ManifestError, StorageError
+from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.open_folder import Below, OpenFolder, TakenError
 from dlio.io.threads import Threads
@@ -40,7 +39,6 @@ from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_clos
 ASIDE = "aside"
 LIVE = "live"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
-_MOST_LEVELS = 24  # of folders within a copy; `clean` removes 32, those of dlio included
 _THREADS = 32
 
 
@@ -106,7 +104,7 @@ class StagedFolder:
             absent = self._not_listed([file.name for file in wanted])
             listed = [file for file in wanted if file.name not in absent]
             groups = [listed[first : first + _LOOKS] for first in range(0, len(listed), _LOOKS)]
-            with Threads(min(_THREADS, len(groups)), "dlio-look") as pool:
+            with Threads(min(_THREADS, len(groups)) if len(groups) > 1 else 0, "dlio-look") as pool:
                 absent = absent.union(*pool.each(self._incomplete, groups))
         return [file for file in wanted if file.name in absent]
 
@@ -292,18 +290,3 @@ class StagedFolder:
                     raise StorageError(f"{self.path} holds another user's files, such as {left[0]!r}: they are left")
                 copy.remove(CONTROL, copy.owner)
             cache.rmdir(self.copy)
-
-
-def check_names(manifest: Manifest) -> None:
-    """Refuses a data set whose files would overwrite the copy's own, or which `clean` could not remove.
-
-    Raises:
-        ManifestError: a file is named like the manifest, lies in dlio's own folder or too deep, or is listed twice.
-    """
-    names = [file.name for shard in manifest.shards for file in shard.files]
-    reserved = [name for name in names if name == NAME or (CONTROL in name and name.partition("/")[0] == CONTROL)]
-    if reserved or len(set(names)) < len(names):
-        name = reserved[0] if reserved else Counter(names).most_common(1)[0][0]
-        raise ManifestError(f"{manifest.root / NAME}: the file name {name!r} is reserved or listed twice")
-    if deep := [name for name in names if len(name) > 2 * _MOST_LEVELS and name.count("/") > _MOST_LEVELS]:
-        raise ManifestError(f"{manifest.root / NAME}: {deep[0]} lies deeper than {_MOST_LEVELS} folders")

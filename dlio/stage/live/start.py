@@ -19,7 +19,8 @@ from dlio.io.open_folder import TakenError
 from dlio.locking import claim_file
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
-from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.base_folder import check_names
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import remember
 from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.decide import check_job

@@ -30,7 +30,8 @@ from dlio.locking.claim_file import Claim
 from dlio.locking.owner import node_id
 from dlio.stage.cache import lease
 from dlio.stage.cache.access import Access
-from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.base_folder import check_names
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import make_room
 from dlio.stage.cache.ownership import choosing_again, folder_for_us, open_for_us
 from dlio.stage.comm.base import LostError, Ring

@@ -20,7 +20,8 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io.filesystems import filesystem_of
 from dlio.locking.claim import claimed
-from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.base_folder import check_names
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.planning import striping

@@ -16,7 +16,8 @@ from dlio.io import files
 from dlio.locking.claim import claimed
 from dlio.locking.claim_file import Claim
 from dlio.stage.cache import lease
-from dlio.stage.cache.folder import StagedFolder, check_names
+from dlio.stage.cache.base_folder import check_names
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import is_being_filled, make_room
 from dlio.stage.cache.ownership import check_safe, choosing_again, folder_for_us, open_for_us
 from dlio.stage.job import Job, Outcome
