@@ -70,7 +70,7 @@ def folder_for_us(dest: Path, copy: str, wanted: Sequence[File]) -> StagedFolder
         return is_safe(folder, user) and (_may_make(folder, user) or folder.holds(wanted))
 
     with files.storage_errors("look at", dest), suppress(FileNotFoundError, NotADirectoryError):
-        (dest / CACHE).lstat()  # refused if DEST itself is shut
+        os.stat(f"{dest}/.")  # noqa: PTH116  refused if DEST itself is shut; DEST/dlio may be another user's mount
     if any(loose != dest or loose.stat().st_uid != os.geteuid() for loose in loose_around(dest)):
         check_ground(dest)
     shared = StagedFolder(dest, copy, user=os.geteuid())
