@@ -15,7 +15,7 @@ import ctypes, os, sys, threading, time
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.part_reader import open_shard
 from dlio.images import Resize
-from dlio.loaders._prefetch.batch_sources import ArrayBatches
+from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import Loader
 

@@ -10,7 +10,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
-from dlio.loaders.open_data import open_data
+from dlio.loaders.opened import open_data
 from dlio.stage.cache.repair import manifest_at_rest
 from dlio.stage.destination import learn_id
 from dlio.stage.live.folder import LiveFolder
@@ -47,12 +47,12 @@ def test_a_loader_reads_the_source_instead_and_warns(
 ) -> None:
     staged = dlio.stage(dataset.root, tmp_path / "local")
     copy = staged.root
-    assert open_data(dataset.root, None)[0].root == copy
+    assert open_data(dataset.root).numbering.manifest.root == copy
     with flipped(copy / NAME, 8 * 40 + 1):
-        assert open_data(dataset.root, None)[0].root == dataset.root
+        assert open_data(dataset.root).numbering.manifest.root == dataset.root
         assert f"a staged copy is ignored: {copy / NAME}, line 1: " in caplog.text
         with pytest.raises(ManifestError, match="dlio verify --repair mends a staged copy"):
-            open_data(copy, None)
+            open_data(copy)
         with pytest.raises(ManifestError):
             manifest_at_rest(folder_of(staged))
 
@@ -66,7 +66,7 @@ def test_a_copy_of_dlio_0_1_is_used_as_it_is(
     again, summary = run(dataset.root, tmp_path / "local")
     assert (again.root, summary.copied_bytes) == (staged.root, 0)
     assert (path.read_bytes(), path.stat().st_ino) == (content, inode)
-    assert open_data(dataset.root, None)[0].root == staged.root
+    assert open_data(dataset.root).numbering.manifest.root == staged.root
     assert f"{path} has no digest line" in caplog.text
 
 
