@@ -12,20 +12,16 @@ from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.images import CenterCrop
 from dlio.loaders.dataset import PackedSamples
-from dlio.loaders.joined import JoinedSamples
 from dlio.loaders.mixture import Mixture
+from dlio.loaders.numbering import Numbering, joined
 
 WRONG: dict[str, tuple[Callable[[Manifest], Any], str]] = {
     "a class": (lambda packed: PackedSamples(packed, CenterCrop), "is not one of dlio.images: expected such as"),
     "a function": (lambda packed: PackedSamples(packed, len), "is not one of dlio.images: expected such as"),
     "a manifest to cache": (lambda packed: PackedSamples(packed, cache=True), "needs the folder or URL of a data set"),
     "no samples": (lambda packed: Mixture([(packed, 1.0)], epoch_samples=0), "epoch_samples=0: expected a number"),
-    "transforms that differ": (
-        lambda packed: JoinedSamples([PackedSamples(packed), PackedSamples(packed, CenterCrop(8))]),
-        "cannot be joined: their transforms differ: give both the same",
-    ),
     "a part": (
-        lambda packed: JoinedSamples([PackedSamples(packed), PackedSamples(in_parts(packed))]),
+        lambda packed: joined([Numbering.of(packed), Numbering.of(in_parts(packed))]),
         "is staged in parts: stage it by another strategy",
     ),
 }  # fmt: skip
