@@ -71,7 +71,7 @@ def play_all(known: Mapping[str, ModuleType], seed: int, seconds: float, counts:
         for number, name in enumerate(order(sorted(known), seed)):
             if number >= len(known) and time.monotonic() > deadline:
                 return
-            counts[name, play(world, name, known[name], seed + number)] += 1
+            play(world, name, known[name], seed + number, counts)
 
 
 def order(names: Sequence[str], seed: int) -> Iterator[str]:
@@ -82,8 +82,8 @@ def order(names: Sequence[str], seed: int) -> Iterator[str]:
         yield choose.choice(names)
 
 
-def play(world: World, name: str, act: ModuleType, seed: int) -> str:
-    """Plays one act and returns its outcome."""
+def play(world: World, name: str, act: ModuleType, seed: int, counts: Counter[tuple[str, str]]) -> None:
+    """Plays one act and counts its outcome, before it says so: whoever reads that may interrupt at once."""
     started, outcome = time.monotonic(), "held"
     scene = Scene(world, world.folder / f"act-{seed}", random.Random(seed))
     try:
@@ -96,8 +96,8 @@ def play(world: World, name: str, act: ModuleType, seed: int) -> str:
     finally:
         scene.close()
     seconds = time.monotonic() - started
+    counts[name, outcome] += 1
     print(f"{outcome:8} {name} seed {seed}: {len(scene.processes)} processes, {seconds:.1f} s", flush=True)
-    return outcome
 
 
 def summary(counts: Counter[tuple[str, str]], lacks: Mapping[str, Sequence[str]]) -> int:
