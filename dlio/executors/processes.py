@@ -48,7 +48,7 @@ def open(workers: int | None, address: str | None) -> Iterator[Pool]:  # noqa: A
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Handles signals after its body, a fork: Python drops what a handler raises before and after one.
+    """Handles signals after its body: Python drops what a handler raises in a fork, and half a start leaves threads.
 
     To block them in this thread is not enough, since the system may give a signal to another thread.
     """
@@ -73,7 +73,7 @@ class _Processes(ProcessPoolExecutor):
         """Submits a task."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            with limits.starting("a worker process"):
+            with _held_back(), limits.starting("a worker process"):
                 return super().submit(*args, **kwargs)
         except MissingError:
             self.kill()
@@ -84,8 +84,7 @@ class _Processes(ProcessPoolExecutor):
 
     def _launch_processes(self) -> None:
         """Starts the workers, and then the thread that sends them tasks: started later, it would fail unheard."""
-        with _held_back():
-            super()._launch_processes()  # type: ignore[misc]
+        super()._launch_processes()  # type: ignore[misc]
         self._call_queue._start_thread()  # type: ignore[attr-defined]
 
     def kill(self) -> None:

@@ -81,7 +81,7 @@ def test_its_images_are_shown(run, url, packed, tmp_path):
 
 def test_its_rates_are_measured_and_its_copy_is_looked_for(run, url, tmp_path, monkeypatch):
     for module in (storage, loading):
-        monkeypatch.setattr(module, "SECONDS", 0.02)
+        monkeypatch.setattr(module, "SECONDS", 0.2)
     monkeypatch.setattr(storage, "MOST_BYTES", 1 << 20)
     monkeypatch.setattr(bench_module, "_ENOUGH_BYTES", 1)
     (tmp_path / "node").mkdir()
