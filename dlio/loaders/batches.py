@@ -27,11 +27,11 @@ from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
-from dlio.loaders.dataset import IMAGE, LABEL, Batch, PackedSamples
+from dlio.loaders.dataset import LABEL, Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
-from dlio.targets import Targets, move_targets
+from dlio.targets import IMAGE, Targets, move_targets
 
 Damages = dict[int, CorruptRecordError]
 

@@ -21,8 +21,6 @@ from dlio.loaders.sampling.order import Indices
 from dlio.loaders.visits import Visit, read_columns, read_samples, visits
 from dlio.targets import IMAGE, targets_of
 
-__all__ = ["IMAGE", "LABEL", "VALID", "Batch", "PackedSamples"]
-
 LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 

@@ -39,13 +39,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from dlio.images import Transforms
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
-from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.prefetch.ahead import ahead
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank_share import End
 from dlio.loaders.sampling.state import State
+from dlio.targets import IMAGE
 
 _HELD = 2  # batches that JAX may hold besides those on their way to the devices
 

@@ -46,13 +46,14 @@ from dlio.dataset.schema import Field
 from dlio.images import Transforms
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired, with_bytes
-from dlio.loaders.dataset import IMAGE, VALID, Batch, PackedSamples
+from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.loader import Loader
 from dlio.loaders.mixture import Data
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
 from dlio.loaders.sampling.state import State
+from dlio.targets import IMAGE
 
 _HELD = 3  # batches that TensorFlow may hold besides those of the loader
 

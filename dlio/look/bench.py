@@ -17,11 +17,11 @@ from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
 from dlio.io.open_folder import check_ground
 from dlio.io.sizes import format_size
-from dlio.loaders.dataset import IMAGE, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank
 from dlio.look.measure import loading, storage
 from dlio.stage import measured
-from dlio.targets import leave_unknown
+from dlio.targets import IMAGE, leave_unknown
 
 _GOOD_SHARE = 0.95  # of the best rate; more threads than give this are not worth it
 _ENOUGH_BYTES = 16 << 20  # read in less than this, a rate is that of opening files

@@ -15,11 +15,12 @@ from dlio.codecs.orientation import AS_STORED
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, DlioError, SourceError
 from dlio.images import Resize
-from dlio.loaders.dataset import IMAGE, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.look import similar
 from dlio.look.spread import spread
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.upright import orientation
+from dlio.targets import IMAGE
 
 _CHUNK = 64
 _RESIZE = Resize(similar.HASH_PIXELS)

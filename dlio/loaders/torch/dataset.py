@@ -21,12 +21,12 @@ from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
 from dlio.loaders.batches import is_pair
-from dlio.loaders.dataset import IMAGE, LABEL, PackedSamples
+from dlio.loaders.dataset import LABEL, PackedSamples
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import joined_data
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
-from dlio.targets import check_stay
+from dlio.targets import IMAGE, check_stay
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
 Item = tuple[Any, Any] | dict[str, Any]

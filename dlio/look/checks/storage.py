@@ -13,7 +13,7 @@ from dlio.dataset.remote import load
 from dlio.errors import DlioError, StorageError
 from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size
-from dlio.loaders.dataset import IMAGE, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
 from dlio.look.spread import spread
 from dlio.pack.upright import orientation
@@ -22,6 +22,7 @@ from dlio.stage.cache.locations import folders_with_copies
 from dlio.stage.cache.node_cache import copies, is_being_filled, is_in_use
 from dlio.stage.cache.resolve import resolve
 from dlio.stage.planning import striping
+from dlio.targets import IMAGE
 from dlio.urls import shown, without_credentials
 
 _FEW_SHARED = 1 << 30  # Docker gives 64 MB; torch's worker processes pass batches through it

@@ -9,8 +9,9 @@ import numpy as np
 
 from dlio.codecs import decoders
 from dlio.images import Transform
-from dlio.loaders.dataset import IMAGE, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.loader import ArrayBatches, Loader
+from dlio.targets import IMAGE
 
 SECONDS = 3.0
 _MOST_BYTES = 64 << 20
