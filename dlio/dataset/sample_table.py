@@ -209,6 +209,19 @@ class SampleTable:
         pieces = Pieces.of([key.encode() for key in keys])
         return _dump(_key_arrays(pieces.data, pieces.bounds) | kept)
 
+    @staticmethod
+    def joined(tables: Sequence[SampleTable], schema: Schema) -> bytes:
+        """Returns the file of one table with the rows of several, in their order.
+
+        Raises:
+            CorruptRecordError: a table is damaged.
+        """
+        kept = {name: npy.encode(np.concatenate([each._array(name) for each in tables])) for name in _arrays(schema)}
+        sizes = np.concatenate([np.diff(each._array("key_offsets")) for each in tables])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        keys = b"".join([each._array("key_bytes").tobytes() for each in tables])
+        return _dump(_key_arrays(keys, offsets) | kept)
+
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()

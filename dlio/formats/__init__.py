@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.dataset.sample_group import SampleGroup
-from dlio.dataset.schema import Sample, Schema
+from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import SchemaError, UsageError
 from dlio.io import extensions
 from dlio.io.random_access import Numbers, RandomAccessFile
@@ -182,6 +182,47 @@ class PathFormat(Protocol):
 
     def refused_keys(self, schema: Schema, keys: Iterable[str]) -> dict[int, str]:
         """Returns the numbers of the keys that it cannot hold, or not together with those before, with reasons."""
+
+
+class WrittenPart(Protocol):
+    """What `PartFormat.PartWriter` has written: bytes from `start` to `stop` of the shard's file, with this digest."""
+
+    @property
+    def start(self) -> int:
+        """Where the samples begin, in bytes."""
+
+    @property
+    def stop(self) -> int:
+        """Where they end, in bytes."""
+
+    @property
+    def digest(self) -> str:
+        """`algorithm:hex` of the bytes."""
+
+
+@runtime_checkable
+class PartFormat(Protocol):
+    """A format of which many workers can write one shard, each its part of the samples at a place known before."""
+
+    @property
+    def PLACE_BYTES(self) -> int:  # noqa: N802
+        """Places begin at multiples of this number, the first one at this number."""
+
+    def takes_parts(self, schema: Schema) -> bool:
+        """Returns whether that is so for this schema, if the size of each sample's bytes is known."""
+
+    def PartWriter(  # noqa: N802
+        self, file: Path, place: range, stem: Path, schema: Schema, open_file: OpenFile = ...
+    ) -> Writer:
+        """Starts a part: its samples go to `place` of the existing `file`; other files' names begin with `stem`."""
+
+    def load_part(self, stem: Path, start: int) -> WrittenPart:
+        """Returns a part by its `stem`, and by where its place begins; raises CorruptRecordError, StorageError."""
+
+    def join_parts(
+        self, file: Path, schema: Schema, parts: Sequence[Any], columns: Mapping[str, Array], table: bytes
+    ) -> None:
+        """Completes a shard, given its parts in order, and the small numbers and the table of all samples."""
 
 
 def names() -> list[str]:

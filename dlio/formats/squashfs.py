@@ -13,23 +13,23 @@ refused, rather than renamed in silence. SquashFS has no checksums of data.
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
 from dlio.dataset.sample_group import SampleGroup
-from dlio.dataset.schema import Sample, Schema
-from dlio.errors import CorruptRecordError, SchemaError
+from dlio.dataset.schema import Array, Sample, Schema
+from dlio.errors import CorruptRecordError
 from dlio.formats import OpenFile, Spans, open_plain
 from dlio.formats.layouts.squashfs.blocks import Image
 from dlio.formats.layouts.squashfs.metadata import SUPERBLOCK_BYTES
 from dlio.formats.layouts.squashfs.records import FolderRecords, HiddenFiles, OwnRecords
-from dlio.formats.layouts.squashfs.tables import image_tables
-from dlio.formats.payloads import members, npy, paths
+from dlio.formats.layouts.squashfs.samples import PART_SUFFIX, PLACE_BYTES, Part, SampleFiles, is_single
+from dlio.formats.payloads import members, paths
+from dlio.io.digesting_file import DigestingFile
 from dlio.io.files import closed_on_error, storage_errors
 from dlio.io.random_access import Numbers, RandomAccessFile
 
@@ -53,19 +53,11 @@ class Writer:
     """Writes the image of a shard; its superblock is written last, so `open_file` is not called."""
 
     def __init__(self, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
-        self._schema = schema
-        self._stem = paths.stem_of(stem.name)
-        self._kept = paths.file_schema(schema)
-        self._encode = members.encoder(self._kept)
-        self._columns: dict[str, list[Any]] = {name: [] for name in paths.column_names(schema)}
-        self._is_single = self._kept.types() == {"image": "bytes"}
-        self._names, self._paths = paths.Paths(), list[bytes]()
-        self._starts, self._sizes, self._counts = array("q"), array("q"), array("q")
-        self._position, self._table = SUPERBLOCK_BYTES, b""
-        self._path = stem.with_name(stem.name + SUFFIX)
+        self._path, self._table = stem.with_name(stem.name + SUFFIX), b""
         with storage_errors("create", self._path):
             self._file = self._path.open("xb", buffering=_BUFFER_BYTES)
             self._file.write(bytes(SUPERBLOCK_BYTES))
+        self._samples = SampleFiles(stem.name, schema, self._file, self._path, SUPERBLOCK_BYTES)
 
     def write(self, sample: Sample) -> None:
         """Appends a sample.
@@ -73,58 +65,11 @@ class Writer:
         Raises:
             SchemaError: its key cannot be a path in this image.
         """
-        try:
-            files = self._named(sample)
-            for path, _ in files:
-                self._names.add(path)
-        except ValueError as error:
-            advice = "give it another key, or use tfrecord, which holds any key"
-            raise SchemaError(f"sample {sample.key!r}: squashfs cannot hold this key: {error}: {advice}") from None
-        with storage_errors("write", self._path):
-            for path, content in files:
-                self._add(path, content)
-        self._counts.append(len(files))
-        for name, values in self._columns.items():
-            values.append(sample.fields[name])
-
-    def _named(self, sample: Sample) -> list[tuple[bytes, bytes]]:
-        """Returns path and content of each file of a sample, the paths not taken yet."""
-        wanted, contents = paths.path_of(sample.key), self._encode(sample)
-        for number in count(len(self._counts) - 1):
-            path = paths.tagged(wanted, number) if number >= len(self._counts) else wanted
-            files = paths.named(path, contents)
-            if not any(self._names.has(path) for path, _ in files):
-                break
-        return files
-
-    def _add(self, path: bytes, content: bytes) -> None:
-        self._file.write(content)
-        self._paths.append(path)
-        self._starts.append(self._position)
-        self._sizes.append(len(content))
-        self._position += len(content)
+        self._samples.write(sample)
 
     def write_group(self, group: SampleGroup) -> bool:
         """Appends images whose keys are paths of images; False if there is another sample."""
-        if not self._is_single:
-            return False
-        images, added = group.pieces("image"), list(group.keys)
-        try:
-            legal = [paths.path_of(key.decode()) for key in added]
-        except ValueError:
-            return False
-        if not all(map(paths.has_image_extension, legal)) or not self._names.add_all(legal):
-            return False
-        with storage_errors("write", self._path):
-            self._file.write(images.joined())
-        self._paths += legal
-        self._starts.frombytes((images.bounds[:-1] - images.bounds[0] + self._position).tobytes())
-        self._sizes.frombytes(images.sizes.tobytes())
-        self._counts.frombytes(np.ones(len(group), np.int64).tobytes())
-        self._position += int(images.bounds[-1] - images.bounds[0])
-        for name, values in self._columns.items():
-            values += group.numbers(name).tolist()
-        return True
+        return self._samples.write_group(group)
 
     def keep_table(self, table: bytes) -> None:
         """Takes the table of the samples, which `close` adds to the image."""
@@ -132,30 +77,71 @@ class Writer:
 
     def close(self) -> None:
         """Completes the image."""
-        if self._file.closed:
-            return
-        with storage_errors("write", self._path), closing(self._file):
-            for suffix, content in self._hidden().items():
-                self._add(self._stem + suffix, content)
-            starts, sizes = (np.frombuffer(values, np.int64) for values in (self._starts, self._sizes))
-            superblock, tail = image_tables(self._paths, starts, sizes, self._position)
-            self._file.writelines(tail)
-            self._file.seek(0)
-            self._file.write(superblock)
+        if not self._file.closed:
+            with storage_errors("write", self._path), closing(self._file):
+                _complete(self._file, self._samples, self._table)
 
-    def _hidden(self) -> dict[bytes, bytes]:
-        """Returns the content of the files by which the image describes itself, by the end of their names."""
-        counts = np.frombuffer(self._counts, np.int64)
-        columns = {name: paths.column_file(values, name, self._schema) for name, values in self._columns.items()}
-        found = {b".%b.npy" % name.encode(): npy.encode(values) for name, values in columns.items()}
-        if len(set(counts.tolist()) - {len(self._kept)}):
-            found[paths.COUNTS] = npy.encode(counts)
-        firsts = [self._paths[first] for first in (np.cumsum(counts) - counts).tolist()]
-        found[b".labels.csv"] = paths.labels_csv(firsts, columns)
-        if self._table:
-            found[paths.TABLE] = self._table
-        found[paths.DESCRIPTION] = paths.Description(self._schema, len(counts)).to_bytes()
-        return found
+
+def takes_parts(schema: Schema) -> bool:
+    """Returns whether many workers can write one image: a sample is one image's file, so its size is known."""
+    return is_single(schema)
+
+
+class PartWriter:
+    """Writes some samples of an image at their place in it, and the file `STEM.files.npz` that `join_parts` needs."""
+
+    def __init__(self, image: Path, place: range, stem: Path, schema: Schema, open_file: OpenFile = open_plain) -> None:
+        self._left, self._open_file = stem.with_name(stem.name + PART_SUFFIX), open_file
+        self._file: DigestingFile | None = DigestingFile(image, begin=place.start)
+        self._samples = SampleFiles(stem.name, schema, self._file, image, place.start, place.stop)
+
+    def write(self, sample: Sample) -> None:
+        """Appends a sample; raises as `Writer.write`, and SourceError if the place is too small for it."""
+        self._samples.write(sample)
+
+    def write_group(self, group: SampleGroup) -> bool:
+        """Appends samples as `Writer.write_group`."""
+        return self._samples.write_group(group)
+
+    def close(self) -> None:
+        """Completes the part."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+            with closing(self._open_file(self._left)) as left:
+                left.write(self._samples.part(file.digest).save())
+
+
+def load_part(stem: Path, start: int) -> Part:
+    """Returns what a `PartWriter` has written; raises CorruptRecordError, StorageError."""
+    return Part.load(stem.with_name(stem.name + PART_SUFFIX), start)
+
+
+def join_parts(image: Path, schema: Schema, parts: Sequence[Part], columns: Mapping[str, Array], table: bytes) -> None:
+    """Completes an image whose samples a `PartWriter` has written for each part.
+
+    Args:
+        image: the image.
+        schema: the schema of the samples.
+        parts: its parts, in the order of their places.
+        columns: the values of the small fields of all samples.
+        table: the table of all samples.
+    """
+    end = -(-max([SUPERBLOCK_BYTES, *(part.stop for part in parts)]) // PLACE_BYTES) * PLACE_BYTES
+    with storage_errors("write", image), image.open("r+b", buffering=_BUFFER_BYTES) as file:
+        file.seek(end)
+        samples = SampleFiles(image.name.removesuffix(SUFFIX), schema, file, image, end)
+        samples.adopt(parts, columns)
+        _complete(file, samples, table)
+
+
+def _complete(file: BinaryIO, samples: SampleFiles, table: bytes) -> None:
+    """Writes what follows the samples, where `file` is, and then the superblock."""
+    superblock, tail = samples.complete(table)
+    file.writelines(tail)
+    file.truncate()
+    file.seek(0)
+    file.write(superblock)
 
 
 class Reader:

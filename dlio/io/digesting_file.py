@@ -13,21 +13,24 @@ CACHED_BYTES = 256 << 10  # fits a core's second-level cache, so that digesting 
 
 
 class DigestingFile:
-    """A new binary file that keeps the digest of what is appended to it; not thread-safe.
+    """A new binary file, or a place in an existing one, with the digest of what is appended; not thread-safe.
 
     Small pieces are collected, and must not change any more; a large one is digested and written with them at once,
     without a copy.
     """
 
-    def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST) -> None:
+    def __init__(self, path: Path, algorithm: str = DEFAULT_DIGEST, *, begin: int | None = None) -> None:
+        """Creates the file at `path`, or opens it to write from the byte `begin` on; raises StorageError."""
         self.path = path
         self._algorithm = algorithm
         self._hash = new_hash(algorithm)
         self._flushed = 0
         self._pending: list[bytes | bytearray | memoryview] = []
         self._pending_bytes = 0
-        with storage_errors("create", path):
-            self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._is_new, flags = begin is None, os.O_WRONLY | os.O_CLOEXEC
+        with storage_errors("create" if self._is_new else "open", path):
+            self._descriptor: int | None = os.open(path, flags | (os.O_CREAT | os.O_EXCL) * self._is_new, 0o666)
+            os.lseek(self._descriptor, begin or 0, os.SEEK_SET)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Appends `data` and returns its size in bytes; raises as `writelines`."""
@@ -85,7 +88,8 @@ class DigestingFile:
             if self._pending:
                 self._flush()
             with storage_errors("write", self.path):
-                check_length(self.path, self._descriptor, self._flushed)
+                if self._is_new:
+                    check_length(self.path, self._descriptor, self._flushed)
         finally:
             descriptor, self._descriptor = self._descriptor, None
             with storage_errors("write", self.path):

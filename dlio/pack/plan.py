@@ -17,12 +17,30 @@ DEFAULT_SHARD_BYTES = 256 << 20  # 100 MB to 1 GB suits Lustre's storage targets
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a part of a shard lies: from byte `begin` to `end` of the shard's `file`."""
+
+    file: str
+    begin: int
+    end: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size in bytes."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """One shard to write: its name, the numbers of its samples in order, and their size in bytes."""
+    """One shard to write, or a part of one: its name, the numbers of its samples in order, and their size in bytes.
+
+    A part has a `place`; see `dlio.pack.parts`.
+    """
 
     name: str
     indices: range | Numbers
     num_bytes: int
+    place: Place | None = None
 
 
 def shard_name(number: int) -> str:
@@ -68,7 +86,7 @@ def plan_shards(
     ends = np.zeros(count + 1, dtype="int64")
     np.cumsum(take(num_bytes, order), out=ends[1:])
     if bounds is None or shard_bytes is not None or num_shards is not None:
-        cuts = _bounds(ends, shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
+        cuts = cut_bounds(ends, shard_bytes or DEFAULT_SHARD_BYTES, num_shards)
     else:
         cuts = bounds.tolist()
     sizes = np.diff(ends[cuts]).tolist()
@@ -91,10 +109,11 @@ def shuffled(count: int, seed: int) -> Numbers:
     return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
 
 
-def _bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int]:
+def cut_bounds(ends: Numbers, shard_bytes: int, num_shards: int | None) -> list[int]:
     """Returns the first sample of each shard, and the number of samples: cuts at equal parts of the total size.
 
-    No shard is empty. `ends` holds the size in bytes of the first 0, 1, ... samples.
+    No shard is empty; the number of shards, if not given, follows from `shard_bytes`. `ends` holds the size in bytes of
+    the first 0, 1, ... samples.
     """
     count, total = len(ends) - 1, int(ends[-1])
     shards = num_shards or min(count, max(1, -(-total // shard_bytes)))

@@ -20,9 +20,8 @@ from typing import Any
 from dlio.dataset.manifest import Shard
 from dlio.errors import MissingError
 from dlio.executors import Pool
-from dlio.io import files
 from dlio.io.threads import Threads
-from dlio.pack.write import WrittenShard
+from dlio.pack.write import WrittenShard, publish_written
 
 _MOST_THREADS = 8
 _PATIENT_SECONDS = 5.0  # the wait for a running sync when the run ends early; a dead server may never answer
@@ -36,7 +35,7 @@ def publish_shard(written: WrittenShard) -> Shard:
     """
     if written.aside is not None:
         try:
-            files.publish_all(written.aside, written.out, [file.name for file in written.shard.files])
+            publish_written(written)
         finally:
             shutil.rmtree(written.aside, ignore_errors=True)
     return written.shard

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from dlio import formats
 from dlio.dataset.manifest import Manifest
@@ -13,6 +13,7 @@ from dlio.pack import append
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.listing.classes import check_indices, offset_labels, pinned, without_rows
 from dlio.pack.pace import limited
+from dlio.pack.parts.plan import Parts, exact_sizes, part_states, parts_of
 from dlio.pack.plan import ShardPlan, input_states, plan_digest, plan_shards
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.write import Writing
@@ -55,7 +56,9 @@ class PackPlan:
         shards: which samples go into which shard.
         header: the future manifest, without its shards.
         recode: how each image is changed.
-        inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown.
+        inputs: a digest of the states of each shard's inputs, by the shard's name; empty if they are unknown. For a
+            part, a digest of all that it depends on.
+        parts: the parts of each large shard that all workers write, by the shard's name.
         onto: the data set to which the shards are appended; None if they are one.
     """
 
@@ -65,7 +68,13 @@ class PackPlan:
     header: Manifest
     recode: Recode
     inputs: Mapping[str, str]
+    parts: Parts = field(default_factory=dict)
     onto: Manifest | None = None
+
+    def units(self, done: Container[str]) -> list[ShardPlan]:
+        """Returns what workers write: shards, and the parts of large ones that are not `done` yet."""
+        parts = self.parts
+        return [unit for each in self.shards for unit in (each.name not in done and parts.get(each.name)) or [each]]
 
 
 def make_plan(source: Source, request: PackRequest) -> PackPlan:
@@ -78,7 +87,7 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     if onto is not None:
         listing, request = _appended(onto, listing, request)
         if not len(listing):
-            return PackPlan(source, listing, [], onto, recode, {}, onto)
+            return PackPlan(source, listing, [], onto, recode, {}, onto=onto)
     listing = pinned(listing, request.classes) if request.classes else listing
     if listing.left_out:
         log.warning("%s: not packed: %s", source.path, listing.left_out)
@@ -95,10 +104,16 @@ def make_plan(source: Source, request: PackRequest) -> PackPlan:
     sizes = {"shard_bytes": request.shard_bytes, "num_shards": request.num_shards, "seed": request.seed}
     first = 0 if onto is None else append.first_shard(onto)
     shards = plan_shards(listing.num_bytes, bounds=listing.bounds, first=first, **sizes)
+    parts: Parts = {}
+    if (exact := exact_sizes(source, listing, shards, request.format, recode)) is not None:
+        listing = replace(listing, num_bytes=exact)
+        shards = plan_shards(exact, bounds=listing.bounds, first=first, **sizes)
+        parts = {shard.name: parts_of(shard, exact, request.format) for shard in shards}
     if onto is not None:
         append.check_fields(onto, listing.schema)
     header = Manifest(request.format, listing.schema, (), _origin(source, listing, shards, request))
-    return PackPlan(source, listing, shards, header, recode, input_states(listing, shards), onto)
+    inputs = input_states(listing, shards) | part_states(listing, parts)
+    return PackPlan(source, listing, shards, header, recode, inputs, parts, onto)
 
 
 def _legal(listing: Listing, name: str) -> Listing:

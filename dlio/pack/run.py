@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio.dataset import manifest
-from dlio.dataset.manifest import Manifest, Shard
+from dlio.dataset.manifest import File, Manifest, Shard
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
@@ -20,6 +20,7 @@ from dlio.locking.claim import alone
 from dlio.pack import append, inside
 from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
+from dlio.pack.parts.join import begin_files, clear_parts, joined
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import PackPlan, PackRequest, plan_to_write
@@ -48,10 +49,18 @@ class Running:
 
     def begin(self, plan: PackPlan, done: Mapping[str, Shard]) -> list[ShardPlan]:
         """Reports the progress so far, and returns the shards that are left to write."""
-        for shard in done.values():
-            self.report(shard)
-        self.started(len(plan.listing), len(plan.shards))
-        return [shard for shard in plan.shards if shard.name not in done]
+        units = plan.units(done)
+        for unit in units:
+            if unit.name in done:
+                self.tell(unit, done[unit.name])
+        self.started(len(plan.listing), len(units))
+        return [unit for unit in units if unit.name not in done]
+
+    def tell(self, unit: ShardPlan, shard: Shard) -> None:
+        """Reports a finished shard; a part counts as a shard whose one file has the part's bytes."""
+        if unit.place is not None:
+            shard = shard.replace(files=(File(unit.place.file, unit.num_bytes, ""),))
+        self.report(shard)
 
 
 def _packed_already(plan: PackPlan, held: FolderContents, *, proved: bool) -> Manifest | None:
@@ -136,6 +145,7 @@ def _run_plan(plan: PackPlan, held: FolderContents, running: Running, *, overwri
 
 def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool = False) -> Manifest:
     out, done = held.out, held.finished(plan.header, plan.inputs, proved=proved)
+    begin_files(plan, done, out)
     todo = running.begin(plan, done)
     if todo or held.published is None:
         _check_space(out, 0 if plan.recode.changes_pixels else sum(shard.num_bytes for shard in todo))
@@ -143,6 +153,10 @@ def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool
         clear_manifests(out)
         with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
             done |= write_missing(plan, todo, out, running, listed=partial.append)
+            for shard in joined(plan, done, out, running.writing.digest):
+                partial.append(shard)
+                done[shard.name] = shard
+    clear_parts(plan, out)
     whole = whole_manifest(plan, done, out)
     whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
@@ -159,20 +173,21 @@ def write_missing(
     url: str = "",
 ) -> dict[str, Shard]:
     """Writes some of the planned shards, and returns them by name; `listed` is called with each published one."""
-    done = {}
-    rows = inside.rows([shard.name for shard in todo])
+    done, units = {}, {unit.name: unit for unit in todo}
+    rows = inside.rows([*units])
     tasks = (replace(_task(plan, shard, out, running.writing), row=rows.get(shard.name), url=url) for shard in todo)
     with publishing(running.pool, listed) as pool:
         for shard in cast("Iterator[Shard]", map_bounded(pool, write_shard, tasks)):
             done[shard.name] = shard
             inside.finished(shard.name)
-            running.report(shard)
+            running.tell(units[shard.name], shard)
     return done
 
 
 def _task(plan: PackPlan, shard: ShardPlan, out: Path, writing: Writing) -> WriteTask:
     listing, inputs = plan.listing.take(shard.indices), plan.inputs.get(shard.name, "")
-    return WriteTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, writing, inputs)
+    task = WriteTask(shard.name, plan.source, listing, plan.header.format, out, plan.recode, writing, inputs)
+    return replace(task, place=shard.place)
 
 
 def _check_space(out: Path, num_bytes: int) -> None:

@@ -63,7 +63,7 @@ def pack_to_url(
             return load(url)
         if f"{shown(url)}/".startswith(f"{str(source.path).rstrip('/')}/"):
             raise UsageError(f"{shown(url)} lies in the input: give another URL to write")
-        plan = plan_to_write(source, request, writing)
+        plan = replace(plan_to_write(source, request, writing), parts={})  # a store has no files to write into
         with closing(RemoteFiles(url, is_alone=True)) as store:  # closed before workers are forked
             held = _look(store, url)
             check_same(held, plan.header, plan.inputs, plan.listing.keys, "give another URL, or remove what is there")

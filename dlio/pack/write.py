@@ -9,6 +9,7 @@ import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from dlio import formats
 from dlio.dataset import sample_table, seal
@@ -22,6 +23,7 @@ from dlio.locking.owner import Owner, node_id
 from dlio.pack.inside import Row, unseen
 from dlio.pack.listing.base import Listing, Source
 from dlio.pack.pace import NO_LIMITS, Limits, limited
+from dlio.pack.plan import Place
 from dlio.pack.recode import Recode
 from dlio.pack.write_samples import write_samples
 
@@ -62,6 +64,7 @@ class WriteTask:
         inputs: a digest of the states of the shard's inputs.
         row: where to say how far the shard is.
         url: where the shard is sent to, "" for a folder.
+        place: where in the shard's file a part goes; None for a whole shard.
     """
 
     name: str
@@ -74,6 +77,12 @@ class WriteTask:
     inputs: str
     row: Row | None = None
     url: str = field(default="", repr=False)
+    place: Place | None = None
+
+    @property
+    def whole(self) -> Path | None:
+        """The unfinished file of the shard that this is a part of."""
+        return None if self.place is None else self.out / ASIDE / self.place.file
 
     def __str__(self) -> str:
         return self.name
@@ -87,11 +96,13 @@ class WrittenShard:
         shard: its line of the manifest.
         out: the data set's folder.
         aside: the folder of the files; None once they are published.
+        whole: the file that holds a part; it is synced first.
     """
 
     shard: Shard
     out: Path
     aside: Path | None
+    whole: Path | None = None
 
 
 def write_shard(task: WriteTask) -> WrittenShard:
@@ -112,12 +123,20 @@ def write_shard(task: WriteTask) -> WrittenShard:
         if task.url:
             _send(task.url, aside, shard)
         elif not is_left:
-            files.publish_all(aside, task.out, [file.name for file in shard.files])
+            publish_written(WrittenShard(shard, task.out, aside, task.whole))
     finally:
         if not is_left:
             shutil.rmtree(aside, ignore_errors=True)
     log.info("%s: %d samples, %d bytes", shard.name, shard.num_samples, shard.num_bytes)
-    return WrittenShard(shard, task.out, aside if is_left else None)
+    return WrittenShard(shard, task.out, aside if is_left else None, task.whole)
+
+
+def publish_written(written: WrittenShard) -> None:
+    """Gives the files of a shard that was written aside their names; raises StorageError."""
+    if written.aside is not None:
+        if written.whole is not None:
+            files.sync_file(written.whole)
+        files.publish_all(written.aside, written.out, [file.name for file in written.shard.files])
 
 
 def _new_folder(task: WriteTask) -> Path:
@@ -156,8 +175,7 @@ def _write(task: WriteTask, aside: Path) -> Shard:
         return file
 
     with files.storage_errors("write", aside), ExitStack() as opened:
-        writer = formats.import_format(task.format).Writer(aside / task.name, task.listing.schema, open_file)
-        with closing(writer):
+        with closing(_writer(task, aside / task.name, open_file)) as writer:
             skip_bad, done = task.writing.skip_bad, task.row.counts() if task.row else unseen()
             written = write_samples(task.source, task.listing, writer, task.recode, skip_bad=skip_bad, done=done)
             table = written.table.to_bytes()
@@ -168,6 +186,14 @@ def _write(task: WriteTask, aside: Path) -> Shard:
     crop_ready = written.crop_ready()
     counted = crop_ready if crop_ready.ready > 0 or task.recode.crop_ready else None
     return Shard(task.name, len(written.table), entries, tuple(written.skipped), (), counted, task.inputs)
+
+
+def _writer(task: WriteTask, stem: Path, open_file: formats.OpenFile) -> formats.Writer:
+    container, schema = formats.import_format(task.format), task.listing.schema
+    if task.place is None or task.whole is None:
+        return container.Writer(stem, schema, open_file)
+    place = range(task.place.begin, task.place.end)
+    return cast(formats.PartFormat, container).PartWriter(task.whole, place, stem, schema, open_file)
 
 
 def _entries(aside: Path, created: dict[str, DigestingFile], task: WriteTask) -> tuple[File, ...]:

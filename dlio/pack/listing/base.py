@@ -116,3 +116,15 @@ class GroupReader(Protocol):
 
     def group(self, index: int) -> SampleGroup | None:
         """Returns the samples from row `index` on that are already read, None if there are none."""
+
+
+@runtime_checkable
+class SizedSource(Protocol):
+    """What a Source may have besides: it can find the exact sizes of all samples before they are read."""
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the sizes of all values that are not in the listing's columns, in bytes; None if it cannot.
+
+        Raises:
+            SourceError, CorruptRecordError, StorageError: as `Source.listing`.
+        """

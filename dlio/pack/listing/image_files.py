@@ -245,7 +245,15 @@ def file_states(root: Path, keys: Keys) -> tuple[Numbers, Numbers]:
     costs as much as reading a small file, and on a shared file system a round trip to the server. So some changes of
     a file stay unnoticed.
     """
-    step = max(1, -(-len(keys) // EXACT_FILES))
+    return _states(root, keys, max(1, -(-len(keys) // EXACT_FILES)))
+
+
+def file_sizes(root: str | Path, keys: Keys) -> Numbers | None:
+    """Returns the exact sizes of the files `root / key`, int64 of shape (n,), 0 for a missing one; None at a URL."""
+    return None if is_url(root) else _states(Path(root), keys, 1)[0]
+
+
+def _states(root: Path, keys: Keys, step: int) -> tuple[Numbers, Numbers]:
     folder = str(root)
     numbers = range(0, len(keys), step)
     groups = [numbers[first : first + _LOOKS] for first in range(0, len(numbers), _LOOKS)]

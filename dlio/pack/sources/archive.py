@@ -29,7 +29,7 @@ from dlio.pack.listing.archive_members import (
     members_of,
     read_local_header,
 )
-from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.base import Listing, Numbers, Refused
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.image_tree import EXTENSIONS
@@ -102,6 +102,10 @@ class Archive:
         reasons |= dict.fromkeys(loose, "is not in a class folder: give the folder of the class folders by --root")
         refused += [(names[row], f"{self.path}: {names[row]!r} {reasons[row]}") for row in sorted(reasons)]
         return frozenset(reasons)
+
+    def sizes(self, listing: Listing) -> Numbers:
+        """Returns the size of each image, in bytes."""
+        return listing.num_bytes
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio.dataset.schema import Sample
-from dlio.pack.listing.base import Listing
-from dlio.pack.listing.image_files import image_file_listing, listed_reader
+from dlio.pack.listing.base import Listing, Numbers
+from dlio.pack.listing.image_files import file_sizes, image_file_listing, listed_reader
 from dlio.pack.listing.lists import Listed, ListPath, list_path, read_lines, root_of
 
 _LINE = re.compile(r"(.+) ([+-]?[0-9]{1,10})", re.ASCII)
@@ -61,6 +61,10 @@ class CaffeList:
         listed.refuse_names()
         labels = np.array(listed.labels, dtype="int64")
         return image_file_listing(self.root, listed, labels, ())
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes."""
+        return file_sizes(self.root, listing.keys)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label."""

@@ -26,8 +26,8 @@ from pathlib import Path
 
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError, UsageError
-from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.image_files import image_file_listing, listed_reader, path_below
+from dlio.pack.listing.base import Column, Listing, Numbers
+from dlio.pack.listing.image_files import file_sizes, image_file_listing, listed_reader, path_below
 from dlio.pack.listing.image_tree import EXTENSIONS
 from dlio.pack.listing.keys import printable
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, field_of_column, is_number_text, stack
@@ -188,6 +188,10 @@ class CsvFile:
                 expected = "expected the columns' names, such as path,label: add them as the first line"
                 raise SourceError(f"{self.path}, line 1: {name!r} is a file: {expected}")
         return [name.strip() for name in header]
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes."""
+        return file_sizes(self.root, listing.keys)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label or labels."""

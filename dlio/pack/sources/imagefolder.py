@@ -13,9 +13,9 @@ import numpy as np
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.io.files import storage_errors
-from dlio.pack.listing.base import Listing, Refused
+from dlio.pack.listing.base import Listing, Numbers, Refused
 from dlio.pack.listing.classes import check_no_splits, pinned
-from dlio.pack.listing.image_files import file_states, image_file_reader
+from dlio.pack.listing.image_files import file_sizes, file_states, image_file_reader
 from dlio.pack.listing.image_objects import ImageObjects
 from dlio.pack.listing.image_tree import LeftOut, folders_in, is_folder, look, walk_each, without_images
 from dlio.pack.listing.keys import Keys, odd, printable
@@ -115,6 +115,10 @@ class ImageFolder:
                 counts[name] = count
             else:
                 refused.append((printable(name), without_images(self.path / name)))
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes."""
+        return file_sizes(self.path, listing.keys)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its class index."""

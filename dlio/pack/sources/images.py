@@ -11,8 +11,8 @@ from pathlib import Path
 from dlio.dataset.schema import Sample
 from dlio.errors import SourceError
 from dlio.io.files import storage_errors
-from dlio.pack.listing.base import Listing, Refused
-from dlio.pack.listing.image_files import image_file_listing, image_file_reader
+from dlio.pack.listing.base import Listing, Numbers, Refused
+from dlio.pack.listing.image_files import file_sizes, image_file_listing, image_file_reader
 from dlio.pack.listing.image_tree import EXTENSIONS, LeftOut, is_folder, walk_each
 from dlio.pack.listing.lists import Listed
 
@@ -59,6 +59,10 @@ class Images:
         if not paths and not refused:
             raise SourceError(f"{self.path} has no images ({' '.join(EXTENSIONS)}) to pack")
         return replace(image_file_listing(self.path, listed, None, ()), left_out=str(left_out))
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes."""
+        return file_sizes(self.path, listing.keys)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image."""

@@ -23,7 +23,7 @@ from dlio.formats.lmdb import DATA_FILE
 from dlio.io.random_access import RandomAccessFile
 from dlio.pack import pace
 from dlio.pack.inspect.image_header import inspect_image
-from dlio.pack.listing.base import Column, Listing
+from dlio.pack.listing.base import Column, Listing, Numbers
 from dlio.pack.listing.classes import check_no_splits
 from dlio.pack.listing.image_files import file_state
 from dlio.pack.listing.keys import Keys
@@ -135,6 +135,10 @@ class LmdbImages:
         column = LabelColumn(Path(self.labels), listed.lines, texts)
         values, names = column.labels(AUTO)
         return values[listed.refuse(column.refused)], names
+
+    def sizes(self, listing: Listing) -> Numbers:
+        """Returns the size of each image, in bytes."""
+        return listing.num_bytes
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio.dataset.schema import Sample
-from dlio.pack.listing.base import Column, Listing
-from dlio.pack.listing.image_files import image_file_listing, listed_reader
+from dlio.pack.listing.base import Column, Listing, Numbers
+from dlio.pack.listing.image_files import file_sizes, image_file_listing, listed_reader
 from dlio.pack.listing.labels import AUTO, LabelColumn, check_kind, stack
 from dlio.pack.listing.lists import Listed, ListPath, label_columns, list_path, read_lines, root_of
 
@@ -63,6 +63,10 @@ class LstFile:
 
     def _values(self, column: LabelColumn) -> tuple[Column, tuple[str, ...]]:
         return (column.numbers(), ()) if self.labels == AUTO else column.labels(self.labels)
+
+    def sizes(self, listing: Listing) -> Numbers | None:
+        """Returns the exact size of each image, in bytes."""
+        return file_sizes(self.root, listing.keys)
 
     def reader(self, listing: Listing) -> AbstractContextManager[Callable[[int], Sample]]:
         """Gives a function that reads one image with its label or labels."""

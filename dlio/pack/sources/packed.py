@@ -22,7 +22,7 @@ from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.io.named import names_url
 from dlio.pack import pace
-from dlio.pack.listing.base import Listing
+from dlio.pack.listing.base import Listing, Numbers, take
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
 from dlio.pack.tables import open_tables
@@ -76,6 +76,14 @@ class Packed:
             bounds=np.array(found.offsets, dtype="int64"),
             versions=np.full(len(keys), int(found.content_id[:15], 16)),
         )
+
+    def sizes(self, listing: Listing) -> Numbers:
+        """Returns the size of each sample's values that are not in the table, in bytes."""
+        found = load(self.dataset)
+        columns = sample_table.columns(found.schema).values()
+        beside = sum(kind.fixed_bytes if kind.shape else sample_table.NUMBER_BYTES for kind in columns)
+        each = [table.num_bytes - beside for _, table in tables(found)]
+        return take(np.concatenate(each), listing.columns["index"])
 
     @contextmanager
     def reader(self, listing: Listing) -> Iterator[Callable[[int], Sample]]:
