@@ -13,7 +13,7 @@ from dlio.testing.folders import content
 __all__ = ["BYTE_IDENTICAL", "content", "file_states", "read_all", "samples", "stop_after"]
 
 #: Formats whose shards are the same bytes for the same samples, whatever wrote them.
-BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset")
+BYTE_IDENTICAL = ("tfrecord", "recordio", "webdataset", "squashfs")
 
 
 def samples(root: Path) -> list[tuple[str, dict]]:

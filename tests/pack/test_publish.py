@@ -12,7 +12,7 @@ import dlio
 from dlio.dataset.manifest import PARTIAL_NAME
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.pack import publish, write
+from dlio.pack import write
 from dlio.pack.resume import PartialManifest
 from dlio.pack.sources.imagefolder import ImageFolder
 from dlio.pack.write import ASIDE
@@ -40,7 +40,7 @@ def test_the_next_shard_is_read_while_one_is_synced(photos, tmp_path, monkeypatc
         assert next_is_read.wait(100), "the next shard is read after this one is synced"
         publish_all(*args)
 
-    monkeypatch.setattr(publish.files, "publish_all", wait_and_publish)
+    monkeypatch.setattr(files, "publish_all", wait_and_publish)
     dlio.pack(Watched(photos), tmp_path / "out", num_shards=3, engine="serial")
     monkeypatch.undo()
     dlio.pack(image_folder(photos), tmp_path / "whole", num_shards=3, engine="serial")
@@ -52,7 +52,7 @@ def test_a_disk_that_refuses_ends_the_run_and_leaves_nothing(photos, tmp_path, m
     def refuse(aside, out, names):
         raise StorageError(5, f"cannot sync {aside}")
 
-    monkeypatch.setattr(publish.files, "publish_all", refuse)
+    monkeypatch.setattr(files, "publish_all", refuse)
     with pytest.raises(StorageError, match="cannot sync"):
         dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine=engine)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [PARTIAL_NAME]
@@ -75,7 +75,7 @@ def test_a_shard_is_listed_only_once_it_has_its_names(photos, tmp_path, monkeypa
         listed.append([name for name in names if name.encode() in (out / PARTIAL_NAME).read_bytes()])
         publish_all(aside, out, names)
 
-    monkeypatch.setattr(publish.files, "publish_all", looked_at)
+    monkeypatch.setattr(files, "publish_all", looked_at)
     dlio.pack(image_folder(photos), tmp_path / "out", num_shards=3, engine="processes")
     assert listed == [[], [], []]
 

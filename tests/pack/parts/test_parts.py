@@ -1,0 +1,309 @@
+"""One shard written by many workers: the same bytes however it was written, killed, damaged, or refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import dlio
+from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest, read_partial
+from dlio.errors import SourceError, StorageError, UsageError
+from dlio.io import files
+from dlio.pack.inspect.verify import Damage, verify
+from dlio.pack.listing import image_files
+from dlio.pack.parts import plan
+from dlio.pack.recode import Recode
+from dlio.pack.resume import PartialManifest
+from dlio.pack.sources import open_source
+from dlio.pack.sources.imagefolder import ImageFolder
+from dlio.pack.write import ASIDE
+from dlio.testing.images import make_image_folder
+from tests.helpers.forked import run_until
+from tests.helpers.packing import content, samples, stop_after
+from tests.helpers.squashfs import needs, squash, unsquashed
+
+ONE = {"format": "squashfs", "num_shards": 1}
+IMAGE = "shard-000000.sqsh"
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(plan, "PART_BYTES", 100_000)
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """36 BMPs of 4 to 13 kB in three classes: four parts."""
+    for number in range(3):
+        make_image_folder(tmp_path / "photos", {f"class {number}": 12}, width=20 + 24 * number, height=64, kind="BMP")
+    return tmp_path / "photos"
+
+
+def pack_one(source, out: Path, **options):
+    return dlio.pack(source, out, **(ONE | {"engine": "serial"} | options))
+
+
+@pytest.fixture
+def whole(photos, tmp_path) -> dict:
+    """What a run that nothing stopped has written."""
+    pack_one(photos, tmp_path / "whole", shuffle=1)
+    return content(tmp_path / "whole")
+
+
+def damage(out: Path) -> list[Damage]:
+    return verify(Manifest.load(out), workers=1)
+
+
+def parts_listed(out: Path) -> list[str]:
+    """Returns the finished parts of a stopped run."""
+    return [shard.name for shard in read_partial(out).shards]
+
+
+def test_any_number_of_workers_writes_the_same_shard(photos, tmp_path, whole):
+    reported = []
+    pack_one(photos, tmp_path / "out", shuffle=1, engine="processes", workers=3, report=reported.append)
+    assert content(tmp_path / "out") == whole
+    assert sorted(shard.name for shard in reported) == [f"shard-000000.part-{n:06d}" for n in range(len(reported))]
+    assert len(reported) == 4
+    assert sum(shard.num_samples for shard in reported) == 36
+    assert set(whole) == {NAME, IMAGE, "shard-000000.samples.npz"}
+
+
+def test_the_samples_are_those_of_a_shard_by_one_worker(photos, tmp_path, monkeypatch):
+    pack_one(photos, tmp_path / "out")
+    monkeypatch.setattr(plan, "PART_BYTES", 1 << 40)
+    pack_one(photos, tmp_path / "other")
+    assert samples(tmp_path / "out") == samples(tmp_path / "other")
+    table = "shard-000000.samples.npz"
+    assert (tmp_path / "out" / table).read_bytes() == (tmp_path / "other" / table).read_bytes()
+    assert damage(tmp_path / "out") == []
+
+
+@needs("unsquashfs")
+def test_unsquashfs_gives_the_files_of_all_parts(photos, tmp_path):
+    pack_one(photos, tmp_path / "out")
+    found = content(unsquashed(tmp_path / "out" / IMAGE, tmp_path / "unpacked"))
+    assert {name: data for name, data in found.items() if not name.startswith(".dlio-")} == content(photos)
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_a_stopped_run_continues_with_the_parts_that_are_left(done, photos, tmp_path, whole):
+    out, reported = tmp_path / "out", []
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, shuffle=1, report=stop_after(done))
+    assert {path.name for path in out.iterdir()} >= {ASIDE, PARTIAL_NAME}
+    assert not (out / IMAGE).exists()
+    listed = parts_listed(out)
+    states = {name: (out / f"{name}.samples.npz").stat().st_ino for name in listed}
+    started = []
+    pack_one(photos, out, shuffle=1, report=reported.append, started=lambda *_: started.append(len(reported)))
+    assert len(states) >= done
+    assert started == [len(listed)], "parts of the first run were packed again"
+    assert content(out) == whole
+
+
+@pytest.mark.parametrize(("call", "when"), [("fsync", 3), ("fsync", 16), ("rename", 9), ("rename", 10), ("rename", 11)])
+def test_a_run_killed_in_a_system_call_continues(call, when, photos, tmp_path, whole):
+    out = tmp_path / "out"
+    assert run_until(call, when, lambda: pack_one(photos, out, shuffle=1)) == -signal.SIGKILL
+    assert not (out / NAME).exists()
+    pack_one(photos, out, shuffle=1)
+    assert content(out) == whole
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_the_bytes_of_a_part_are_on_the_disk_before_it_is_listed(engine, photos, tmp_path, monkeypatch):
+    seen, sync_file, append = [], files.sync_file, PartialManifest.append
+
+    def listed(partial, shard):
+        seen.append(shard.name)
+        append(partial, shard)
+
+    monkeypatch.setattr(files, "sync_file", lambda path: seen.append(path.name) or sync_file(path))
+    monkeypatch.setattr(PartialManifest, "append", listed)
+    pack_one(photos, tmp_path / "out", engine=engine, workers=None if engine == "serial" else 1)
+    parts = [name for name in seen if ".part-" in name and not name.endswith(".npz")]
+    assert len(parts) == 4
+    for part in parts:
+        before = seen[: seen.index(part)]
+        assert before[before.index(f"{part}.files.npz") - 1] == IMAGE
+
+
+def test_a_published_file_that_is_not_listed_is_not_packed_again(photos, tmp_path, whole):
+    out, reported = tmp_path / "out", []
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, shuffle=1, report=stop_after(3))
+    (out / ASIDE / IMAGE).rename(out / IMAGE)
+    parts = len(parts_listed(out))
+    pack_one(photos, out, shuffle=1, report=reported.append, started=lambda *_: reported.clear())
+    assert len(reported) == 4 - parts
+    assert content(out) == whole
+
+
+def test_parts_whose_file_was_removed_are_packed_again(photos, tmp_path, whole):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, shuffle=1, report=stop_after(2))
+    shutil.rmtree(out / ASIDE)
+    pack_one(photos, out, shuffle=1)
+    assert content(out) == whole
+
+
+def test_bytes_that_the_disk_lost_are_found_and_packed_again(photos, tmp_path, whole):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, shuffle=1, report=stop_after(2))
+    with (out / ASIDE / IMAGE).open("r+b") as file:
+        file.seek((64 << 10) + 5000)
+        file.write(bytes(4000))
+    with pytest.raises(StorageError, match=r"shard-000000\.sqsh is damaged: .* of bytes 65,536 to .*: run the same"):
+        pack_one(photos, out, shuffle=1)
+    assert not (out / IMAGE).exists()
+    pack_one(photos, out, shuffle=1)
+    assert content(out) == whole
+
+
+def test_a_file_that_grew_since_it_was_listed_is_an_error(photos, tmp_path):
+    with pytest.raises(SourceError, match=r"files are larger than when they were listed: run the same command again"):
+        pack_one(Growing(photos), tmp_path / "out")
+    found = pack_one(Growing(photos), tmp_path / "skipping", on_error="skip")
+    assert 36 - found.num_samples == len(found.skipped) > 0
+    assert damage(tmp_path / "skipping") == []
+
+
+@dataclass(frozen=True, slots=True)
+class Growing(ImageFolder):
+    """An image folder whose files were smaller when they were listed."""
+
+    def sizes(self, listing):
+        return ImageFolder.sizes(self, listing) - 1000
+
+
+def test_a_bad_image_is_left_out_of_its_part(photos, tmp_path):
+    (photos / "class 1" / "0003.bmp").write_bytes(b"no image")
+    found = pack_one(photos, tmp_path / "out", on_error="skip")
+    assert [key for key, _ in found.skipped] == ["class 1/0003.bmp"]
+    assert "class 1/0003.bmp" not in dict(samples(tmp_path / "out"))
+    assert damage(tmp_path / "out") == []
+
+
+def test_a_convert_gives_the_same_image(photos, tmp_path):
+    pack_one(photos, tmp_path / "direct")
+    dlio.pack(photos, tmp_path / "many", num_shards=5, engine="serial")
+    pack_one(tmp_path / "many", tmp_path / "out")
+    assert (tmp_path / "out" / IMAGE).read_bytes() == (tmp_path / "direct" / IMAGE).read_bytes()
+
+
+def test_several_large_shards_are_written_in_parts(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "PART_BYTES", 60_000)
+    reported = []
+    found = pack_one(photos, tmp_path / "out", num_shards=2, report=reported.append)
+    assert [shard.name for shard in found.shards] == ["shard-000000", "shard-000001"]
+    assert len(reported) == 6
+    assert [key for key, _ in samples(tmp_path / "out")] == sorted(content(photos))
+
+
+@pytest.mark.parametrize("recode", [Recode(resize=8), Recode(encoding="png"), Recode(upright=True)])
+def test_one_image_is_refused_where_sizes_are_not_known(recode, photos, tmp_path):
+    advice = r"pack many shards, then `dlio convert OUT ONE --num-shards 1 --format squashfs` makes one of them"
+    with pytest.raises(UsageError, match=rf"needs the sizes of all files first, and images .* have none yet: {advice}"):
+        pack_one(photos, tmp_path / "out", recode=recode)
+    assert not (tmp_path / "out" / NAME).exists()
+    pack_one(photos, tmp_path / "many", recode=recode, num_shards=3)
+    assert pack_one(tmp_path / "many", tmp_path / "one").num_samples == 36
+
+
+def test_a_check_of_all_pixels_changes_no_sizes(photos, tmp_path):
+    assert pack_one(photos, tmp_path / "out", recode=Recode(check="decode")).num_samples == 36
+
+
+def test_the_sizes_of_fields_with_text_are_not_known(photos, tmp_path):
+    names = sorted(path.relative_to(photos) for path in photos.rglob("*.bmp"))
+    rows = [f"{name},caption {number}" for number, name in enumerate(names)]
+    (photos / "list.csv").write_text("\n".join(["path,caption", *rows]))
+    source = open_source(photos / "list.csv", fields="caption")
+    with pytest.raises(UsageError, match=r"those of the fields .*caption.* are not known before they are read"):
+        pack_one(source, tmp_path / "out")
+
+
+def test_another_format_is_written_by_one_worker(photos, tmp_path):
+    reported = []
+    dlio.pack(photos, tmp_path / "out", num_shards=1, engine="serial", report=reported.append)
+    assert [shard.name for shard in reported] == ["shard-000000"]
+
+
+def test_other_inputs_begin_the_parts_again(photos, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, report=stop_after(3))
+    changed = photos / "class 0" / "0000.bmp"
+    data = bytearray(changed.read_bytes())
+    data[-1] ^= 1
+    changed.write_bytes(data)
+    os.utime(changed, (1, 1))
+    pack_one(photos, out)
+    assert dict(samples(out))["class 0/0000.bmp"]["image"] == bytes(data)
+
+
+def test_another_data_set_replaces_an_unfinished_one(photos, tmp_path, whole):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        pack_one(photos, out, report=stop_after(2))
+    pack_one(photos, out, shuffle=1, overwrite=True)
+    assert content(out) == whole
+
+
+def test_new_samples_are_appended_as_one_image(photos, tmp_path):
+    (tmp_path / "later").mkdir()
+    (photos / "class 2").rename(tmp_path / "later" / "class 2")
+    pack_one(photos, tmp_path / "out")
+    (tmp_path / "later" / "class 2").rename(photos / "class 2")
+    found = pack_one(photos, tmp_path / "out", append=True)
+    assert [shard.num_samples for shard in found.shards] == [24, 12]
+    assert damage(tmp_path / "out") == []
+    assert not (tmp_path / "out" / ASIDE).exists()
+
+
+def test_sizes_are_exact_where_the_plan_asked_for_a_few(photos, tmp_path, monkeypatch, whole):
+    monkeypatch.setattr(image_files, "EXACT_FILES", 2)
+    pack_one(photos, tmp_path / "out", shuffle=1)
+    assert (tmp_path / "out" / IMAGE).read_bytes() == whole[IMAGE]
+
+
+@pytest.mark.parametrize(
+    "kind", ["folder", "tar", "zip", pytest.param("sqsh", marks=needs("mksquashfs")), "caffe", "packed"]
+)
+def test_sources_know_the_exact_sizes(kind, photos, tmp_path):
+    source = open_source(as_kind(kind, photos, tmp_path))
+    listing = source.listing()
+    with source.reader(listing) as read:
+        sizes = [len(read(row).fields["image"]) for row in range(len(listing))]
+    assert source.sizes(listing).tolist() == sizes
+
+
+def as_kind(kind: str, photos: Path, tmp_path: Path) -> Path:
+    """Returns the photos as another source."""
+    names = sorted(str(path.relative_to(photos)) for path in photos.rglob("*.bmp"))
+    if kind == "packed":
+        dlio.pack(photos, tmp_path / "packed", num_shards=3, engine="serial")
+        return tmp_path / "packed"
+    if kind == "tar":
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            tar.add(photos, ".")
+    elif kind == "zip":
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.write(photos / name, name)
+    elif kind == "sqsh":
+        squash(photos, tmp_path / "a.sqsh")
+    elif kind == "caffe":
+        (photos / "a.txt").write_text("".join(f"{name} 1\n" for name in names))
+        return photos / "a.txt"
+    return tmp_path / f"a.{kind}" if kind != "folder" else photos
