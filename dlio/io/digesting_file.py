@@ -27,9 +27,10 @@ class DigestingFile:
         self._flushed = 0
         self._pending: list[bytes | bytearray | memoryview] = []
         self._pending_bytes = 0
-        self._is_new, flags = begin is None, os.O_WRONLY | os.O_CLOEXEC
+        self._is_new = begin is None
+        flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC if self._is_new else os.O_CLOEXEC
         with storage_errors("create" if self._is_new else "open", path):
-            self._descriptor: int | None = os.open(path, flags | (os.O_CREAT | os.O_EXCL) * self._is_new, 0o666)
+            self._descriptor: int | None = os.open(path, os.O_WRONLY | flags, 0o666)
             os.lseek(self._descriptor, begin or 0, os.SEEK_SET)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:

@@ -41,6 +41,8 @@ _MAX_COLUMN_BYTES = 256
 _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 4096 - 256  # below a mount point
 _STEM_BYTES = 200
+_NOT_QUOTED = re.compile(rb'[^",\r\n]*')  # in a file of comma-separated values
+_END_BYTES = 5, 7  # of a path: usual extensions, and the longest one, with a point and a letter before it
 _IMAGE_TYPES = frozenset(map(str.encode, members.IMAGE_TYPES))
 _VERSION = 1
 _OF_IMAGE = re.compile(rb"image\.(?!npy|txt)[a-z0-9]+")
@@ -76,6 +78,15 @@ def path_of(key: str) -> bytes:
     return path
 
 
+def are_paths(keys: Sequence[bytes]) -> bool:
+    """Returns whether `path_of` gives every key as it is; may miss that it would."""
+    text = b"/%b/" % b"/".join(keys)
+    if any(found in text for found in (b"//", b"/./", b"/../", b"\0", b"/" + PREFIX)):
+        return False
+    slashes = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("/"))
+    return bool(np.diff(slashes).max() <= _MAX_NAME_BYTES + 1) and max(map(len, keys)) <= _MAX_PATH_BYTES
+
+
 @lru_cache(1 << 10)  # keys come folder by folder
 def _folder(path: bytes) -> bytes:
     return b"".join([_part(part) + b"/" for part in path.split(b"/") if part not in (b"", b".")])
@@ -93,6 +104,11 @@ def has_image_extension(path: bytes) -> bool:
     """Returns whether a path ends like an image's."""
     stem, _, extension = path.rpartition(b".")
     return extension.lower() in _IMAGE_TYPES and stem[-1:] not in (b"", b"/")
+
+
+def have_image_extensions(paths: Sequence[bytes]) -> bool:
+    """Returns whether all paths end like an image's."""
+    return any(all(map(has_image_extension, {path[-size:] for path in paths})) for size in _END_BYTES)
 
 
 class Paths:
@@ -123,21 +139,26 @@ class Paths:
 
     def add_all(self, paths: Sequence[bytes]) -> bool:
         """Adds paths; returns False, and adds none, if one cannot be added."""
-        added = []
-        try:
-            for path in paths:
-                self.add(path)
-                added.append(path)
-        except ValueError:
-            self._files.difference_update(added)
+        new, folders = set(paths), set[bytes]()
+        for folder in {path.rpartition(b"/")[0] for path in new} - self._folders:
+            while folder not in folders and folder not in self._folders:
+                folders.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        if len(new) < len(paths) or not (new.isdisjoint(self._files) and new.isdisjoint(self._folders)):
             return False
+        if not (new.isdisjoint(folders) and folders.isdisjoint(self._files)):
+            return False
+        self._files |= new
+        self._folders |= folders
         return True
 
 
 def refused_keys(schema: Schema, keys: Iterable[str]) -> dict[int, str]:
     """Returns the numbers of the keys that cannot be paths together with the keys before them, with reasons."""
     image = "image" in schema and str(schema["image"]) == "bytes"
-    paths, refused = Paths(), {}
+    paths, refused, encoded = Paths(), dict[int, str](), [key.encode() for key in keys]
+    if image and encoded and are_paths(encoded) and have_image_extensions(encoded) and paths.add_all(encoded):
+        return {}
     for number, key in enumerate(keys):
         try:
             path = path_of(key)
@@ -244,6 +265,8 @@ def labels_csv(paths: Sequence[bytes], columns: Mapping[str, Array]) -> bytes:
     ]
     writer.writerow(["path", *heads])
     lists = [column.tolist() for values in flat.values() for column in values.T]
+    if len(lists) == 1 and columns[heads[0]].dtype.kind == "i" and _NOT_QUOTED.fullmatch(b"".join(paths)):
+        return out.getvalue().encode() + b"".join([b"%b,%d\n" % row for row in zip(paths, lists[0], strict=True)])
     writer.writerows(zip(map(_text, paths), *lists, strict=True))
     return out.getvalue().encode()
 

@@ -148,17 +148,13 @@ class SampleFiles:
             return False
         images, added = group.pieces("image"), list(group.keys)
         num_bytes = int(images.bounds[-1] - images.bounds[0])
-        try:
-            legal = [paths.path_of(key.decode()) for key in added]
-        except ValueError:
-            return False
-        if self._position + num_bytes > self._end or not all(map(paths.has_image_extension, legal)):
-            return False
-        if not self._names.add_all(legal):
+        if self._position + num_bytes > self._end or not (
+            paths.are_paths(added) and paths.have_image_extensions(added) and self._names.add_all(added)
+        ):
             return False
         with storage_errors("write", self._path):
             self._file.write(images.joined())
-        self._note(legal, images.sizes, self._position)
+        self._note(added, images.sizes, self._position)
         self._position += num_bytes
         for name, values in self._columns.items():
             values += group.numbers(name).tolist()
