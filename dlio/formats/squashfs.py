@@ -34,7 +34,7 @@ from dlio.io.files import closed_on_error, storage_errors
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 SUFFIX = ".sqsh"
-_BUFFER_BYTES = 256 << 10
+_BUFFER_BYTES = 16 << 10  # larger files are written without a copy
 refused_keys = paths.refused_keys
 
 

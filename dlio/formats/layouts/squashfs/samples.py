@@ -127,7 +127,10 @@ class SampleFiles:
 
     def _named(self, sample: Sample) -> list[tuple[bytes, bytes]]:
         """Returns path and content of each file of a sample, the paths not taken yet."""
-        wanted, contents = paths.path_of(sample.key), self._encode(sample)
+        wanted = paths.path_of(sample.key)
+        if self._is_single and paths.has_image_extension(wanted) and not self._names.has(wanted):
+            return [(wanted, sample.fields["image"])]
+        contents = self._encode(sample)
         for number in count(len(self._counts) - 1):
             path = paths.tagged(wanted, number) if number >= len(self._counts) else wanted
             files = paths.named(path, contents)

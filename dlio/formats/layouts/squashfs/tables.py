@@ -17,8 +17,9 @@ after all that they hold, the root last. Modes are 0444 and 0555 without the bit
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,15 +31,26 @@ _FILE_MODE, _FOLDER_MODE = 0o444, 0o555
 _FILE_WORDS, _LONG_FILE_WORDS = 8, 14
 _FOLDER = struct.Struct("<4H2I 2I2HI")
 _LONG_FOLDER = struct.Struct("<4H2I 4I2HI")
-_RUN = struct.Struct("<3I")
-_ENTRY = struct.Struct("<HhHH")
+_RUN = np.dtype([("last", "<u4"), ("block", "<u4"), ("base", "<u4")])
+_ENTRY = np.dtype([("place", "<u2"), ("delta", "<i2"), ("type", "<u2"), ("length", "<u2")])
 _INDEX = struct.Struct("<3I")
 _MAX_LISTING_BYTES = 0xFFFF - 3  # of a short folder
 _PADDED_BYTES = 4096
 _GZIP = 1  # the one compressor that every kernel has; nothing is compressed
 _FLAGS = 0x1 | 0x2 | 0x8 | 0x10 | 0x80 | 0x200 | 0x800  # all is stored, no fragments, an export table, no xattrs
 
-Entry = tuple[bytes, int, int]  # name, inode number and type
+Entry = tuple[bytes, int]  # name and inode number
+
+
+class Entries(NamedTuple):
+    """What a folder holds, sorted by name: n names, their inode numbers and types, int64 of shape (n,)."""
+
+    names: list[bytes]
+    numbers: Numbers
+    kinds: Numbers
+
+
+_NONE = Entries([], np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def image_tables(paths: Sequence[bytes], starts: Numbers, sizes: Numbers, data_end: int) -> tuple[bytes, list[bytes]]:
@@ -52,7 +64,7 @@ def image_tables(paths: Sequence[bytes], starts: Numbers, sizes: Numbers, data_e
     """
     tree = _Tree(*_file_inodes(starts, sizes))
     tree.add_folders(paths)
-    inodes, listings, offsets = stored(tree.inodes), stored(tree.listings), np.array(tree.offsets, np.int64)
+    inodes, listings, offsets = stored(tree.inodes), stored(tree.listings), tree.offsets
     references = (stored_position(offsets) << 16 | offsets % METADATA_BYTES).astype("<u8")
     directory_table = data_end + len(inodes)
     exports, export_list = _lookup(references.tobytes(), directory_table + len(listings))
@@ -72,7 +84,7 @@ def _lookup(records: bytes, position: int) -> tuple[bytes, int]:
     return blocks + listed.astype("<u8").tobytes(), position + len(blocks)
 
 
-def _file_inodes(starts: Numbers, sizes: Numbers) -> tuple[bytearray, list[int]]:
+def _file_inodes(starts: Numbers, sizes: Numbers) -> tuple[bytearray, Numbers]:
     """Returns the inodes of all files, and the offset of each."""
     is_long, numbers = (starts | sizes) >> 32 > 0, np.arange(1, len(sizes) + 1)
     counts = np.where(is_long, _LONG_FILE_WORDS, _FILE_WORDS) - -sizes // BLOCK_BYTES
@@ -88,7 +100,7 @@ def _file_inodes(starts: Numbers, sizes: Numbers) -> tuple[bytearray, list[int]]
         begins = (ends - counts)[chosen]
         for column, values in enumerate(columns):
             words[begins + column] = values[chosen] if isinstance(values, np.ndarray) else values
-    return bytearray(words.tobytes()), ((ends - counts) * 4).tolist()
+    return bytearray(words.tobytes()), (ends - counts) * 4
 
 
 class _Tree:
@@ -96,39 +108,36 @@ class _Tree:
 
     Attributes:
         inodes: the inode table, uncompressed.
-        offsets: where the inode with each number is in it, from number 1 on.
+        offsets: where the inode with each number is in it, from number 1 on; int64 of shape (n,).
         listings: the directory table, uncompressed.
     """
 
-    def __init__(self, inodes: bytearray, offsets: list[int]) -> None:
+    def __init__(self, inodes: bytearray, offsets: Numbers) -> None:
         self.inodes, self.offsets, self.listings = inodes, offsets, bytearray()
 
     def add_folders(self, paths: Sequence[bytes]) -> None:
         """Adds the folders of all files, the root last."""
-        entries: dict[bytes, list[Entry]] = {b"": []}
-        for number, path in enumerate(paths, 1):
-            folder, _, name = path.rpartition(b"/")
-            above = folder
-            while above not in entries:
-                entries[above] = []
-                above = above.rpartition(b"/")[0]
-            entries[folder].append((name, number, FILE))
-        ordered = sorted(entries, reverse=True)  # whatever a folder holds comes before it
+        files, below = _files_by_folder(paths), {b"": list[Entry]()}
+        for folder in files:
+            while folder not in below:
+                below[folder] = []
+                folder = folder.rpartition(b"/")[0]
+        ordered = sorted(below, reverse=True)  # whatever a folder holds comes before it
         numbers = {folder: number for number, folder in enumerate(ordered, len(paths) + 1)}
+        self.offsets = np.concatenate([self.offsets, np.zeros(len(ordered), np.int64)])
         for folder in ordered:
             above, _, name = folder.rpartition(b"/")
-            self._add_folder(
-                sorted(entries[folder]), numbers[folder], numbers[above] if folder else len(numbers) + len(paths) + 1
-            )
+            parent = numbers[above] if folder else len(numbers) + len(paths) + 1
+            self._add_folder(_merged(files.get(folder, _NONE), below[folder]), numbers[folder], parent)
             if folder:
-                entries[above].append((name, numbers[folder], FOLDER))
+                below[above].append((name, numbers[folder]))
 
-    def _add_folder(self, entries: list[Entry], number: int, parent: int) -> None:
+    def _add_folder(self, entries: Entries, number: int, parent: int) -> None:
         begin = len(self.listings)
-        index = self._add_listing(entries)
+        index = self._add_listing(entries) if entries.names else []
         block, offset, size = stored_position(begin), begin % METADATA_BYTES, len(self.listings) - begin
-        links = 2 + sum(kind == FOLDER for _, _, kind in entries)
-        self.offsets.append(len(self.inodes))
+        links = 2 + int(np.count_nonzero(entries.kinds == FOLDER))
+        self.offsets[number - 1] = len(self.inodes)
         if index or size > _MAX_LISTING_BYTES:
             head = LONG_FOLDER, _FOLDER_MODE, 0, 0, 0, number
             self.inodes += _LONG_FOLDER.pack(*head, links, size + 3, block, parent, len(index), offset, NO_FRAGMENT)
@@ -136,19 +145,64 @@ class _Tree:
         else:
             self.inodes += _FOLDER.pack(FOLDER, _FOLDER_MODE, 0, 0, 0, number, block, links, size + 3, offset, parent)
 
-    def _add_listing(self, entries: list[Entry]) -> list[bytes]:
+    def _add_listing(self, entries: Entries) -> list[bytes]:
         """Appends a listing, and returns the entries of its index."""
-        begin, indexed, index = len(self.listings), 0, []
-        for block, run in groupby(entries, lambda entry: self.offsets[entry[1] - 1] // METADATA_BYTES):
-            held = list(run)  # 256 at most, the number of inodes in a block
-            name, base, _ = held[0]
-            at = len(self.listings) - begin
-            if at - indexed >= METADATA_BYTES:
-                index.append(_INDEX.pack(at, stored_position(begin + at), len(name) - 1) + name)
-                indexed = at
-            pieces = [_RUN.pack(len(held) - 1, stored_position(block * METADATA_BYTES), base)]
-            for name, number, kind in held:
-                place = self.offsets[number - 1] % METADATA_BYTES
-                pieces += _ENTRY.pack(place, number - base, kind, len(name) - 1), name
-            self.listings += b"".join(pieces)
-        return index
+        blocks, places = np.divmod(self.offsets[entries.numbers - 1], METADATA_BYTES)
+        firsts = np.flatnonzero(np.diff(blocks, prepend=-1))  # a run has 256 at most, the number of inodes in a block
+        counts = np.diff(firsts, append=len(blocks))
+        heads, runs = np.empty(len(blocks), _ENTRY), np.empty(len(firsts), _RUN)
+        runs["last"], runs["block"] = counts - 1, stored_position(blocks[firsts] * METADATA_BYTES)
+        runs["base"] = entries.numbers[firsts]
+        heads["place"], heads["delta"] = places, entries.numbers - np.repeat(entries.numbers[firsts], counts)
+        heads["type"], heads["length"] = entries.kinds, [len(name) - 1 for name in entries.names]
+        sizes = _RUN.itemsize + np.add.reduceat(heads["length"].astype(np.int64) + _ENTRY.itemsize + 1, firsts)
+        begin, text = len(self.listings), heads.tobytes()
+        named = [
+            text[at : at + _ENTRY.itemsize] + name for at, name in zip(_steps(_ENTRY), entries.names, strict=False)
+        ]
+        text, bounds = runs.tobytes(), zip(_steps(_RUN), firsts.tolist(), (firsts + counts).tolist(), strict=False)
+        for at, first, end in bounds:
+            self.listings += text[at : at + _RUN.itemsize] + b"".join(named[first:end])
+        found = []
+        for at, first in _indexed(np.cumsum(sizes) - sizes, firsts):
+            name = entries.names[first]
+            found.append(_INDEX.pack(at, stored_position(begin + at), len(name) - 1) + name)
+        return found
+
+
+def _steps(dtype: np.dtype[np.void]) -> Iterator[int]:
+    return count(0, dtype.itemsize)
+
+
+def _indexed(at: Numbers, firsts: Numbers) -> Iterator[tuple[int, int]]:
+    """Yields where a run begins, and its first entry, for the first run after each 8 KiB."""
+    run = int(np.searchsorted(at, METADATA_BYTES))
+    while run < len(at):
+        yield int(at[run]), int(firsts[run])
+        run = int(np.searchsorted(at, at[run] + METADATA_BYTES))
+
+
+def _files_by_folder(paths: Sequence[bytes]) -> dict[bytes, Entries]:
+    """Returns the files of each folder."""
+    split = [path.rpartition(b"/") for path in paths]
+    names = [name for _, _, name in split]
+    folders = {folder: number for number, folder in enumerate({folder: 0 for folder, _, _ in split})}
+    owners = np.array([folders[folder] for folder, _, _ in split], np.int64)
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    order = order[np.argsort(owners[order], kind="stable")]
+    bounds = np.searchsorted(owners[order], np.arange(len(folders) + 1)).tolist()
+    ordered, kinds = [names[number] for number in order.tolist()], np.full(len(order), FILE)
+    return {
+        folder: Entries(ordered[begin:end], order[begin:end] + 1, kinds[begin:end])
+        for folder, (begin, end) in zip(folders, pairwise(bounds), strict=True)
+    }
+
+
+def _merged(files: Entries, folders: list[Entry]) -> Entries:
+    """Returns files and folders in the order of their names."""
+    if not folders:
+        return files
+    names, numbers = [*files.names, *(name for name, _ in folders)], [number for _, number in folders]
+    order = np.array(sorted(range(len(names)), key=names.__getitem__))
+    kinds = np.append(files.kinds, [FOLDER] * len(folders))
+    return Entries([names[each] for each in order], np.append(files.numbers, numbers)[order], kinds[order])
