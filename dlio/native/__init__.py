@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         decode_png,
         encode,
         extend_crcs,
+        inflate,
         make_crop_ready,
         measure,
         normalize,
@@ -73,6 +74,7 @@ __all__ = [
     "decodes_png",
     "encode",
     "extend_crcs",
+    "inflate",
     "make_crop_ready",
     "measure",
     "missing",
@@ -100,7 +102,7 @@ except ImportError as error:  # libjpeg is not on this machine, or another one t
     _problem = f"cannot be loaded here ({error}): {_INSTALL}"
 
 available = _core is not None
-decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
+decodes_png = inflates = hasattr(_core, "inflate")  # built with libdeflate
 globals().update({name: getattr(_core, name) for name in __all__ if hasattr(_core, name)})
 
 

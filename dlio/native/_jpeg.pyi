@@ -144,6 +144,16 @@ def decode_png(png: Buffer) -> NDArray[np.uint8] | None:
         MemoryError: there is not enough memory.
     """
 
+def inflate(zlib: Buffer, max_bytes: int) -> bytes | None:
+    """Returns the content of a zlib stream; None if it is damaged, cut off, or larger than `max_bytes`.
+
+    The function is there where the core was built with libdeflate.
+
+    Raises:
+        TypeError, BufferError, ValueError: no contiguous buffer; which of them, its class decides.
+        MemoryError: there is not enough memory.
+    """
+
 def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
     """Returns the pixels as libjpeg-turbo writes them by default: a baseline JPEG with 4:2:0 subsampling.
 

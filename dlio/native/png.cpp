@@ -84,17 +84,6 @@ std::optional<Bytes> compressed(Bytes png, Scratch& joined) {
   return {};
 }
 
-bool inflate(Bytes from, std::uint8_t* to, std::size_t size) {
-  struct Free {
-    void operator()(libdeflate_decompressor* decompressor) const noexcept {
-      libdeflate_free_decompressor(decompressor);
-    }
-  };
-  thread_local const std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
-  if (!decompressor) throw std::bad_alloc();
-  return libdeflate_zlib_decompress(decompressor.get(), from.data, from.size, to, size, nullptr) == LIBDEFLATE_SUCCESS;
-}
-
 inline int paeth(int left, int up, int corner) noexcept {
   const int to_left = std::abs(up - corner), to_up = std::abs(left - corner);
   const int to_corner = std::abs(left + up - 2 * corner);
@@ -170,12 +159,27 @@ bool write_pixels(const Header& header, Workspace& work, std::uint8_t* out) {
 
 }  // namespace
 
+std::optional<std::size_t> inflate(Bytes zlib, std::uint8_t* out, std::size_t size) {
+  struct Free {
+    void operator()(libdeflate_decompressor* decompressor) const noexcept {
+      libdeflate_free_decompressor(decompressor);
+    }
+  };
+  thread_local const std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
+  if (!decompressor) throw std::bad_alloc();
+  std::size_t found = 0;
+  const auto status = libdeflate_zlib_decompress(decompressor.get(), zlib.data, zlib.size, out, size, &found);
+  if (status != LIBDEFLATE_SUCCESS) return {};
+  return found;
+}
+
 std::optional<Image> decode_png(Bytes png) {
   const std::optional<Header> header = read_header(png);
   Kept<Workspace> work;
   const std::optional<Bytes> pixels = header ? compressed(png, work->joined) : std::nullopt;
   if (!pixels || header->filtered_bytes() / kMostBytesPerByte > pixels->size) return {};
-  if (!inflate(*pixels, work->filtered.at_least(header->filtered_bytes()), header->filtered_bytes())) return {};
+  const std::size_t size = header->filtered_bytes();
+  if (inflate(*pixels, work->filtered.at_least(size), size) != size) return {};
   Image image{allocate_aligned(kRgbBytes * header->width * header->height), header->height, header->width};
   if (!image.data) throw std::bad_alloc();
   if (!write_pixels(*header, *work, image.data.get())) return {};

@@ -14,7 +14,7 @@ from dlio.dataset.manifest import Manifest
 from tools.chaos.linux import unmount_below
 from tools.chaos.process import Process, load_dlio
 
-FORMATS = ("tfrecord", "recordio", "lmdb", "hdf5", "webdataset")
+FORMATS = ("tfrecord", "recordio", "lmdb", "hdf5", "webdataset", "squashfs")
 _IMAGE_SIDE = 256  # 196 kB each without compression, so that a copy takes long enough to be met in its middle
 _NUM_IMAGES = 120
 

@@ -68,6 +68,20 @@ nb::object decode_png_to_array(nb::object png) {
   }
   return image ? to_array(std::move(*image)) : nb::none();
 }
+
+nb::object inflate_to_bytes(nb::object zlib, std::uint32_t max_bytes) {
+  const BufferView view(zlib);
+  const nb::object content = nb::steal(PyBytes_FromStringAndSize(nullptr, max_bytes));
+  if (!content) throw nb::python_error();
+  char* const out = PyBytes_AsString(content.ptr());
+  std::optional<std::size_t> size;
+  {
+    nb::gil_scoped_release unlocked;
+    size = inflate(view.bytes(), reinterpret_cast<std::uint8_t*>(out), max_bytes);
+  }
+  if (!size) return nb::none();
+  return *size == max_bytes ? content : nb::steal(PyBytes_FromStringAndSize(out, static_cast<Py_ssize_t>(*size)));
+}
 #endif
 
 // Returns the status that `place_one(i)` has for each image of the batch; one without a place is not looked at.
@@ -233,6 +247,7 @@ NB_MODULE(_jpeg, module) {
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
 #ifdef DLIO_LIBDEFLATE
   module.def("decode_png", dlio::decode_png_to_array, "png"_a);
+  module.def("inflate", dlio::inflate_to_bytes, "zlib"_a, "max_bytes"_a);
 #endif
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
              "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import dlio
+from dlio import native
 from dlio.dataset.schema import IMAGE_CLASSIFICATION
 from dlio.errors import CorruptRecordError, SchemaError, SourceError, UsageError
 from dlio.formats import squashfs
@@ -244,14 +246,29 @@ def test_tables_that_unpack_to_more_than_an_image_has_are_refused():
         Table.parse(data, lambda data, limit: zlib.decompress(data), len(data))
 
 
-def test_a_block_that_unpacks_to_too_much_is_refused(tmp_path):
+@pytest.fixture(params=["zlib", "libdeflate"])
+def inflating(request, monkeypatch):
+    """Decompresses by the standard library, or by the core."""
+    if request.param == "libdeflate" and not native.inflates:
+        pytest.skip("the core was built without libdeflate")
+    monkeypatch.setattr(native, "inflates", request.param == "libdeflate")
+
+
+def test_compressed_files_are_read_by_zlib_and_libdeflate(inflating, photos, tmp_path):
+    path = squash(photos, tmp_path / "photos.sqsh")
+    with closing(squashfs.Reader(path, IMAGE_CLASSIFICATION)) as reader:
+        found = {sample.key: sample.fields["image"] for sample in map(reader.read, range(len(reader)))}
+    assert found == by_name(photos)
+
+
+def test_a_block_that_unpacks_to_too_much_is_refused(inflating, tmp_path):
     make_image_folder(tmp_path / "photos", {"cat": 1}, "BMP", width=400, height=200)
     path = squash(tmp_path / "photos", tmp_path / "photos.sqsh", "-no-fragments")
     data = path.read_bytes()
     bomb = zlib.compress(bytes(1 << 20), 9)
     path.write_bytes(data[:96] + bomb + data[96 + len(bomb) :])
     reader = squashfs.Reader(path, IMAGE_CLASSIFICATION)
-    with pytest.raises(CorruptRecordError, match=r"inode 2: a block is cut off, or larger") as raised:
+    with pytest.raises(CorruptRecordError, match=r"inode 2: a block is damaged, cut off, or larger") as raised:
         reader.read(0)
     reader.close()
     assert raised.value.record == 0

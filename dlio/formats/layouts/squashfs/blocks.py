@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from dlio import native
 from dlio.errors import CorruptRecordError, DataError, missing_package
 from dlio.formats.layouts.squashfs import STORED
 from dlio.formats.layouts.squashfs.metadata import NO_TABLE, SUPERBLOCK_BYTES, Decompress, Superblock, Table
@@ -148,6 +149,16 @@ def _decompressor(compressor: int) -> Decompress:
 
 
 def _gzip() -> Decompress:
+    return _inflate if native.inflates else _zlib()
+
+
+def _inflate(data: bytes, max_bytes: int) -> bytes:
+    """Decompresses a zlib stream by libdeflate, in half of zlib's time."""
+    content = native.inflate(data, max_bytes)
+    return _whole(content or b"", content is not None)
+
+
+def _zlib() -> Decompress:
     def decompress(data: bytes, max_bytes: int) -> bytes:
         engine = zlib.decompressobj()
         try:
@@ -172,7 +183,7 @@ def _xz() -> Decompress:
 
 def _whole(content: bytes, is_all: bool) -> bytes:
     if not is_all:
-        raise ValueError("a block is cut off, or larger than a block can be")
+        raise ValueError("a block is damaged, cut off, or larger than a block can be")
     return content
 
 
