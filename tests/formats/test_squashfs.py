@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import subprocess
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from dlio.testing.container import Container
 from dlio.testing.folders import content
 from dlio.testing.images import make_image_folder
 from dlio.testing.samples import SCHEMAS, samples
-from tests.helpers.squashfs import needs, unsquashed
+from tests.helpers.squashfs import loop_mount, needs, squashfuse, unsquashed
 
 CONTAINER = Container("squashfs")
 JPEG = b"\xff\xd8\xff"
@@ -41,28 +41,6 @@ def labelled(keys, sizes=None):
 
 def write(folder: Path, records, schema=IMAGE_CLASSIFICATION) -> Path:
     return CONTAINER.write(folder / "shard", schema, records)
-
-
-@contextmanager
-def squashfuse(image: Path, folder: Path):
-    folder.mkdir()
-    subprocess.run(["squashfuse_ll", image, folder], check=True, capture_output=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["fusermount3", "-u", folder], check=True)
-
-
-@contextmanager
-def loop_mount(image: Path, folder: Path):
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "squashfs", "-o", "loop,ro", image, folder], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip(f"needs a kernel with squashfs, loop devices and root: {done.stderr.decode().strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 KEYS = [f"class {number % 3}/{number:05}.jpg" for number in np.random.default_rng(0).permutation(1500).tolist()]

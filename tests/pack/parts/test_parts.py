@@ -27,7 +27,7 @@ from dlio.pack.write import ASIDE
 from dlio.testing.images import make_image_folder
 from tests.helpers.forked import run_until
 from tests.helpers.packing import content, samples, stop_after
-from tests.helpers.squashfs import needs, squash, unsquashed
+from tests.helpers.squashfs import loop_mount, needs, squash, squashfuse, unsquashed
 
 ONE = {"format": "squashfs", "num_shards": 1}
 IMAGE = "shard-000000.sqsh"
@@ -86,11 +86,30 @@ def test_the_samples_are_those_of_a_shard_by_one_worker(photos, tmp_path, monkey
     assert damage(tmp_path / "out") == []
 
 
-@needs("unsquashfs")
-def test_unsquashfs_gives_the_files_of_all_parts(photos, tmp_path):
-    pack_one(photos, tmp_path / "out")
-    found = content(unsquashed(tmp_path / "out" / IMAGE, tmp_path / "unpacked"))
-    assert {name: data for name, data in found.items() if not name.startswith(".dlio-")} == content(photos)
+def visible(folder: Path) -> dict:
+    return {name: data for name, data in content(folder).items() if not name.startswith(".dlio-")}
+
+
+@needs("unsquashfs", "mksquashfs")
+def test_unsquashfs_and_mksquashfs_read_the_files_of_all_parts(photos, tmp_path):
+    image = pack_one(photos, tmp_path / "out").root / IMAGE
+    assert visible(unsquashed(image, tmp_path / "unpacked")) == content(photos)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "extra.txt").write_bytes(b"more")
+    squash(tmp_path / "more", image, "-noI", "-noD", "-noF")
+    assert visible(unsquashed(image, tmp_path / "appended")) == content(photos) | {"extra.txt": b"more"}
+
+
+@needs("squashfuse_ll", "fusermount3", "/dev/fuse")
+def test_squashfuse_gives_the_files_of_all_parts(photos, tmp_path):
+    with squashfuse(pack_one(photos, tmp_path / "out").root / IMAGE, tmp_path / "mount") as folder:
+        assert visible(folder) == content(photos)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a loop mount needs root")
+def test_the_kernel_gives_the_files_of_all_parts(photos, tmp_path):
+    with loop_mount(pack_one(photos, tmp_path / "out").root / IMAGE, tmp_path / "mount") as folder:
+        assert visible(folder) == content(photos)
 
 
 @pytest.mark.parametrize("done", [0, 1, 3])
