@@ -70,7 +70,8 @@ def pack(
         max_ops: the most operations a second of all workers together on the source's file system (open, read, close,
             look-up of a file, listing of a folder); by default unlimited.
         max_rate: the most bytes a second that they read together; by default unlimited.
-        started: called once with the numbers of samples and shards, before the first shard is written.
+        started: called once with the numbers of samples and shards, before the first shard is written. A part of a
+            large SquashFS image, which all workers write, counts as a shard here.
         report: called with each shard that is on the disk; before `started` for shards of an earlier run.
 
     Raises:

@@ -9,6 +9,7 @@ for those of the parts; then it gets its name, and the parts' files are removed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ from dlio.io import files
 from dlio.pack.plan import ShardPlan
 from dlio.pack.request import PackPlan
 from dlio.pack.write import ASIDE
+
+log = logging.getLogger(__name__)
 
 
 def begin_files(plan: PackPlan, done: dict[str, Shard], out: Path) -> None:
@@ -64,6 +67,7 @@ def joined(plan: PackPlan, done: Mapping[str, Shard], out: Path, digest: str) ->
 
 
 def _join(plan: PackPlan, shard: ShardPlan, parts: Sequence[tuple[ShardPlan, Shard]], out: Path, digest: str) -> Shard:
+    log.info("%s: its %d parts are joined", shard.name, len(parts))
     schema, name = plan.header.schema, f"{shard.name}{sample_table.SUFFIX}"
     container, file = cast(formats.PartFormat, formats.load(plan.header.format)), _file_of(parts[0][0], out)
     with ExitStack() as opened:
@@ -95,9 +99,9 @@ def _join(plan: PackPlan, shard: ShardPlan, parts: Sequence[tuple[ShardPlan, Sha
 def _checked_digest(
     file: Path, algorithm: str, written: Sequence[formats.WrittenPart], parts: Sequence[ShardPlan], out: Path
 ) -> str:
-    """Returns the digest of a file, which is read once; raises StorageError if a part is not as it was written."""
+    """Returns the digest of a file, which is read once; raises StorageError if parts are not as they were written."""
     whole, at, rest = files.new_hash(algorithm), 0, list(zip(written, parts, strict=True))
-    running = files.new_hash(_algorithm(written[0]))
+    running, damaged = files.new_hash(_algorithm(written[0])), []
     for block in files.read_blocks(file):
         whole.update(block)
         end = at + len(block)
@@ -106,22 +110,23 @@ def _checked_digest(
             running.update(block[max(part.start - at, 0) : part.stop - at])
             if part.stop > end:
                 break
-            _check_part(file, part, f"{_algorithm(part)}:{running.hexdigest()}", planned, out)
+            if f"{_algorithm(part)}:{running.hexdigest()}" != part.digest:
+                damaged.append(part)
+                _table_of(planned, out).unlink(missing_ok=True)  # so that it is packed again
             running = files.new_hash(_algorithm(part))
             rest.pop(0)
         at = end
+    if damaged:
+        problem = f"bytes {damaged[0].start:,} to {damaged[0].stop:,} are not those that were written"
+        raise StorageError(
+            f"{file} is damaged: {problem} ({len(damaged)} of {len(parts)} parts): run the same command again, which "
+            "packs these parts again"
+        )
     return f"{algorithm}:{whole.hexdigest()}"
 
 
 def _algorithm(part: formats.WrittenPart) -> str:
     return part.digest.partition(":")[0]
-
-
-def _check_part(file: Path, part: formats.WrittenPart, found: str, planned: ShardPlan, out: Path) -> None:
-    if found != part.digest:
-        _table_of(planned, out).unlink(missing_ok=True)  # so that it is packed again
-        problem = f"expected the digest {part.digest} of bytes {part.start:,} to {part.stop:,}, found {found}"
-        raise StorageError(f"{file} is damaged: {problem}: run the same command again, which packs them again")
 
 
 def clear_parts(plan: PackPlan, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""The parts of large shards: a pure function of the exact sizes of all samples.
+"""The parts of large shards: a pure function of the exact sizes of all samples, which a source looks up.
 
 A shard is written in parts if it is far larger than usual and its format is a `PartFormat`. The parts follow from the
 plan alone, so the shard has the same bytes from any number of workers. A part is a `ShardPlan` with a place.
@@ -6,6 +6,7 @@ plan alone, so the shard has the same bytes from any number of workers. A part i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,6 +20,7 @@ from dlio.pack.listing.base import Listing, Numbers, SizedSource, Source, take
 from dlio.pack.plan import DEFAULT_SHARD_BYTES, Place, ShardPlan, cut_bounds
 from dlio.pack.recode import KEEP, Recode
 
+log = logging.getLogger(__name__)
 PART_BYTES = DEFAULT_SHARD_BYTES  # a killed run loses what each worker has of a part
 _LEAST_PARTS = 2
 
@@ -37,7 +39,8 @@ def exact_sizes(
     largest = max(shard.num_bytes for shard in shards)
     if largest < _LEAST_PARTS * PART_BYTES or not isinstance(container, formats.PartFormat):
         return None
-    reason = _unknown(source, listing, container, recode)
+    reason = _unknown(listing, container, recode)
+    log.info("%s: the sizes of %d files are looked up", source.path, len(listing))
     found = source.sizes(listing) if isinstance(source, SizedSource) and not reason else None
     if found is None and len(shards) == 1:
         reason = reason or f"those of {source.path} are not known before they are read"
@@ -46,7 +49,7 @@ def exact_sizes(
     return found
 
 
-def _unknown(source: Source, listing: Listing, container: formats.PartFormat, recode: Recode) -> str:
+def _unknown(listing: Listing, container: formats.PartFormat, recode: Recode) -> str:
     if replace(recode, check=KEEP.check) != KEEP:
         return "images that are encoded again have none yet"
     if not container.takes_parts(listing.schema):

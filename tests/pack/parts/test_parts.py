@@ -8,9 +8,13 @@ import signal
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dlio
 from dlio.dataset.manifest import NAME, PARTIAL_NAME, Manifest, read_partial
@@ -19,6 +23,7 @@ from dlio.io import files
 from dlio.pack.inspect.verify import Damage, verify
 from dlio.pack.listing import image_files
 from dlio.pack.parts import plan
+from dlio.pack.plan import ShardPlan
 from dlio.pack.recode import Recode
 from dlio.pack.resume import PartialManifest
 from dlio.pack.sources import open_source
@@ -182,7 +187,9 @@ def test_bytes_that_the_disk_lost_are_found_and_packed_again(photos, tmp_path, w
     with (out / ASIDE / IMAGE).open("r+b") as file:
         file.seek((64 << 10) + 5000)
         file.write(bytes(4000))
-    with pytest.raises(StorageError, match=r"shard-000000\.sqsh is damaged: .* of bytes 65,536 to .*: run the same"):
+    with pytest.raises(
+        StorageError, match=r"shard-000000\.sqsh is damaged: bytes 65,536 to .* \(1 of 4 parts\): run the same"
+    ):
         pack_one(photos, out, shuffle=1)
     assert not (out / IMAGE).exists()
     pack_one(photos, out, shuffle=1)
@@ -326,3 +333,20 @@ def as_kind(kind: str, photos: Path, tmp_path: Path) -> Path:
         (photos / "a.txt").write_text("".join(f"{name} 1\n" for name in names))
         return photos / "a.txt"
     return tmp_path / f"a.{kind}" if kind != "folder" else photos
+
+
+@given(st.lists(st.integers(0, 300_000), min_size=1, max_size=60), st.integers(1, 200_000))
+def test_places_never_overlap_and_hold_every_sample(sizes, part_bytes):
+    num_bytes = np.array(sizes)
+    shard = ShardPlan("shard-000000", range(len(sizes)), sum(sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "PART_BYTES", part_bytes)
+        parts = plan.parts_of(shard, num_bytes, "squashfs")
+    if sum(sizes) < 2 * part_bytes:
+        assert parts == []
+        return
+    assert [row for part in parts for row in part.indices] == list(range(len(sizes)))
+    places = [part.place for part in parts]
+    assert all(place.begin % (64 << 10) == 0 and place.begin > 0 for place in places)
+    assert all(first.end <= second.begin for first, second in pairwise(places))
+    assert [place.num_bytes for place in places] == [num_bytes[list(part.indices)].sum() for part in parts]

@@ -65,8 +65,11 @@ class Part:
         """Returns what `save` gave; raises StorageError, CorruptRecordError."""
         try:
             with storage_errors("read", path), np.load(path, allow_pickle=False) as found:
-                names, sizes = bytes(found["paths"]), found["sizes"]
-                return cls(start, names.split(b"\0") if len(sizes) else [], sizes, bytes(found["digest"]).decode())
+                sizes, text, digest = found["sizes"], bytes(found["paths"]), bytes(found["digest"]).decode()
+            names = text.split(b"\0") if text else []
+            if sizes.shape != (len(names),) or sizes.dtype != np.int64:
+                raise ValueError(f"it has {len(names)} paths and sizes of the shape {sizes.shape}")
+            return cls(start, names, sizes, digest)
         except (ValueError, KeyError, EOFError, BadZipFile) as error:
             raise CorruptRecordError(path, f"{error}: remove it, and run the same command again") from error
 
