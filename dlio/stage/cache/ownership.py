@@ -21,7 +21,8 @@ from dlio.dataset.manifest import File
 from dlio.errors import StorageError
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
-from dlio.io.open_folder import TakenError, check_ground, loose_folders
+from dlio.io.ground import check_ground, loose_folders
+from dlio.io.open_folder import TakenError
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, LEASES, OWN, is_closed, is_own, open_up
 from dlio.stage.cache.folder import StagedFolder
 
