@@ -9,12 +9,12 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
+from dlio.io.threads import cached_property
 from dlio.stage.live.agent.failures import FULL, FullError
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
