@@ -31,7 +31,7 @@ class TakenError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """A folder some levels below one that the user named, reached anew each time, without following a link.
+    """A folder some levels below one that the user named, reached from there each time, without following a link.
 
     Attributes:
         root: the folder that the user named, or one that nobody else can replace.

@@ -120,7 +120,7 @@ class Store:
         file, path = self.listed[number], self._path(number)
         found = files.digest_file(path, file.digest.partition(":")[0], _BLOCK_BYTES)
         if found != file.digest:
-            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
+            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it again")
         try:
             files.sync_file(path)
         except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
