@@ -3,8 +3,8 @@
     python benchmarks/squashfs.py --data /tmp/bench [--rounds 5]
 
 Packing is measured by benchmarks/pack.py (`--only squashfs`), loading compared with RecordIO by
-benchmarks/raw_records.py (`--formats recordio,squashfs`). The ways alternate; each figure is a median. CPU time is that of all processes: of the
-reader, and of squashfuse, which serves the mount. Everything is in the page cache.
+benchmarks/raw_records.py (`--formats recordio,squashfs`). The ways alternate; each figure is a median. CPU time is that
+of all processes: of the reader, and of squashfuse, which serves the mount. Everything is in the page cache.
 """
 
 from __future__ import annotations
