@@ -29,7 +29,7 @@ def loose_folders(folder: Path) -> Iterator[Path]:
     named, real = _upwards(str(folder.absolute())), _upwards(os.path.realpath(folder))
     for each in dict.fromkeys(chain(named, real)):
         with suppress(FileNotFoundError, NotADirectoryError):
-            status = os.stat(each)  # noqa: PTH116  a third of the time of Path.stat, with the paths around it
+            status = os.stat(each)  # noqa: PTH116  of text, which is joined faster than paths
             if stat.S_ISDIR(status.st_mode) and is_loose(status):
                 yield Path(each)
 
@@ -38,7 +38,7 @@ def _upwards(path: str) -> Iterator[str]:
     """Yields an absolute path, and those around it up to the root."""
     yield path
     while len(path) > 1:
-        path = os.path.dirname(path)  # noqa: PTH120  as above
+        path = os.path.dirname(path)  # noqa: PTH120  of text
         yield path
 
 
