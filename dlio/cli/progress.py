@@ -77,7 +77,8 @@ class Progress:
             from tqdm import tqdm
 
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a job's terminal may say 0 x 0
-            shown: dict[str, Any] = {"ncols": columns, "nrows": 2, **self._unit}
+            room = max(columns - len("^C"), 1)  # else Ctrl-C would begin a new row, and the last bar be shown twice
+            shown: dict[str, Any] = {"ncols": room, "nrows": 2, **self._unit}
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **shown)
         with suppress(MissingError):  # it is shown whenever a unit is done
             self._thread = started(self._run, "dlio-progress")
