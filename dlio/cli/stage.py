@@ -199,10 +199,8 @@ def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     samples, shards = counted(staged.num_samples, "sample"), counted(len(staged.shards), "shard")
-    return (
-        f"{summary.node}: {samples} in {shards}, {format_size(copied)} copied "
-        f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
-    )
+    done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
+    return f"{summary.node}: {samples} in {shards}, {done if copied else 'already here'} ({summary.strategy}{by})"
 
 
 def _options(args: argparse.Namespace) -> Options:
