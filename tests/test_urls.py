@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dlio.dataset.location import names_url
 from dlio.errors import DlioError, StorageError, TimedOutError, UsageError
-from dlio.io.named import names_url
 from dlio.urls import is_unclear, is_url, parted, shown, without_credentials
 
 SECRET = "Hush"

@@ -19,7 +19,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from io import BytesIO
 from itertools import accumulate, chain
 from pathlib import Path
@@ -35,6 +35,7 @@ from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, who
 from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
+from dlio.io.threads import cached_property
 
 __all__ = [
     "NAME",

@@ -17,10 +17,10 @@ from os import PathLike
 from pathlib import Path
 from threading import Lock
 
+from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
 from dlio.errors import ManifestError, StorageError
 from dlio.io import arrivals, limits
-from dlio.io.named import names_url
 from dlio.io.random_access import Numbers, Take, take_fresh
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads

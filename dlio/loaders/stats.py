@@ -10,6 +10,7 @@ from dlio.io import trace
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
+_SECONDS = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
 _STAGES = ("read", "decode", "collate")
 
 
@@ -51,6 +52,24 @@ class Clock:
         """Returns the sums so far, by name."""
         with self._lock:
             return dict(self._sums)
+
+
+def figures(
+    counted: Mapping[str, float], before: Mapping[str, float], now: Mapping[str, float]
+) -> dict[str, float | int]:
+    """Returns the times of an epoch, where its bytes came from, and how long threads waited for them.
+
+    Args:
+        counted: the sums of its clock.
+        before: what `dlio.io.arrivals.arrived` returned at its start.
+        now: what that returns now.
+    """
+    since = {name: n - before.get(name, 0) for name, n in now.items()}
+    away = {name: int(since.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
+    counts = {"batches": int(counted.get("batches", 0))}
+    counts["disk_bytes"] = max(0, int(counted.get("read_bytes", 0)) - sum(away.values()))
+    waited = {name: since.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
+    return {name: counted.get(name, 0.0) for name in _SECONDS} | counts | away | waited
 
 
 def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = False) -> str:

@@ -79,9 +79,9 @@ def pack(
         StorageError: space, permission, input/output, or a worker that died; finished shards are kept.
         UsageError: arguments contradict each other, or `out` holds something else.
     """
+    from dlio.dataset.location import names_url
     from dlio.errors import UsageError
     from dlio.executors import open_engine
-    from dlio.io.named import names_url
     from dlio.pack.append import appendable, container
     from dlio.pack.listing.classes import read_classes
     from dlio.pack.pace import Limits

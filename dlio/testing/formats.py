@@ -21,6 +21,7 @@ from dlio.errors import SchemaError, StorageError
 from dlio.testing.container import Container
 from dlio.testing.folders import content
 from dlio.testing.samples import SCHEMAS, same, samples
+from dlio.testing.watched_file import WatchedFile
 
 KEYS = [
     "a/b.jpg",
@@ -61,33 +62,6 @@ sums = [crc32c(reader.read(index), schema) for index in reversed(range(len(reade
 reader.close()
 assert sums == {sums!r}
 """
-
-
-class WatchedFile:
-    """A file of a writer: keeps what passes, and takes no more than `room` bytes."""
-
-    def __init__(self, path: Path, room: int = 1 << 40) -> None:
-        self.path, self.room, self.passed = path, room, bytearray()
-        self.file = formats.open_plain(path)
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        if self.room < len(data):
-            raise StorageError(28, f"cannot write {self.path}: no space")
-        self.room -= len(data)
-        self.passed += data
-        return self.file.write(data)
-
-    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
-        for part in parts:
-            self.write(part)
-
-    def tell(self) -> int:
-        return self.file.tell()
-
-    def close(self) -> None:
-        self.file.close()
-        self.closed = True
 
 
 def labelled(keys: Iterable[str]) -> list[Sample]:

@@ -15,7 +15,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import BLOCK_BYTES, blocks, fetch_range
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
-from dlio.io.open_folder import check_ground
+from dlio.io.ground import check_ground
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from dlio.dataset import sample_table
-from dlio.dataset.location import folder_of
+from dlio.dataset.location import folder_of, names_url
 from dlio.dataset.manifest import NAME, Manifest, Shard
 from dlio.dataset.pool import ShardPool
 from dlio.dataset.remote import load
 from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
-from dlio.io.named import names_url
 from dlio.pack import pace
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys

@@ -106,7 +106,7 @@ class Server:
                 oldest = next(iter(self._idle))
                 del self._idle[oldest], self._connections[oldest]
                 with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends, and the node connects anew when it must
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends, and the node connects again when it must
             self._connections[peer] = client
             return True
 

@@ -9,12 +9,12 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
+from dlio.io.threads import cached_property
 from dlio.stage.live.agent.failures import FULL, FullError
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
@@ -120,7 +120,7 @@ class Store:
         file, path = self.listed[number], self._path(number)
         found = files.digest_file(path, file.digest.partition(":")[0], _BLOCK_BYTES)
         if found != file.digest:
-            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
+            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it again")
         try:
             files.sync_file(path)
         except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
