@@ -17,9 +17,8 @@ from dlio.io import limits
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS, never used here, would start threads that spin
 
 from dlio import __version__
-from dlio.cli.completion import SHELLS, PrintCompletion
 from dlio.cli.output import complain, complain_as_json, log_handler
-from dlio.cli.parser import OF_ALL_VERBS, ArgumentsError, Parser
+from dlio.cli.parser import OF_ALL_VERBS, SHELLS, ArgumentsError, Parser, PrintCompletion
 from dlio.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,

@@ -1,16 +1,17 @@
-"""The parser of the command line: grouped options, examples in each help, and errors that say what may be meant."""
+"""The parser of the command line: grouped options, examples in each help, errors that say what may be meant, completion."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeAlias
 
+from dlio.cli.options import local_path, path_or_url
 from dlio.cli.output import bold
-from dlio.errors import UsageError
+from dlio.errors import UsageError, missing_package
 from dlio.urls import without_credentials
 
 #: The verbs of a command line.
@@ -22,6 +23,7 @@ OF_ALL_VERBS = {
     "--quiet": "print errors only",
     "--verbose": "print what is done, in log lines",
 }
+SHELLS = ("bash", "zsh", "tcsh")  # that completion is known for
 _GENERAL = "options of all verbs"
 _MANY = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
 
@@ -149,3 +151,37 @@ def add_verb(
     for option, purpose in OF_ALL_VERBS.items():
         general.add_argument(option, action="store_true", help=purpose)
     return verb
+
+
+class PrintCompletion(argparse.Action):
+    """Prints the script that completes verbs, options, values and paths in a shell."""
+
+    def __call__(self, top: argparse.ArgumentParser, args: object, shell: Any, option: object = None) -> None:
+        try:
+            import shtab
+        except ImportError as error:
+            raise missing_package("shtab", "completion", "shell completion") from error
+        functions = []
+        for program, action in _all_actions(top):
+            if values := getattr(action, "values", ()):
+                words, name = " ".join(values), f"_{program}_{action.dest}".replace(" ", "_")
+                functions.append(f'{name}() {{ compgen -W "{words}" -- "$1"; }}')
+                action.complete = {"bash": name, "zsh": f"({words})", "tcsh": f"({words})"}  # type: ignore[attr-defined]
+            elif action.type in (local_path, path_or_url) or _is_place(action):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        print(shtab.complete(top, shell, preamble="\n".join(functions) if shell == "bash" else ""))
+        top.exit()
+
+
+def _is_place(action: argparse.Action) -> bool:
+    """Returns whether an argument takes any text without an option before it: a data set, which may be a folder."""
+    return not action.option_strings and action.type is None and action.choices is None
+
+
+def _all_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Yields the arguments of a parser and of its verbs, each with the program's words."""
+    for action in parser._actions:
+        yield parser.prog, action
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                yield from _all_actions(verb)

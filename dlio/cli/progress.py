@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dlio.errors import MissingError
@@ -134,3 +136,13 @@ class Progress:
             self._thread.join()
         if self._bar is not None:
             self._bar.close()
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Makes SIGTERM end the work in this context as Ctrl-C does, so that another process can continue at once."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -12,8 +12,7 @@ from typing import Any
 from dlio.cli.options import OF_DATASET, count, known_values, local_path, octal, seconds, size
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
-from dlio.cli.progress import Progress
-from dlio.cli.terminable import terminable
+from dlio.cli.progress import Progress, terminable
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from dlio.cli.options import OF_DATASET, path_or_url, seconds, size, workers_option
 from dlio.cli.output import complain, print_report, say
 from dlio.cli.parser import Verbs, add_verb
-from dlio.cli.progress import Progress
-from dlio.cli.terminable import terminable
+from dlio.cli.progress import Progress, terminable
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
