@@ -74,6 +74,12 @@ def test_a_lone_password_of_a_known_url_is_left_out(password: str) -> None:
     assert SECRET not in without_credentials(text, url)
 
 
+def test_a_text_about_a_url_without_a_password_keeps_its_colons() -> None:
+    text = "Cannot connect to host 127.0.0.1:1 ssl:default"
+    for url in ("http://127.0.0.1:1/x", "s3://bucket/x", "https://alice@host/x"):
+        assert without_credentials(text, url) == text
+
+
 @given(WITHOUT_SPACES)
 def test_no_error_of_dlio_tells_a_password(password: str) -> None:
     url = f"http://user:{password}@host/packed"
