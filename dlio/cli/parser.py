@@ -1,4 +1,4 @@
-"""The parser of the command line: grouped options, examples in each help, errors that say what may be meant, completion."""
+"""The parser of the command line: grouped options, examples in each help, what may be meant by a wrong word, completion."""
 
 from __future__ import annotations
 
