@@ -1,4 +1,4 @@
-"""The parser of the command line: grouped options, examples in each help, what may be meant by a wrong word, completion."""
+"""The parser of the command line: grouped options, examples, what may be meant by a wrong word, completion."""
 
 from __future__ import annotations
 
