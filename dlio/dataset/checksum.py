@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from crc32c import crc32c as extend_crc
 from numpy.typing import NDArray
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Sample, Schema
+from dlio.native import crc32c as extend_crc
 
 _INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 
