@@ -50,7 +50,7 @@ def crc32c(sample: Sample, schema: Schema) -> int:
 
 
 def crc32c_of_group(group: SampleGroup) -> NDArray[np.uint32]:
-    """Returns `crc32c` of each sample of a group that follows its schema, uint32 of shape (n,); needs the core."""
+    """Returns `crc32c` of each sample of a group that follows its schema, uint32 of shape (n,)."""
     crcs, sizes = np.zeros(len(group), np.uint32), []
     for values in group.fields.values():
         if isinstance(values, Pieces):

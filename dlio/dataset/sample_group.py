@@ -17,7 +17,7 @@ from dlio.io.random_access import Numbers
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """n values of bytes, one after the other; its methods need the compiled core.
+    """n values of bytes, one after the other.
 
     Attributes:
         data: the values.
