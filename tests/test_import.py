@@ -28,7 +28,7 @@ HEAVY = [
     "PIL",
     "google",
 ]
-HEAVY += ["fsspec", "aiohttp", "cv2", "pyarrow"]
+HEAVY += ["fsspec", "aiohttp", "pyarrow"]
 
 BASE = {"errors", "urls", "io"}
 
@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "executors": BASE | {"cluster"},
     "codecs": BASE | {"dataset.schema", "images", "locking", "native", "random_keys"},
     "dataset": BASE | {"formats", "native"},
-    "formats": BASE | {"dataset.sample_group", "dataset.schema"},
+    "formats": BASE | {"dataset.sample_group", "dataset.schema", "native"},
     "locking": BASE | {"cluster"},
     "cluster": BASE,
     "sources": {"pack"},

@@ -10,11 +10,11 @@ from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from dlio import native
-from dlio.dataset.bulk import row_checksums
 from dlio.dataset.bulk.ranges import ValueRanges, read_values
+from dlio.dataset.bulk.row_checksums import Crcs, Rows, retract
+from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
@@ -54,22 +54,20 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, sizes))
 
 
-def _wanted(
-    table: SampleTable, schema: Schema, name: str, sizes: Numbers
-) -> tuple[row_checksums.Crcs, row_checksums.Crcs]:
+def _wanted(table: SampleTable, schema: Schema, name: str, sizes: Numbers) -> tuple[Crcs, Crcs]:
     """Returns each sample's running checksums before and after its value of field `name`; see `dataset.checksum`."""
     names = list(schema)
     at = names.index(name)
     before = np.zeros(len(sizes), dtype=np.uint32)
     for other in names[:at]:
-        before = row_checksums.extend(before, _rows(table.field(other)))
-    after = table.crcs if schema[name].is_fixed else row_checksums.retract(table.crcs, _rows(sizes))
+        Pieces.rows(_rows(table.field(other))).extend(before)
+    after = table.crcs if schema[name].is_fixed else retract(table.crcs, _rows(sizes))
     for other in reversed(names[at + 1 :]):
-        after = row_checksums.retract(after, _rows(table.field(other)))
+        after = retract(after, _rows(table.field(other)))
     return before, after
 
 
-def _rows(numbers: Array) -> row_checksums.Rows:
+def _rows(numbers: Array) -> Rows:
     """Returns the little-endian bytes of each sample's numbers; uint8 of shape (n, k)."""
     little = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<"))
     return little.view(np.uint8).reshape(len(numbers), -1)
@@ -96,8 +94,8 @@ class BulkValues:
         kind: Field,
         spans: Spans,
         sizes: Numbers,
-        before: row_checksums.Crcs,
-        after: row_checksums.Crcs,
+        before: Crcs,
+        after: Crcs,
     ) -> None:
         self.name = name
         self._kind = kind
@@ -142,7 +140,7 @@ class BulkValues:
                 some = [self._search_in(data, record) if of_it else data for data, (record, of_it) in rows]
             some = some if self._spans.order is None else [self._ordered(value) for value in some]
             values += some
-            crcs += map(crc32c, some, before)
+            crcs += map(native.crc32c, some, before)
         wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
         return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
