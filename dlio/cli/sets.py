@@ -8,8 +8,8 @@ import dlio
 from dlio.cli.options import Verbs, add_verb, chosen, local_path
 from dlio.cli.output import print_report
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.words import describe
 from dlio.io.sizes import counted
+from dlio.pack.inspect.summary import describe
 from dlio.pack.sets import GROUP
 
 _FOLDER = "the folder that holds manifest.jsonl"

@@ -13,7 +13,6 @@ import torch.utils.data
 from torch.utils.data import ConcatDataset, Sampler, Subset
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from dlio.dataset.words import in_html
 from dlio.errors import UsageError
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
@@ -177,8 +176,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def __repr__(self) -> str:
         order = f"shuffle {self.shuffle}, seed {self.seed}" if self._own_order else "an order of your own"
         return f"<DataLoader of batches of {self.batch_size}, {order}, epoch {self.epoch}: {self.dataset!r}>"
-
-    _repr_html_ = in_html
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch; the same on every rank if the order is dlio's."""
