@@ -21,13 +21,11 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End, Step, chosen_end
-from dlio.loaders.torch.accelerate import for_accelerate
 from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders.torch.device import checked_device, on_device
 from dlio.loaders.torch.items import ItemBatches, Items
-from dlio.loaders.torch.lightning import is_batch_in_hand
-from dlio.loaders.torch.rank import rank_of_process
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
+from dlio.loaders.torch.trainers import for_accelerate, is_batch_in_hand, rank_of_process
 
 _PREFETCH = 2
 
