@@ -17,7 +17,7 @@ from dlio.dataset.remote import load
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
 from dlio.look.numbers import stats_of
-from dlio.pack import pack
+from dlio.pack.call import pack
 from dlio.pack.inspect.summary import class_counts, describe, summarise
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, Manifest
 from dlio.dataset.sample_table import PartTable, SampleTable
-from dlio.pack.tables import open_tables
+from dlio.pack.inspect.tables import open_tables
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 _MOST_NUMBERED = 10_000

@@ -22,10 +22,10 @@ from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.io.named import names_url
 from dlio.pack import pace
+from dlio.pack.inspect.tables import open_tables
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
-from dlio.pack.tables import open_tables
 from dlio.urls import shown
 
 
