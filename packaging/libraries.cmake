@@ -1,4 +1,4 @@
-# Finds libjpeg-turbo, as the target `jpeg`, and libdeflate, as `deflate`, without which OpenCV or Pillow decode PNGs.
+# Finds libjpeg-turbo, as the target `jpeg`, and libdeflate, as `deflate`, without which Pillow decodes PNGs.
 #
 # The environment's DLIO_SYSTEM_JPEG decides which. Not set: the system's if libjpeg-turbo's headers are there, else the
 # sources in packaging/sources, which a source distribution has. 1: the system's only, for distributions. 0: those

@@ -1,9 +1,8 @@
 """Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
-The compiled core decodes JPEGs, of which it reads and resizes the box only. It or OpenCV decodes plain PNGs, which the
-core resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if they are missing.
-Its `convert("RGB")` converts grey, palette and transparent images, as in torchvision's ImageFolder, but grey images of
-16 bits are scaled to 8 first.
+The compiled core decodes JPEGs, of which it reads and resizes the box only, and plain PNGs. Pillow decodes all others,
+those that the core refuses (CMYK, for instance), and all if it is missing. Its `convert("RGB")` converts grey, palette
+and transparent images, as in torchvision's ImageFolder, but grey images of 16 bits are scaled to 8 first.
 """
 
 from __future__ import annotations
