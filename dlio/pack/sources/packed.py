@@ -84,7 +84,7 @@ class Packed:
         with closing(ShardPool(load(self.dataset))) as pool:
 
             def read(index: int) -> Sample:
-                pace.take(1, int(listing.num_bytes[index]))
+                pace.spend(1, int(listing.num_bytes[index]))
                 try:
                     sample = pool.read(int(listing.columns["index"][index]))
                 except CorruptRecordError as error:
