@@ -80,7 +80,7 @@ def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
     num_bytes = count * size + _ALIGNMENT
     memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
     skipped = -memory.ctypes.data % _ALIGNMENT
-    return memory[skipped : skipped + count * size].reshape(-1, size)
+    return memory[skipped : skipped + count * size].reshape(count, size)
 
 
 class BulkValues:
@@ -125,26 +125,24 @@ class BulkValues:
         Raises:
             StorageError: the file cannot be read.
         """
-        if (offsets := self._known(records)) is None:
-            return self._searched(records, take)
         if self._kind.is_fixed:
-            return self._rows(records, offsets, take, out)
-        return next(read_values([self._ranges(records, offsets)], take))
+            if (offsets := self._known(records)) is not None:
+                return self._rows(records, offsets, take, out)
+        elif (ranges := self.ranges(records)) is not None:
+            return next(read_values([ranges], take))
+        return self._searched(records, take)
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
         """Returns where the values of `records` are; None if they are arrays, arriving, or have to be searched."""
         if self._kind.is_fixed or self._spans.file.is_arriving or (offsets := self._known(records)) is None:
             return None
-        return self._ranges(records, offsets)
+        before, after = self._crcs_before(records), self._after[records]
+        return ValueRanges(self._spans.file, offsets, self._sizes[records], before, after)
 
     def _known(self, records: Numbers) -> Numbers | None:
+        """Returns the offsets of values; None if some are not known."""
         offsets = self._offsets[records]
         return None if offsets.min(initial=0) < 0 else offsets
-
-    def _ranges(self, records: Numbers, offsets: Numbers) -> ValueRanges:
-        return ValueRanges(
-            self._spans.file, offsets, self._sizes[records], self._crcs_before(records), self._after[records]
-        )
 
     def _crcs_before(self, records: Numbers) -> row_checksums.Crcs:
         return np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
@@ -172,7 +170,7 @@ class BulkValues:
         return self._shaped(memory) if out is None else out, wrong
 
     def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | Array, list[int]]:
-        """Returns `read` where some values have to be searched, in records that are read as a whole."""
+        """Returns `read` of values as they come: some are searched, in records that are read as a whole."""
         whole = self._unsearched(records)
         starts = np.where(whole, self._spans.starts[records], self._offsets[records])
         sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
