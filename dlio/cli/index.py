@@ -10,11 +10,11 @@ from dlio.cli.output import print_report
 from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
-from dlio.dataset.words import describe
 from dlio.errors import DlioError
 from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
 from dlio.pack.inside import watching
+from dlio.pack.inspect.summary import describe
 
 _SCHEMA = """'{"image": "bytes", "label": "int64"}'"""
 

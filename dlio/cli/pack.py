@@ -24,13 +24,13 @@ from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
-from dlio.dataset.words import describe
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import counted, format_size
 from dlio.pack import sources
 from dlio.pack.append import appendable, container
 from dlio.pack.inside import watching
+from dlio.pack.inspect.summary import describe
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.pace import Limits, limited

@@ -9,8 +9,8 @@ from dlio.cli.options import chosen, local_path
 from dlio.cli.output import print_report
 from dlio.cli.parser import Verbs, add_verb
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.words import describe
 from dlio.io.sizes import counted
+from dlio.pack.inspect.summary import describe
 from dlio.pack.sets import GROUP
 
 _FOLDER = "the folder that holds manifest.jsonl"

@@ -15,11 +15,10 @@ from dlio.images import Transform, Transforms, composed
 from dlio.io.threads import cached_property
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data
-from dlio.loaders.prefetch.joining import joined_columns, joined_samples
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.visits import Visit, read_columns, read_samples, visits
+from dlio.loaders.visits import Visit, joined_columns, joined_samples, read_columns, read_samples, visits
 from dlio.targets import IMAGE, targets_of
 
 LABEL = "label"

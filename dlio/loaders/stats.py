@@ -1,17 +1,20 @@
-"""The time of an epoch: the seconds of each stage, and a verdict in one line."""
+"""What a loader counts: the seconds of each stage of an epoch, with a verdict in one line, and damaged samples."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from dlio.errors import CorruptRecordError
 from dlio.io import trace
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
 _SECONDS = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
 _STAGES = ("read", "decode", "collate")
+log = logging.getLogger(__name__)
 
 
 class Clock:
@@ -109,3 +112,39 @@ def _awaited(stats: Mapping[str, float]) -> str:
     if source + peer < stats["read_seconds"] / 2:
         return "read"
     return "source" if source >= peer else "peer"
+
+
+class Skips:
+    """Counts skipped samples up to a limit; safe for several threads.
+
+    A pickled copy keeps the limit and counts from 0.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Allows `limit` damaged samples; 0 raises at the first."""
+        self.limit = limit
+        self._lock = ForkLock()
+        self._found: dict[tuple[str, int | None], CorruptRecordError] = {}
+
+    def __reduce__(self) -> tuple[type[Skips], tuple[int]]:
+        return Skips, (self.limit,)
+
+    def __len__(self) -> int:
+        """Returns the number of different samples that were skipped."""
+        return len(self._found)
+
+    def note(self, error: CorruptRecordError) -> None:
+        """Counts a damaged sample; the same sample counts once.
+
+        Raises:
+            CorruptRecordError: `error`, if the limit is reached, or if a whole file is damaged rather than a sample.
+        """
+        if error.record is None:
+            raise error
+        with self._lock:
+            if (error.path, error.record) in self._found:
+                return
+            if len(self._found) >= self.limit:
+                raise error
+            self._found[error.path, error.record] = error
+        log.warning("left out: %s", error)

@@ -21,10 +21,10 @@ from dlio.dataset.sample_table import PartTable, SampleTable
 from dlio.dataset.schema import Sample
 from dlio.errors import CorruptRecordError, SourceError
 from dlio.pack import pace
+from dlio.pack.inspect.tables import open_tables
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.keys import Keys
 from dlio.pack.prefetch import prefetching
-from dlio.pack.tables import open_tables
 from dlio.urls import shown
 
 
@@ -83,7 +83,7 @@ class Packed:
         with closing(ShardPool(load(self.dataset))) as pool:
 
             def read(index: int) -> Sample:
-                pace.take(1, int(listing.num_bytes[index]))
+                pace.spend(1, int(listing.num_bytes[index]))
                 try:
                     sample = pool.read(int(listing.columns["index"][index]))
                 except CorruptRecordError as error:
