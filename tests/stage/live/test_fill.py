@@ -75,7 +75,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
         fill.need(_AHEAD, [(0, MiB)], is_urgent=False)
         given.set()
 
-    listed = [File(name, size, "sha256:" + "0" * 64) for name in ("urgent.bin", "ahead.bin")]
+    listed = [File(name, size, "xxh3-128:0") for name in ("urgent.bin", "ahead.bin")]
     fill = Fill(_store(tmp_path, listed), fetch, str)
     fill._ask(_URGENT, [(0, MiB)], is_urgent=True, comes_first=True)
     node = threading.Thread(target=ask_ahead)

@@ -77,7 +77,7 @@ def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch)
         def gettimeout(self) -> float:
             return 3.0
 
-        def recv_into(self, target: memoryview) -> int:
+        def recv_into(self, target: memoryview, num_bytes: int, flags: int) -> int:
             nonlocal now
             now += 0.5
             target[:1] = b"x"
