@@ -51,14 +51,20 @@ def write_range(path: Path, begin: int, data: memoryview, *, is_cached: bool) ->
         past = 0
     if past < len(data):
         with opened(path, os.O_WRONLY) as descriptor:
-            write_all(descriptor, begin + past, data[past:])
+            _write_all(descriptor, begin + past, data[past:])
+
+
+def write_new(path: Path, data: memoryview) -> None:
+    """Writes a file that does not exist yet; raises OSError."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+        _write_all(descriptor, 0, data)
 
 
 def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     """Writes whole pages, and returns whether the file system can; raises OSError."""
     try:
         with opened(path, os.O_WRONLY | os.O_DIRECT) as descriptor:
-            write_all(descriptor, begin, data)
+            _write_all(descriptor, begin, data)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
@@ -66,7 +72,7 @@ def _write_past_cache(path: Path, begin: int, data: memoryview) -> bool:
     return True
 
 
-def write_all(descriptor: int, offset: int, data: memoryview) -> None:
+def _write_all(descriptor: int, offset: int, data: memoryview) -> None:
     """Writes all of `data`; raises OSError if the file system refuses."""
     while data:
         count = os.pwrite(descriptor, data, offset)

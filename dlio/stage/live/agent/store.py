@@ -21,7 +21,7 @@ from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.live.running_digest import Held, RunningDigest
 from dlio.stage.live.wire import Span
-from dlio.stage.live.writing import opened, write_all, write_range
+from dlio.stage.live.writing import opened, write_new, write_range
 from dlio.stage.transfer.copy import Copying, give_name
 
 SMALL_BYTES = 64 << 10  # a file that comes as one piece, has no blocks, and is read when it has its final name
@@ -124,10 +124,12 @@ class Store:
     def _write_small(self, number: int, path: Path, data: memoryview) -> None:
         """Writes a whole small file, in a new one; raises StorageError."""
         with files.storage_errors("write", path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-                write_all(descriptor, 0, data)
+            try:
+                write_new(path, data)
+            except (FileExistsError, FileNotFoundError):  # rather than to look each time
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                write_new(path, data)
         running = files.new_hash(algorithm := self._algorithm(number))
         running.update(data)
         self._small[number] = f"{algorithm}:{running.hexdigest()}"
