@@ -10,10 +10,10 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
 from dlio.io import files
+from dlio.io.threads import cached_property
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.writing import opened
 
