@@ -249,9 +249,9 @@ def test_tables_that_unpack_to_more_than_an_image_has_are_refused():
 @pytest.fixture(params=["zlib", "libdeflate"])
 def inflating(request, monkeypatch):
     """Decompresses by the standard library, or by the core."""
-    if request.param == "libdeflate" and not native.inflates:
+    if request.param == "libdeflate" and not native.decodes_png:
         pytest.skip("the core was built without libdeflate")
-    monkeypatch.setattr(native, "inflates", request.param == "libdeflate")
+    monkeypatch.setattr(native, "decodes_png", request.param == "libdeflate")
 
 
 def test_compressed_files_are_read_by_zlib_and_libdeflate(inflating, photos, tmp_path):

@@ -69,7 +69,7 @@ class Image:
 
     @property
     def left_out(self) -> str:
-        """What the image holds besides files and folders, as text; '' for nothing."""
+        """What the image holds other than files and folders, as text; '' for nothing."""
         found = [f"{count} {kind}" for kind, count in sorted(self.files.left_out.items())]
         return ", ".join(found + ["extended attributes"] * (self._superblock.xattrs != NO_TABLE))
 
@@ -149,7 +149,7 @@ def _decompressor(compressor: int) -> Decompress:
 
 
 def _gzip() -> Decompress:
-    return _inflate if native.inflates else _zlib()
+    return _inflate if native.decodes_png else _zlib()  # libdeflate is in the module for PNGs
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:

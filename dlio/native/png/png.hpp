@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "jpeg/codec.hpp"
-#include "jpeg/decode.hpp"
+#include "image.hpp"
 
 namespace dlio {
 
-#ifdef DLIO_LIBDEFLATE
 // Writes the content of a zlib stream, at most `size` bytes, and returns how many; nothing if the stream is damaged,
 // cut off or longer. Throws std::bad_alloc.
 std::optional<std::size_t> inflate(Bytes zlib, std::uint8_t* out, std::size_t size);
@@ -19,6 +17,5 @@ std::optional<std::size_t> inflate(Bytes zlib, std::uint8_t* out, std::size_t si
 // one that is damaged: every checksum is compared. Chunks other than header, pixels and end are passed over. Throws
 // std::bad_alloc.
 std::optional<Image> decode_png(Bytes png);
-#endif
 
 }  // namespace dlio
