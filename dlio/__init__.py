@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.index import index
+    from dlio.pack.python.items import pack_items
+    from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
@@ -36,6 +38,7 @@ __all__ = [
     "Sample",
     "Schema",
     "Topology",
+    "Writer",
     "bench",
     "clean",
     "convert",
@@ -45,6 +48,7 @@ __all__ = [
     "merge",
     "mount",
     "pack",
+    "pack_items",
     "plan",
     "report",
     "resolve",
@@ -63,6 +67,7 @@ _LAZY = {
     "Schema": "dlio.dataset.schema",
     "Manifest": "dlio.dataset.manifest",
     "Topology": "dlio.cluster.topology",
+    "Writer": "dlio.pack.python.writer",
     "bench": "dlio.look.bench",
     "clean": "dlio.stage.cache.clean",
     "convert": "dlio.verbs",
@@ -71,6 +76,7 @@ _LAZY = {
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
+    "pack_items": "dlio.pack.python.items",
     "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",

@@ -19,11 +19,13 @@ from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import append, inside
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.keys import Keys
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.plan import ShardPlan
 from dlio.pack.publish import publishing
 from dlio.pack.request import PackPlan, PackRequest, plan_to_write
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
+from dlio.pack.sources.packed import tables
 from dlio.pack.write import ASIDE, WriteTask, Writing, here, write_shard
 from dlio.urls import is_url
 
@@ -144,6 +146,8 @@ def _run(plan: PackPlan, held: FolderContents, running: Running, *, proved: bool
         with PartialManifest(out, replace(plan.header, shards=tuple(done.values()))) as partial:
             done |= write_missing(plan, todo, out, running, listed=partial.append)
     whole = whole_manifest(plan, done, out)
+    if plan.listing.gives_several:
+        check_keys(whole)
     whole.save(out)
     (out / manifest.PARTIAL_NAME).unlink(missing_ok=True)
     return whole
@@ -192,3 +196,12 @@ def whole_manifest(plan: PackPlan, done: Mapping[str, Shard], root: Path) -> Man
         reasons = "; ".join(f"{key}: {reason}" for key, reason in whole.skipped[:3])
         raise SourceError(f"all {len(whole.skipped)} samples were skipped, nothing is packed: {reasons}")
     return whole
+
+
+def check_keys(whole: Manifest) -> None:
+    """Checks that the samples of rows that gave several have different keys; raises SourceError."""
+    found = Keys.of(key for shard, table in tables(whole) for key in table.keys(0, shard.num_samples))
+    if repeated := found.repeated():
+        number, _ = whole.locate(repeated[0])
+        problem = f"two samples have the key {found[repeated[0]]!r}, the second in {whole.shards[number].name}"
+        raise SourceError(f"{whole.root}: {problem}: give each its own key, and pack into another folder")
