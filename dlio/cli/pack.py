@@ -32,6 +32,7 @@ from dlio.pack.append import appendable, container
 from dlio.pack.inside import watching
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
+from dlio.pack.listing.joined import joined
 from dlio.pack.pace import Limits, limited
 from dlio.pack.recode import CHECKS, COLORS, ENCODINGS, KEEP, Recode
 from dlio.pack.request import PackRequest, make_plan
@@ -46,7 +47,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def pack(args: argparse.Namespace) -> int:
-    """Packs the images of SRC, by default a folder of class folders, a list or an archive, into shards in OUT.
+    """Packs the samples of SRC, such as class folders, a list, an archive or shards, into shards in OUT.
 
     The same command run again continues where the last one stopped.
     """
@@ -71,7 +72,8 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    return sources.open_source(args.src, name=args.source, root=args.root, **dict(args.option))
+    paths = args.src if isinstance(args.src, list) else [args.src]
+    return joined([sources.open_source(each, name=args.source, root=args.root, **dict(args.option)) for each in paths])
 
 
 def _recode(args: argparse.Namespace) -> Recode:
@@ -125,11 +127,14 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
 
 
 def _source_options(verb: argparse.ArgumentParser) -> None:
-    about = "a folder of class folders, its URL, a list or an archive (see --source)"
-    verb.add_argument("src", metavar="SRC", type=path_or_url, help=about)
+    about = "a folder of class folders, its URL, a list, an archive or shards (see --source); several are packed as one"
+    verb.add_argument("src", metavar="SRC", type=path_or_url, nargs="+", help=about)
     _shard_options(verb, "256MiB")
     verb.add_argument(
-        "--source", default="auto", help=f"auto (default), {', '.join(sources.names())}, or a module's path"
+        "--source",
+        default="auto",
+        help=f"auto (default), {', '.join(sources.names())}; of shards {', '.join(sources.format_names())}; "
+        "or a module's dotted path",
     )
     verb.add_argument(
         "--option",

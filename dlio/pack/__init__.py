@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack(
-    source: Source | str | Path,
+    source: Source | str | Path | Sequence[Source | str | Path],
     out: str | Path,
     *,
     format: str | None = None,  # noqa: A002  the field's word
@@ -44,7 +44,8 @@ def pack(
 
     Args:
         source: the origin of the samples: a source of `dlio.sources`, or the path of class folders, a list or an
-            archive, whose kind is recognised; also the URL of class folders or of a list.
+            archive, whose kind is recognised; also the URL of class folders or of a list; or several of these with the
+            same fields, whose samples follow one another and whose classes are joined.
         out: the folder to write: new, empty, or with a part of the same data set; or a URL of an object store, such
             as `s3://bucket/packed`. Then each worker has one shard at a time in its folder of temporary files (TMPDIR).
         format: the container: tfrecord, recordio, lmdb, hdf5, webdataset, squashfs, or a module's dotted path; by
@@ -84,6 +85,7 @@ def pack(
     from dlio.io.named import names_url
     from dlio.pack.append import appendable, container
     from dlio.pack.listing.classes import read_classes
+    from dlio.pack.listing.joined import joined
     from dlio.pack.pace import Limits
     from dlio.pack.recode import KEEP
     from dlio.pack.request import PackRequest
@@ -96,11 +98,14 @@ def pack(
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the existing data set, and overwrite replaces it: give one of the two")
+    given: Sequence[Source | str | Path] = source if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
+    if not given:
+        raise UsageError("there is no source to pack")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
-        source if hasattr(source, "listing") else open_source(source),
+        joined([open_source(each) if isinstance(each, str | Path) else each for each in given]),
         request=PackRequest(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),

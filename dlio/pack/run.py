@@ -19,6 +19,7 @@ from dlio.io.open_folder import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import append, inside
 from dlio.pack.listing.base import Source
+from dlio.pack.listing.joined import Joined
 from dlio.pack.listing.keys import Keys
 from dlio.pack.overwrite import folder_to_pack_into, next_folder, replace_packed
 from dlio.pack.plan import ShardPlan
@@ -108,6 +109,10 @@ def pack_source(
 
 def _check_apart(out: Path, source: Source) -> None:
     """Checks that the output is neither the input nor within it, where it would be listed, or copied with it."""
+    if isinstance(source, Joined):
+        for each in source.sources:
+            _check_apart(out, each)
+        return
     if is_url(source.path):
         return
     path = Path(source.path).resolve()
