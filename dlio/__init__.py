@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dlio.look.report import report
     from dlio.look.show import show
     from dlio.pack.index import index
-    from dlio.pack.python.items import pack_items
+    from dlio.pack.python.pack_items import pack_items
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
     from dlio.stage.cache.clean import clean
@@ -76,7 +76,7 @@ _LAZY = {
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
-    "pack_items": "dlio.pack.python.items",
+    "pack_items": "dlio.pack.python.pack_items",
     "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
     "resolve": "dlio.stage.cache.resolve",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from dlio.dataset.manifest import Manifest, Shard
@@ -98,14 +98,14 @@ def pack(
         raise UsageError(f"on_error={on_error!r}: expected 'raise' or 'skip'")
     if append and overwrite:
         raise UsageError("append keeps the existing data set, and overwrite replaces it: give one of the two")
-    given: Sequence[Source | str | Path] = source if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
+    given: Sequence[Any] = source if isinstance(source, list | tuple) else [source]
     if not given:
         raise UsageError("there is no source to pack")
     onto = appendable(out) if append else None
     format = container(onto, format)  # noqa: A001
     pack_to = partial(pack_to_url, url=str(out)) if names_url(out) else partial(pack_source, out=Path(out))
     return pack_to(
-        joined([open_source(each) if isinstance(each, str | Path) else each for each in given]),
+        joined([each if hasattr(each, "listing") else open_source(each) for each in given]),
         request=PackRequest(
             format, shard_size, num_shards, shuffle, label_offset, recode or KEEP, read_classes(classes), onto
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -68,13 +69,10 @@ def write_samples(
         index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
         while index < len(listing):
             group = read.group(index) if grouped else None
-            if several is not None:
-                samples = several.samples(index)
-                while write(index, lambda: next(samples, None)):  # noqa: B023  called at once
+            if group is None:
+                samples = several.samples(index) if several else map(read, (index,))
+                while write(index, partial(next, samples, None)):
                     pass
-                index += 1
-            elif group is None:
-                write(index, lambda: read(index))  # noqa: B023  called at once
                 index += 1
             else:
                 write_group(index, group)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,41 +22,19 @@ from dlio.io.named import names_url
 from dlio.io.open_folder import check_ground, check_manifests
 from dlio.io.threads import Threads
 from dlio.locking.claim import alone
-from dlio.locking.owner import Owner
 from dlio.pack.listing.classes import read_classes
-from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name, shard_number
+from dlio.pack.plan import DEFAULT_SHARD_BYTES, shard_name
 from dlio.pack.publish import publish_shard
-from dlio.pack.python.fields import Given, advised, inferred, key_of, kinds, schema_of
+from dlio.pack.python.fields import Given, inferred, key_of, kinds, schema_of
+from dlio.pack.python.growing_shard import GrowingShard
 from dlio.pack.recode import KEEP, Recode
 from dlio.pack.resume import CLAIMS, FolderContents, PartialManifest, clear_all_aside, clear_aside, clear_manifests
 from dlio.pack.sources.packed import tables
-from dlio.pack.write import ASIDE, OpenShard, WrittenShard
-from dlio.pack.write_samples import Preparing, WrittenSamples
+from dlio.pack.write import ASIDE, WrittenShard
+from dlio.pack.write_samples import Preparing
 
 _SOURCE = "writer"  # the origin of the data sets
 _PATIENT_SECONDS = 5.0  # the wait for a running sync after an exception; a dead server may never answer
-
-
-@dataclass(slots=True)
-class _Shard:
-    """A shard that is being written in the folder `aside`; `is_inferred` is its schema, of the first sample."""
-
-    aside: Path
-    is_inferred: bool
-    opened: OpenShard
-    prepared: Preparing
-    written: WrittenSamples
-    num_bytes: int = 0
-
-    def write(self, sample: Sample) -> None:
-        """Appends a sample; raises SchemaError and SourceError before anything is written."""
-        try:
-            checked, images = self.prepared(sample)
-        except SchemaError as error:
-            raise advised(error) if self.is_inferred else error from None
-        self.opened.writer.write(checked)
-        self.written.add_one(checked, images)
-        self.num_bytes += self.written.table.last_bytes
 
 
 class Writer:
@@ -119,10 +97,10 @@ class Writer:
         self._held: Manifest | None = None  # of an earlier run, complete or not
         self._old: set[str] = set()  # keys in the shards of an earlier run
         self._seen: set[str] = set()  # keys that were written, or passed over
-        self._shards: dict[int, Shard] = {}
-        self._numbers: Iterator[int] = itertools.count()
+        self._shards: dict[str, Shard] = {}
+        self._names: Iterator[str] = map(shard_name, itertools.count())
         self._partial: PartialManifest | None = None
-        self._shard: _Shard | None = None
+        self._shard: GrowingShard | None = None
         self._threads = Threads(0, "dlio-publisher")
         self._publishing: Future[None] | None = None
 
@@ -163,10 +141,9 @@ class Writer:
         if different := [name for name, value in mine.items() if theirs.get(name) != value]:
             pairs = ", ".join(f"{name} is {mine[name]}, there {theirs.get(name)}" for name in different)
             raise UsageError(f"{self._out} holds another data set: {pairs}: give another folder, or remove it")
-        whole = found.finished(held, {}).values()
-        self._shards = {number: each for each in whole if (number := shard_number(f"{each.name}.")) is not None}
-        held_numbers = frozenset(self._shards)
-        self._numbers = filter(lambda number: number not in held_numbers, itertools.count())
+        self._shards = found.finished(held, {})
+        taken = frozenset(self._shards)
+        self._names = filter(lambda name: name not in taken, self._names)
         kept = replace(held, shards=tuple(self._shards.values()), root=self._out)
         self._old = {key for shard, table in tables(kept) for key in table.keys(0, shard.num_samples)}
         if found.published is not None and len(self._shards) == len(held.shards):
@@ -242,21 +219,16 @@ class Writer:
         if self._has_failed:
             raise StorageError(f"{self._out}: an earlier error stopped the writer: run the same code again to go on")
 
-    def _next_shard(self, sample: Sample) -> _Shard:
+    def _next_shard(self, sample: Sample) -> GrowingShard:
         if self.manifest is not None:
             advice = "give another folder, or remove this one"
             raise UsageError(f"{self._out} is complete, and has no sample {sample.key!r}: {advice}")
         if self._partial is None:
             self._begin(sample)
         assert self._schema is not None
-        name = shard_name(next(self._numbers))
-        aside = self._out / ASIDE / f"{name}.{Owner.current()}"
-        images = self._given.image_fields(self._schema)
+        name, images = next(self._names), self._given.image_fields(self._schema)
         prepared = Preparing.of(self._out, self._schema, images, self._recode, skip_bad=True)
-        with files.storage_errors("create", aside):
-            aside.mkdir(parents=True)
-            opened = OpenShard(name, self._format, self._schema, files.DEFAULT_DIGEST, aside)
-        self._shard = _Shard(aside, self._is_inferred, opened, prepared, WrittenSamples.none(self._schema))
+        self._shard = GrowingShard.create(self._out, name, self._format, prepared, is_inferred=self._is_inferred)
         return self._shard
 
     def _begin(self, sample: Sample) -> None:
@@ -286,9 +258,7 @@ class Writer:
         assert self._partial is not None
         shard = publish_shard(written)
         self._partial.append(shard)
-        number = shard_number(f"{shard.name}.")
-        assert number is not None
-        self._shards[number] = shard
+        self._shards[shard.name] = shard
 
     def _wait(self) -> None:
         """Waits until the last shard is published."""
@@ -319,7 +289,7 @@ class Writer:
         if self.manifest is None:
             if not self._shards or self._schema is None:
                 raise SourceError(f"{self._out}: no sample was written")
-            shards = tuple(self._shards[number] for number in sorted(self._shards))
+            shards = tuple(sorted(self._shards.values(), key=lambda shard: (len(shard.name), shard.name)))
             origin = self._origin() | {"num_shards": len(shards)}
             self.manifest = Manifest(self._format, self._schema, shards, origin, self._out)
             self.manifest.save(self._out)
