@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -69,10 +69,11 @@ def write_samples(
         index, noted, sizes = 0, 0, np.cumsum(listing.num_bytes)
         while index < len(listing):
             group = read.group(index) if grouped else None
-            if group is None:
-                samples = several.samples(index) if several else map(read, (index,))
-                while write(index, partial(next, samples, None)):
-                    pass
+            if several is not None:
+                _drain(write, index, several.samples(index))
+                index += 1
+            elif group is None:
+                write(index, lambda: read(index))  # noqa: B023  called at once
                 index += 1
             else:
                 write_group(index, group)
@@ -80,6 +81,12 @@ def write_samples(
             if index - noted >= EVERY:
                 done[:], noted = (index, sizes[index - 1]), index
     return written
+
+
+def _drain(write: Callable[[int, Callable[[], Sample | None]], bool], index: int, samples: Iterator[Sample]) -> None:
+    """Writes all samples of row `index`."""
+    while write(index, partial(next, samples, None)):
+        pass
 
 
 @dataclass(slots=True)

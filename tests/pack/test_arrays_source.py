@@ -47,6 +47,7 @@ def test_files_in_a_folder_are_fields(tmp_path):
         (np.array(3), "no rows that lie"),
         (np.zeros((2, 2), ">c8"), "something else than numbers"),
         (np.zeros((0, 2)), "have no rows"),
+        (np.zeros((5, 0)), "rows have no values"),
     ],
 )
 def test_what_has_no_rows_of_numbers_is_named(array, problem, tmp_path):
@@ -54,6 +55,12 @@ def test_what_has_no_rows_of_numbers_is_named(array, problem, tmp_path):
     with pytest.raises(SourceError, match=problem) as raised:
         open_source(tmp_path / "x.npz").listing()
     assert "x.npz" in str(raised.value)
+
+
+def test_more_rows_than_a_file_can_mean_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1 << 24) + 1, "bool"))
+    with pytest.raises(SourceError, match="16777217 rows, expected 1 to 16,777,216"):
+        open_source(tmp_path / "x.npz").listing()
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -31,6 +31,7 @@ from dlio.pack.prefetch import prefetching
 
 SUFFIX, _ARRAY = ".npz", ".npy"
 _BLOCK_BYTES = 1 << 20
+_ALWAYS_ROWS = 1 << 24  # of a small file, which may be compressed; the memory for keys grows with them
 _MOST_UNPACKED = 4 << 30  # bytes of a compressed array, which every worker holds in memory
 
 
@@ -97,8 +98,9 @@ class Npz:
             problem = f"its arrays have different numbers of rows ({told})"
             raise UsageError(f"{self.path}: {problem}: take some by --option columns= or split=")
         count = next(iter(lengths.values()))
-        if not count:
-            raise SourceError(f"{self.path}: its arrays have no rows")
+        most = max(_ALWAYS_ROWS, sum(file.stat().st_size for file in {rows.file for rows in arrays.values()}))
+        if not 0 < count <= most:
+            raise SourceError(f"{self.path}: its arrays have {count or 'no'} rows, expected 1 to {most:,}")
         types = {name: str(_field(name, rows)) for name, rows in arrays.items()}
         order = sorted(types, key=lambda name: {"image": 0, "label": 1}.get(name, 2))
         schema = Schema.of({name: types[name] for name in order})
@@ -164,11 +166,18 @@ def _rows(file: Path, head: bytes, offset: int, num_bytes: int, name: str) -> _R
         dtype, shape, by_columns, begins = npy.parse_head(head)
         if not shape or (by_columns and len(shape) > 1):
             raise ValueError("it has no rows that lie one after the other: save numpy.ascontiguousarray(x)")
+        _check_values(shape)
         if math.prod(shape) * dtype.itemsize != num_bytes - begins:
             raise ValueError(f"it has {num_bytes - begins:,} bytes, expected {list(shape)} of {dtype}")
         return _Rows(file, dtype, shape, offset + begins)
     except ValueError as error:
         raise SourceError(f"{file}: the array {name!r}: {error}") from None
+
+
+def _check_values(shape: tuple[int, ...]) -> None:
+    """Raises ValueError if rows have no values: any number of them would take no bytes."""
+    if not math.prod(shape[1:]):
+        raise ValueError(f"its rows have no values: {list(shape)}")
 
 
 def _files(path: Path) -> Iterator[tuple[str, Callable[[], _Rows]]]:
@@ -216,6 +225,7 @@ def _unpacked(path: Path, member: zipfile.ZipInfo, name: str) -> _Rows:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             found = npy.view(file.read(member.file_size))
+        _check_values(found.shape)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, EOFError, RuntimeError) as error:
         raise SourceError(f"{path}: the array {name!r} is damaged: {error}") from error
     return _Rows(path, found.dtype, found.shape, 0, found)
