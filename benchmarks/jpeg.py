@@ -1,4 +1,4 @@
-"""Measures the compiled JPEG core: CPU milliseconds per image, ways interleaved, medians over rounds.
+"""Measures the compiled core on JPEGs: CPU milliseconds per image, ways interleaved, medians over rounds.
 
     python benchmarks/jpeg.py                      finds photographs in scikit-learn and scikit-image
     python benchmarks/jpeg.py --photos FOLDER      or takes JPEG and PNG files of yours

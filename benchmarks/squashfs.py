@@ -1,10 +1,10 @@
-"""Measures SquashFS images: loading beside a mount, opening a million files, adopting a compressed image, their size.
+"""Measures SquashFS images: loading next to a mount, opening a million files, adopting a compressed image, their size.
 
     python benchmarks/squashfs.py --data /tmp/bench [--rounds 5]
 
-Packing is measured by benchmarks/pack.py (`--only squashfs`), loading beside RecordIO by benchmarks/raw_records.py
-(`--formats recordio,squashfs`). The ways alternate; each figure is a median. CPU time is that of all processes: of the
-reader, and of squashfuse, which serves the mount. Everything is in the page cache.
+Packing is measured by benchmarks/pack.py (`--only squashfs`), loading compared with RecordIO by
+benchmarks/raw_records.py (`--formats recordio,squashfs`). The ways alternate; each figure is a median. CPU time is that
+of all processes: of the reader, and of squashfuse, which serves the mount. Everything is in the page cache.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def spent(call: Callable[[], None], pid: int | None = None) -> tuple[float, floa
     return time.perf_counter() - began, time.process_time() + (cpu_of(pid) if pid else 0) - before
 
 
-def beside_mount(title: str, folder: Path, loader: Callable[[], None], work: Path, rounds: int) -> None:
+def compared_with_mount(title: str, folder: Path, loader: Callable[[], None], work: Path, rounds: int) -> None:
     """Prints what an epoch takes, and what reading the same image through squashfuse takes, in a new mount each."""
     image = folder / Manifest.load(folder).shards[0].files[0].name
     found: dict[str, list[tuple[float, float]]] = {"dlio": [], "squashfuse_ll": []}
@@ -130,12 +130,12 @@ def open_million(path: Path) -> None:
 
 
 def print_overhead(title: str, folder: Path) -> None:
-    """Prints what an image takes beside its samples' bytes."""
+    """Prints what an image takes in addition to its samples' bytes."""
     manifest = Manifest.load(folder)
     images = sum(shard.files[0].num_bytes for shard in manifest.shards)
     data = sum(path.stat().st_size for path in Path(str(manifest.origin["path"])).glob("*/*"))
-    beside = (images - data) / manifest.num_samples
-    print(f"{title:22} {100 * (images / data - 1):.2f}% more than the files: {beside:.0f} bytes a sample")
+    extra = (images - data) / manifest.num_samples
+    print(f"{title:22} {100 * (images / data - 1):.2f}% more than the files: {extra:.0f} bytes a sample")
 
 
 def main() -> None:
@@ -153,7 +153,7 @@ def main() -> None:
         root = make_set(args.data, name)
         loader = partial(load, open_loader(root, "all", "squashfs", options, shuffled=True))
         print_overhead(name, root / "all-squashfs-1")
-        beside_mount(name, root / "all-squashfs-1", loader, args.data, args.rounds)
+        compared_with_mount(name, root / "all-squashfs-1", loader, args.data, args.rounds)
     adopted = args.data / "big" / "adopted"
     if not adopted.exists():
         adopted.mkdir()
@@ -164,7 +164,7 @@ def main() -> None:
     options.num_shards = None
     (args.data / "big" / "all-adopted").exists() or (args.data / "big" / "all-adopted").symlink_to(adopted)
     loader = partial(load, open_loader(args.data / "big", "all", "adopted", options, shuffled=False))
-    beside_mount("default gzip, in order", adopted, loader, args.data, args.rounds)
+    compared_with_mount("default gzip, in order", adopted, loader, args.data, args.rounds)
     million = made_million(args.data / "million.sqsh")
     for _ in range(args.rounds):
         subprocess.run([sys.executable, __file__, "--open", million], check=True)

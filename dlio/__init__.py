@@ -7,11 +7,9 @@ step will do is planned first, by functions without effects.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-# Imported before the names are bound: the packages `dlio.pack` and `dlio.stage` each hold the function of their name.
-from dlio.pack import pack
-from dlio.stage import stage
 
 if TYPE_CHECKING:
     from dlio import sources
@@ -23,10 +21,12 @@ if TYPE_CHECKING:
     from dlio.look.mount import mount
     from dlio.look.report import report
     from dlio.look.show import show
+    from dlio.pack.call import pack
     from dlio.pack.index import index
     from dlio.pack.python.pack_items import pack_items
     from dlio.pack.python.writer import Writer
     from dlio.pack.sets import merge, select, split
+    from dlio.stage import stage
     from dlio.stage.cache.clean import clean
     from dlio.stage.cache.resolve import resolve
     from dlio.stage.predict import plan
@@ -76,6 +76,7 @@ _LAZY = {
     "info": "dlio.verbs",
     "merge": "dlio.pack.sets",
     "mount": "dlio.look.mount",
+    "pack": "dlio.pack.call",
     "pack_items": "dlio.pack.python.pack_items",
     "plan": "dlio.stage.predict",
     "report": "dlio.look.report",
@@ -83,8 +84,20 @@ _LAZY = {
     "select": "dlio.pack.sets",
     "show": "dlio.look.show",
     "split": "dlio.pack.sets",
+    "stage": "dlio.stage",
     "verify": "dlio.verbs",
 }
+
+
+class _Package(ModuleType):
+    """This package: `dlio.pack` and `dlio.stage` are functions, also once the packages of these names are imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in ("pack", "stage") or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

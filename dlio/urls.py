@@ -51,7 +51,7 @@ def without_credentials(text: str, url: str = "") -> str:
         from urllib.parse import unquote
 
         _, user, password = parted(url)
-        for secret in filter(None, (f"{user}:{password}", password, unquote(password))):
+        for secret in (f"{user}:{password}", password, unquote(password)) if password else ():
             text = text.replace(secret, _HIDDEN)
     if ":/" not in text:
         return text

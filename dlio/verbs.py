@@ -14,12 +14,11 @@ import numpy as np
 
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.remote import load
-from dlio.dataset.words import describe
 from dlio.loaders.sampling.mixing import mixing_score
 from dlio.loaders.sampling.order import Window
 from dlio.look.numbers import stats_of
-from dlio.pack import pack
-from dlio.pack.inspect.summary import class_counts, summarise
+from dlio.pack.call import pack
+from dlio.pack.inspect.summary import class_counts, describe, summarise
 from dlio.pack.inspect.verify import Damage
 from dlio.pack.inspect.verify import verify as find_damage
 from dlio.pack.sources.packed import packed

@@ -1,8 +1,9 @@
-# Finds libjpeg-turbo, as the target `jpeg`, and libdeflate, as `deflate`, without which OpenCV or Pillow decode PNGs.
+# Finds libjpeg-turbo, as the target `jpeg`, and libdeflate, as `deflate`; where there is none, Pillow decodes JPEGs, or
+# PNGs.
 #
-# The environment's DLIO_SYSTEM_JPEG decides which. Not set: the system's if libjpeg-turbo's headers are there, else the
-# sources in packaging/sources, which a source distribution has. 1: the system's only, for distributions. 0: those
-# sources only, with their SIMD code, for wheels.
+# The environment's DLIO_SYSTEM_JPEG decides which. Not set: the system's, and where libjpeg-turbo's headers are missing
+# the sources in packaging/sources, which a source distribution has. 1: the system's only, for distributions; it ends
+# without libjpeg-turbo. 0: those sources only, with their SIMD code, for wheels.
 set(DLIO_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/packaging/sources")
 
 if(NOT "$ENV{DLIO_SYSTEM_JPEG}" STREQUAL "0")
@@ -17,28 +18,37 @@ if(NOT "$ENV{DLIO_SYSTEM_JPEG}" STREQUAL "0")
   if(DLIO_JPEG_IS_TURBO)
     add_library(jpeg INTERFACE)
     target_link_libraries(jpeg INTERFACE JPEG::JPEG)
-    find_path(DEFLATE_INCLUDE_DIR libdeflate.h)
-    find_library(DEFLATE_LIBRARY deflate)
-    if(DEFLATE_INCLUDE_DIR AND DEFLATE_LIBRARY)
-      add_library(deflate INTERFACE)
-      target_include_directories(deflate INTERFACE ${DEFLATE_INCLUDE_DIR})
-      target_link_libraries(deflate INTERFACE ${DEFLATE_LIBRARY})
-    endif()
+  endif()
+  find_path(DEFLATE_INCLUDE_DIR libdeflate.h)
+  find_library(DEFLATE_LIBRARY deflate)
+  if(DEFLATE_INCLUDE_DIR AND DEFLATE_LIBRARY)
+    add_library(deflate INTERFACE)
+    target_include_directories(deflate INTERFACE ${DEFLATE_INCLUDE_DIR})
+    target_link_libraries(deflate INTERFACE ${DEFLATE_LIBRARY})
+  endif()
+  if(TARGET jpeg)
     return()
   endif()
 endif()
 
 if("$ENV{DLIO_SYSTEM_JPEG}" STREQUAL "1" OR NOT EXISTS "${DLIO_SOURCES}")
+  set(MISSING "dlio: libjpeg-turbo's headers are missing: apt-get install libjpeg62-turbo-dev (on Ubuntu: libjpeg-turbo8-dev).")
   # The leading blank keeps CMake from breaking the line.
-  message(FATAL_ERROR " dlio: libjpeg-turbo's headers are missing: apt-get install libjpeg62-turbo-dev (on Ubuntu: libjpeg-turbo8-dev). To install without the compiled core: pip install . -C wheel.cmake=false")
+  if("$ENV{DLIO_SYSTEM_JPEG}" MATCHES "^[01]$")
+    message(FATAL_ERROR " ${MISSING} To build without them: leave DLIO_SYSTEM_JPEG out.")
+  endif()
+  message(WARNING " ${MISSING} Pillow will decode JPEGs.")
+  return()
 endif()
 
 # Hidden: their names meet no other libjpeg or libdeflate of the process.
 enable_language(C)
-file(GLOB DEFLATE_FILES "${DLIO_SOURCES}/libdeflate/lib/*.c" "${DLIO_SOURCES}/libdeflate/lib/*/*.c")
-add_library(deflate STATIC ${DEFLATE_FILES})
-set_target_properties(deflate PROPERTIES C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
-target_include_directories(deflate PUBLIC "${DLIO_SOURCES}/libdeflate")
+if(NOT TARGET deflate)
+  file(GLOB DEFLATE_FILES "${DLIO_SOURCES}/libdeflate/lib/*.c" "${DLIO_SOURCES}/libdeflate/lib/*/*.c")
+  add_library(deflate STATIC ${DEFLATE_FILES})
+  set_target_properties(deflate PROPERTIES C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(deflate PUBLIC "${DLIO_SOURCES}/libdeflate")
+endif()
 
 include(ExternalProject)
 set(JPEG_BINARY "${CMAKE_CURRENT_BINARY_DIR}/libjpeg-turbo")

@@ -40,7 +40,7 @@ def load(packed: Path) -> np.ndarray:
 
 
 def main(folder: Path, decoder: str) -> int:
-    if decoder != ("core" if native.available else "pillow"):
+    if decoder != ("core" if native.decodes_jpeg else "pillow"):
         raise SystemExit(str(native.missing(f"main_job.py {decoder}")))
     work = Path(tempfile.mkdtemp(dir=folder))
     draw(work / "photos")

@@ -34,6 +34,7 @@ def test_the_core_permutes_as_python_does(size: int, monkeypatch: pytest.MonkeyP
     assert (places == permute(positions, size, 5)).all()
 
 
+@pytest.mark.skipif(not native.available, reason="needs the compiled core")
 def test_positions_beyond_the_size_are_refused_by_the_core() -> None:
     for wrong in ([2], [-1]):
         with pytest.raises(ValueError, match="expected 0 to size"):

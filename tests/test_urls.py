@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dlio.dataset.location import names_url
 from dlio.errors import DlioError, StorageError, TimedOutError, UsageError
-from dlio.io.named import names_url
 from dlio.urls import is_unclear, is_url, parted, shown, without_credentials
 
 SECRET = "Hush"
@@ -72,6 +72,12 @@ def test_a_lone_password_of_a_known_url_is_left_out(password: str) -> None:
     url = f"ftp://user:{quoted}@host/packed"
     text = f"login of user:{quoted} refused, tried {quoted} and {password}"
     assert SECRET not in without_credentials(text, url)
+
+
+def test_a_text_about_a_url_without_a_password_keeps_its_colons() -> None:
+    text = "Cannot connect to host 127.0.0.1:1 ssl:default"
+    for url in ("http://127.0.0.1:1/x", "s3://bucket/x", "https://alice@host/x"):
+        assert without_credentials(text, url) == text
 
 
 @given(WITHOUT_SPACES)

@@ -16,6 +16,7 @@ if [ "${1:-}" != --within ]; then
   unshare --mount --pid --fork --propagation private mount -t tmpfs none /mnt 2>/dev/null ||
     { echo "bare_root.sh cannot mount here, as in a sandbox" >&2; exit 5; }
   root=$(mktemp -d)
+  chmod 755 "$root" # as / is; else nobody but root reaches anything there
   trap 'rm -rf --one-file-system "$root" "$root.log"' EXIT
   timeout --signal KILL "${BARE_SECONDS:-0}" unshare --mount --pid --fork --propagation private "$0" --within "$root" "$@"
   exit # its mounts and processes have ended with it

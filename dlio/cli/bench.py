@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 import dlio
 from dlio import images
-from dlio.cli.options import Verbs, add_verb, chosen, dataset_argument, local_path
+from dlio.cli.options import chosen, dataset_argument, local_path
 from dlio.cli.output import print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, UsageError
 from dlio.io.sizes import format_size
 
@@ -18,7 +19,9 @@ _TRANSFORMS = ("RandomResizedCrop", "CenterCrop", "Resize")
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, bench)
+    verb = add_verb(
+        verbs, bench, "bench packed", "bench packed /local --transform CenterCrop:256", page="how-to/look.md"
+    )
     dataset_argument(verb)
     verb.add_argument(
         "dest",

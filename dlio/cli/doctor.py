@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, local_path, path_or_url
-from dlio.cli.output import print_report, say
+from dlio.cli.options import local_path, path_or_url
+from dlio.cli.output import Colour, coloured, print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, MissingError
 from dlio.look.checks.finding import Finding, State
 
-_MARKS = {State.GOOD: "good   ", State.CHANGE: "change ", State.BROKEN: "broken "}
+_COLOURS = {State.GOOD: Colour.GREEN, State.CHANGE: Colour.YELLOW, State.BROKEN: Colour.RED}
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, doctor)
+    verb = add_verb(verbs, doctor, "doctor", "doctor packed /local --json", page="trouble.md")
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help="a packed data set to check, too")
     verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help="the folder to stage to")
 
@@ -30,7 +32,8 @@ def doctor(args: argparse.Namespace) -> int:
 
     def show(finding: Finding) -> None:
         advice = f" -> {finding.advice}" if finding.advice else ""
-        say(args, f"{_MARKS[finding.state]} {finding.check + ':':15} {finding.found}{advice}")
+        mark = coloured(f"{finding.state.name.lower():7}", _COLOURS[finding.state], sys.stdout)
+        say(args, f"{finding.check + ':':15} {finding.found}{advice}", mark)
 
     found = dlio.doctor(args.dataset, args.dest, report=show)
     if args.json:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import argparse
 import json
 
-from dlio.cli.options import Verbs, add_verb, chosen, local_path, workers_option
+from dlio.cli.options import chosen, known_values, local_path, workers_option
 from dlio.cli.output import print_report
+from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.schema import Schema
-from dlio.dataset.words import describe
 from dlio.errors import DlioError
 from dlio.pack.index import index as index_shards
 from dlio.pack.index import names
 from dlio.pack.inside import watching
+from dlio.pack.inspect.summary import describe
 
 _SCHEMA = """'{"image": "bytes", "label": "int64"}'"""
 
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, index)
+    verb = add_verb(
+        verbs,
+        index,
+        "index shards --format tfrecord --match 'train-*' --label-offset 1",
+        "index shards --format webdataset",
+        page="how-to/coming-from.md",
+    )
     verb.add_argument("path", metavar="PATH", type=local_path, help="the folder of the shards, or of links to them")
-    verb.add_argument("--format", required=True, help=f"{', '.join(names())}, or a module's dotted path")
+    about = f"{', '.join(names())}, or a module's dotted path"
+    known_values(verb, "--format", names(), required=True, metavar="FORMAT", help=about)
     verb.add_argument("--match", metavar="PATTERN", help="take only names that match, such as 'train-*'")
     verb.add_argument(
         "--schema",

@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument
+from dlio.cli.options import chosen, count, dataset_argument
 from dlio.cli.output import print_report, unmistakable
+from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.remote import load
 from dlio.io.sizes import format_size
@@ -18,7 +19,7 @@ SHOWN_CLASSES = 20
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, info)
+    verb = add_verb(verbs, info, "info packed", "info packed --stats --json", page="how-to/look.md")
     dataset_argument(verb)
     verb.add_argument("--shuffle-window", type=count, metavar="W", help="score a shuffle that mixes W shards at a time")
     verb.add_argument(

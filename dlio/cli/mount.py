@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from dlio.cli.options import Verbs, add_verb, dataset_argument, local_path
+from dlio.cli.options import dataset_argument, local_path
 from dlio.cli.output import print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, UsageError
 from dlio.look.mount import Mount
 from dlio.look.mount import mount as mounted
@@ -13,7 +14,13 @@ from dlio.look.mount import mount as mounted
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, mount)
+    verb = add_verb(
+        verbs,
+        mount,
+        "mount packed /tmp/photos -- python train.py /tmp/photos",
+        "mount packed /data --print",
+        page="how-to/files.md",
+    )
     dataset_argument(verb)
     verb.add_argument("folder", metavar="DIR", type=local_path, help="the mount point, an empty or a new folder")
     verb.add_argument(

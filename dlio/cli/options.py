@@ -1,10 +1,10 @@
-"""Arguments shared by several verbs, and how a verb is added to the command line."""
+"""Arguments shared by several verbs."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,26 +15,9 @@ from dlio.executors import Pool
 from dlio.io.sizes import parse_size
 from dlio.urls import is_url, shown
 
-#: The verbs of a command line.
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
 OF_DATASET = "the folder or URL that holds manifest.jsonl"
-OF_ALL_VERBS = {
-    "--json": "print the report as one JSON object",
-    "--quiet": "print errors only",
-    "--verbose": "print what is done, in log lines",
-}
-
-
-def add_verb(verbs: Verbs, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    """Returns a new parser for a verb, with the name and the docstring of `function`."""
-    text = (function.__doc__ or "").strip()
-    first, _, rest = text.partition("\n")
-    verb: argparse.ArgumentParser = verbs.add_parser(function.__name__, help=first, description=f"{first} {rest}")
-    verb.set_defaults(function=function)
-    for option, purpose in OF_ALL_VERBS.items():
-        verb.add_argument(option, action="store_true", help=purpose)
-    return verb
+#: What an option is added to: a verb's parser, or a group of its options.
+Options: TypeAlias = argparse._ActionsContainer
 
 
 def local_path(text: str) -> Path:
@@ -54,16 +37,22 @@ def dataset_argument(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("dataset", metavar="DATASET", type=path_or_url, help=OF_DATASET)
 
 
-def workers_option(verb: argparse.ArgumentParser) -> None:
+def known_values(verb: Options, option: str, values: Sequence[str], **words: Any) -> None:
+    """Adds an option that takes one of these values, or something else; shells complete the values."""
+    verb.add_argument(option, **words).values = values  # type: ignore[attr-defined]
+
+
+def workers_option(verb: Options) -> None:
     """Adds --workers."""
     verb.add_argument("--workers", type=count, metavar="N", help="number of processes (default: one for each core)")
 
 
-def engine_options(verb: argparse.ArgumentParser) -> None:
+def engine_options(verb: Options) -> None:
     """Adds --workers, --engine and --engine-address, which `open_pool` reads."""
     verb.add_argument("--workers", type=count, metavar="N", help="number of workers (default: one for each core)")
-    engines = f"what runs the workers: {', '.join(executors.names())}, or a module's dotted path (default: processes)"
-    verb.add_argument("--engine", default="processes", metavar="ENGINE", help=engines)
+    engines = executors.names()
+    about = f"what runs the workers: {', '.join(engines)}, or a module's dotted path (default: processes)"
+    known_values(verb, "--engine", engines, default="processes", metavar="ENGINE", help=about)
     verb.add_argument(
         "--engine-address", metavar="A", help="a running dask, ray or spark cluster (default: a local one)"
     )

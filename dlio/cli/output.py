@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import sys
-from typing import Any
+from enum import Enum
+from typing import Any, TextIO
 
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_size
@@ -17,15 +19,44 @@ _UNFIT = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # these break lines, or
 _CONTROL = re.compile(f"[{_UNFIT}]")
 
 
-def say(args: argparse.Namespace, line: str) -> None:
-    """Prints a line for people, unless --quiet or --json is given."""
+class Colour(Enum):
+    """Colours of a terminal, by their codes."""
+
+    RED = 31
+    GREEN = 32
+    YELLOW = 33
+
+
+def say(args: argparse.Namespace, line: str, mark: str = "") -> None:
+    """Prints a line for people, unless --quiet or --json is given; a coloured mark stands before it."""
     if not (args.quiet or args.json):
-        print(_in_one_line(line))
+        print(f"{mark} {_in_one_line(line)}" if mark else _in_one_line(line))
 
 
-def complain(line: str) -> None:
+def complain(line: str, program: str = "dlio") -> None:
     """Prints an error or warning on stderr, in one line."""
-    print(f"dlio: {_in_one_line(without_credentials(line))}", file=sys.stderr)
+    print(f"{bold(f'{program}:', sys.stderr)} {_in_one_line(without_credentials(line))}", file=sys.stderr)
+
+
+def complain_as_json(problem: str, kind: str, exit_code: int) -> None:
+    """Prints an error on stderr, as one JSON object in one line."""
+    report = {"error": without_credentials(problem), "kind": kind, "exit_code": exit_code}
+    print(json.dumps(report), file=sys.stderr)
+
+
+def bold(text: str, stream: TextIO) -> str:
+    """Returns a text in bold for a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return _painted(text, "1", stream)
+
+
+def coloured(text: str, colour: Colour, stream: TextIO) -> str:
+    """Returns a text in a colour, where `bold` would be."""
+    return _painted(text, str(colour.value), stream)
+
+
+def _painted(text: str, code: str, stream: TextIO) -> str:
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    return text if is_plain else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def log_handler() -> logging.Handler:

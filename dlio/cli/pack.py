@@ -8,11 +8,11 @@ import dlio
 from dlio import formats
 from dlio.cli.options import (
     OF_DATASET,
-    Verbs,
-    add_verb,
+    Options,
     chosen,
     count,
     engine_options,
+    known_values,
     local_path,
     name_and_value,
     open_pool,
@@ -20,16 +20,17 @@ from dlio.cli.options import (
     size,
 )
 from dlio.cli.output import complain, print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
-from dlio.dataset.words import describe
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, UsageError
 from dlio.executors import Pool
 from dlio.io.sizes import counted, format_size
 from dlio.pack import sources
 from dlio.pack.append import appendable, container
 from dlio.pack.inside import watching
+from dlio.pack.inspect.summary import describe
 from dlio.pack.listing.base import Source
 from dlio.pack.listing.classes import read_classes
 from dlio.pack.listing.joined import joined
@@ -42,8 +43,11 @@ from dlio.urls import is_url, shown
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    _source_options(add_verb(verbs, pack))
-    _dataset_options(add_verb(verbs, convert))
+    page = "start.md"
+    examples = "pack train packed", "pack labels.csv packed --format lmdb --resize 256 --on-error skip"
+    _pack_options(add_verb(verbs, pack, *examples, page=page))
+    examples = "convert packed shards --format webdataset", "convert packed small --resize 256 --encoding jpeg"
+    _convert_options(add_verb(verbs, convert, *examples, page=page))
 
 
 def pack(args: argparse.Namespace) -> int:
@@ -126,82 +130,85 @@ def _pack(args: argparse.Namespace, pool: Pool) -> Manifest:
     return manifest
 
 
-def _source_options(verb: argparse.ArgumentParser) -> None:
+def _pack_options(verb: argparse.ArgumentParser) -> None:
     about = "a folder of class folders, its URL, a list, an archive or shards (see --source); several are packed as one"
     verb.add_argument("src", metavar="SRC", type=path_or_url, nargs="+", help=about)
-    _shard_options(verb, "256MiB")
-    verb.add_argument(
-        "--source",
-        default="auto",
-        help=f"auto (default), {', '.join(sources.names())}; of shards {', '.join(sources.format_names())}; "
-        "or a module's dotted path",
-    )
-    verb.add_argument(
-        "--option",
-        type=name_and_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated",
-    )
+    _out_options(verb)
+    add = "add the samples whose keys OUT does not have, in new shards of its format; those there stay as they are"
+    verb.add_argument("--append", action="store_true", help=add)
+    source = verb.add_argument_group("source")
+    kinds, shards = sources.names(), sources.format_names()
+    about = f"auto (default), {', '.join(kinds)}; of shards {', '.join(shards)}; or a module's dotted path"
+    known_values(source, "--source", ["auto", *kinds, *shards], default="auto", metavar="SOURCE", help=about)
+    about = "an option of the source, such as split=test of cifar10 or clip=8 of frames; may be repeated"
+    source.add_argument("--option", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
     about = "the folder or URL that a list's paths start from (default: the list's folder)"
-    verb.add_argument("--root", type=path_or_url, help=about)
-    about = "add the samples whose keys OUT does not have, in new shards of its format; those there stay as they are"
-    verb.add_argument("--append", action="store_true", help=about)
+    source.add_argument("--root", type=path_or_url, metavar="ROOT", help=about)
+    _label_options(source)
+    _shard_options(verb, "256MiB")
+    _image_options(verb)
+    _worker_options(verb)
 
 
-def _recode_options(verb: argparse.ArgumentParser) -> None:
-    upright = "turn images, their boxes and masks as the EXIF orientation says, before anything else"
-    verb.add_argument("--upright", action="store_true", help=upright)
-    verb.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
-    verb.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
-    verb.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
-    verb.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
-    quality = f"the quality of newly encoded JPEGs (default: {KEEP.quality})"
-    verb.add_argument("--quality", type=count, metavar="Q", help=quality)
-    verb.add_argument(
-        "--crop-ready",
-        action="store_true",
-        help="rewrite JPEGs, without loss, so that the loaders can decode only a crop",
-    )
-    check = "what to check of each image: its header and end, or all of it, which takes as long as decoding"
-    verb.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
-
-
-def _dataset_options(verb: argparse.ArgumentParser) -> None:
+def _convert_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("src", metavar="DATASET", type=path_or_url, help=OF_DATASET)
+    _out_options(verb)
+    _label_options(verb.add_argument_group("labels"))
     _shard_options(verb, "the shards of DATASET")
+    _image_options(verb)
+    _worker_options(verb)
     verb.set_defaults(source="packed", root=None, option=[], append=False)
 
 
-def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
+def _out_options(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(resumes=True)
     verb.add_argument("out", metavar="OUT", type=path_or_url, help="the folder to write, or an object store's URL")
-    kinds = f"{', '.join(formats.names())}, or a module's dotted path (default: tfrecord)"
-    verb.add_argument("--format", help=kinds)
-    amount = verb.add_mutually_exclusive_group()
-    amount.add_argument(
-        "--shard-size", type=size, metavar="SIZE", help=f"the target size of a shard (default: {usual_size})"
-    )
-    amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
-    engine_options(verb)
-    verb.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
-    _recode_options(verb)
-    verb.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
-    classes = "the class names, in the order of their indices: a file with one in each line, or a packed data set"
-    verb.add_argument("--classes", type=local_path, metavar="FILE|DATASET", help=classes)
-    verb.add_argument(
-        "--on-error",
-        default="raise",
-        choices=["raise", "skip"],
-        help="what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code "
-        "is 1. Only an image's header and end are checked; '--check decode' and 'dlio verify --decode' decode images",
-    )
-    verb.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
-    verb.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")
     verb.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
-    verb.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace another data set in OUT; of the same one, pack damaged shards again",
+    again = "replace another data set in OUT; of the same one, pack damaged shards again"
+    verb.add_argument("--overwrite", action="store_true", help=again)
+    bad = (
+        "what to do with a bad sample, line or name; skipped ones are listed in the manifest, and the exit code is 1. "
+        "Only an image's header and end are checked; '--check decode' and 'dlio verify --decode' decode images"
     )
+    verb.add_argument("--on-error", default="raise", choices=["raise", "skip"], help=bad)
+
+
+def _label_options(group: Options) -> None:
+    group.add_argument("--label-offset", type=int, default=0, metavar="N", help="add N to every class index")
+    classes = "the class names, in the order of their indices: a file with one in each line, or a packed data set"
+    group.add_argument("--classes", type=local_path, metavar="FILE|DATASET", help=classes)
+
+
+def _shard_options(verb: argparse.ArgumentParser, usual_size: str) -> None:
+    group = verb.add_argument_group("shards")
+    kinds = formats.names()
+    about = f"{', '.join(kinds)}, or a module's dotted path (default: tfrecord)"
+    known_values(group, "--format", kinds, metavar="FORMAT", help=about)
+    amount = group.add_mutually_exclusive_group()
+    about = f"the target size of a shard (default: {usual_size})"
+    amount.add_argument("--shard-size", type=size, metavar="SIZE", help=about)
+    amount.add_argument("--num-shards", type=count, metavar="N", help="the number of shards")
+    group.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle the samples by this seed")
+
+
+def _image_options(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("images")
+    upright = "turn images, their boxes and masks as the EXIF orientation says, before anything else"
+    group.add_argument("--upright", action="store_true", help=upright)
+    group.add_argument("--resize", type=count, metavar="N", help="resize images to a shorter edge of N pixels")
+    group.add_argument("--center-crop", action="store_true", help="cut out the middle square, after resizing")
+    group.add_argument("--color", default="keep", choices=COLORS, help="the colour mode to convert images to")
+    group.add_argument("--encoding", default="keep", choices=ENCODINGS, help="the encoding to convert images to")
+    quality = f"the quality of newly encoded JPEGs (default: {KEEP.quality})"
+    group.add_argument("--quality", type=count, metavar="Q", help=quality)
+    crop_ready = "rewrite JPEGs, without loss, so that the loaders can decode only a crop"
+    group.add_argument("--crop-ready", action="store_true", help=crop_ready)
+    check = "what to check of each image: its header and end, or all of it, which takes as long as decoding"
+    group.add_argument("--check", default=KEEP.check, choices=CHECKS, help=f"{check} (default: {KEEP.check})")
+
+
+def _worker_options(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("workers and their load")
+    engine_options(group)
+    group.add_argument("--max-ops", type=count, metavar="N", help="at most N operations a second on SRC's file system")
+    group.add_argument("--max-rate", type=size, metavar="SIZE", help="read at most SIZE a second, all workers together")

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, count, dataset_argument, local_path, size
+from dlio.cli.options import chosen, count, dataset_argument, local_path, size
 from dlio.cli.output import print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.stage import choice_options
 from dlio.errors import EXIT_DONE
 from dlio.io.sizes import format_seconds, format_size
@@ -19,25 +20,35 @@ if TYPE_CHECKING:
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, plan)
+    verb = add_verb(
+        verbs,
+        plan,
+        "plan packed --nodes 64",
+        "plan packed --nodes 64 --strategy broadcast --simulate --timeline staging.svg",
+        page="plan.md",
+    )
     dataset_argument(verb)
     choice_options(verb, "also show this strategy")
-    verb.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
-    verb.add_argument(
+    cluster = verb.add_argument_group("the cluster")
+    cluster.add_argument("--nodes", type=count, required=True, metavar="N", help="nodes of the job")
+    cluster.add_argument(
         "--local-free", type=size, metavar="SIZE", help="room on each node (default: the machine's, or 1TiB)"
     )
-    verb.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
-    verb.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
-    verb.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
-    verb.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
-    verb.add_argument(
+    cluster.add_argument("--source-rate", type=size, metavar="SIZE", help="from the source to all nodes, per second")
+    cluster.add_argument("--client-rate", type=size, metavar="SIZE", help="from the source to one node, per second")
+    cluster.add_argument("--network-rate", type=size, metavar="SIZE", help="from one node to another, per second")
+    cluster.add_argument("--local-rate", type=size, metavar="SIZE", help="from one node to its storage, per second")
+    cluster.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
+    simulated = verb.add_argument_group("simulation")
+    simulated.add_argument(
         "--simulate", action="store_true", help="also simulate one strategy: --strategy, or what auto takes"
     )
-    verb.add_argument(
+    simulated.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the simulation's stragglers and failures (0)"
     )
-    verb.add_argument("--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into")
-    verb.add_argument("--osts", type=count, metavar="N", help="storage targets (default: enough)")
+    simulated.add_argument(
+        "--timeline", type=local_path, metavar="SVG", help="with --simulate: the file to draw it into"
+    )
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dlio.errors import MissingError
@@ -77,7 +79,8 @@ class Progress:
             from tqdm import tqdm
 
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a job's terminal may say 0 x 0
-            shown: dict[str, Any] = {"ncols": columns, "nrows": 2, **self._unit}
+            room = max(columns - len("^C"), 1)  # else Ctrl-C would begin a new row, and the last bar be shown twice
+            shown: dict[str, Any] = {"ncols": room, "nrows": 2, **self._unit}
             self._bar = tqdm(total=total, initial=self._before, desc=self._verb, **shown)
         with suppress(MissingError):  # it is shown whenever a unit is done
             self._thread = started(self._run, "dlio-progress")
@@ -133,3 +136,13 @@ class Progress:
             self._thread.join()
         if self._bar is not None:
             self._bar.close()
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Makes SIGTERM end the work in this context as Ctrl-C does, so that another process can continue at once."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

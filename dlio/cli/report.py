@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, count, dataset_argument, local_path
+from dlio.cli.options import count, dataset_argument, local_path
 from dlio.cli.output import print_report, say
+from dlio.cli.parser import Verbs, add_verb
 from dlio.cli.progress import Progress
 from dlio.dataset.remote import load
 from dlio.errors import EXIT_DONE
@@ -15,7 +16,9 @@ from dlio.errors import EXIT_DONE
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, report)
+    verb = add_verb(
+        verbs, report, "report packed", "report packed -o photos.html --samples 5000", page="how-to/look.md"
+    )
     dataset_argument(verb)
     verb.add_argument(
         "-o",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, chosen, local_path
+from dlio.cli.options import chosen, local_path
 from dlio.cli.output import print_report
+from dlio.cli.parser import Verbs, add_verb
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.words import describe
 from dlio.io.sizes import counted
+from dlio.pack.inspect.summary import describe
 from dlio.pack.sets import GROUP
 
 _FOLDER = "the folder that holds manifest.jsonl"
@@ -17,9 +18,11 @@ _FOLDER = "the folder that holds manifest.jsonl"
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    _split_options(add_verb(verbs, split))
-    _select_options(add_verb(verbs, select))
-    verb = add_verb(verbs, merge)
+    page = "how-to/sets.md"
+    _split_options(add_verb(verbs, split, "split packed --fractions 0.9,0.1 --by class", page=page))
+    examples = "select packed -o cats --class cat", "select packed -o ten --where 'label<10' --list keys.txt"
+    _select_options(add_verb(verbs, select, *examples, page=page))
+    verb = add_verb(verbs, merge, "merge hospital-1 hospital-2 -o all", page=page)
     verb.add_argument("datasets", metavar="DATASET", nargs="+", type=local_path, help=_FOLDER)
     verb.add_argument("-o", "--out", type=local_path, required=True, metavar="OUT", help="the folder to write")
 

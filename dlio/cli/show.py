@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import dlio
-from dlio.cli.options import Verbs, add_verb, count, dataset_argument, local_path
+from dlio.cli.options import count, dataset_argument, local_path
 from dlio.cli.output import complain, print_report, say, unmistakable
+from dlio.cli.parser import Verbs, add_verb
 from dlio.errors import EXIT_DONE, EXIT_SKIPPED, DataError, missing_package
 from dlio.io.sizes import format_size
 from dlio.look.show import Shown, write
@@ -21,7 +22,7 @@ _COLUMNS = 48
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, show)
+    verb = add_verb(verbs, show, "show packed", "show packed --class cat --count 20 --out cats", page="how-to/look.md")
     dataset_argument(verb)
     verb.add_argument(
         "index", metavar="INDEX", type=int, nargs="*", default=(), help="sample numbers (default: some, spread evenly)"

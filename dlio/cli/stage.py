@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, count, local_path, octal, seconds, size
+from dlio.cli.options import OF_DATASET, count, known_values, local_path, octal, seconds, size
 from dlio.cli.output import complain, print_report, say
-from dlio.cli.progress import Progress
-from dlio.cli.terminable import terminable
+from dlio.cli.parser import Verbs, add_verb
+from dlio.cli.progress import Progress, terminable
 from dlio.cluster.topology import Topology
 from dlio.dataset.manifest import Manifest
 from dlio.errors import EXIT_DONE, ManifestError, StorageError, UsageError
@@ -36,49 +36,59 @@ from dlio.urls import shown
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds these verbs to the command line."""
-    bring = add_verb(verbs, stage)
-    bring.set_defaults(resumes=True)
-    bring.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
+    _stage_options(
+        add_verb(
+            verbs,
+            stage,
+            "stage packed /local",
+            "stage packed --background",
+            "stage packed /lustre/scratch --strategy stripe --stripe-count 8",
+            page="start.md",
+        )
+    )
+    _clean_options(add_verb(verbs, clean, "clean", "clean /local --job 4711 --deadline 30", page="start.md"))
+
+
+def _stage_options(verb: argparse.ArgumentParser) -> None:
+    verb.set_defaults(resumes=True)
+    verb.add_argument("dataset", metavar="DATASET", help=OF_DATASET)
     where = "a folder on node-local storage, or on a shared file system to be striped (default: the first with room)"
-    bring.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
-    choice_options(bring, "which node copies what")
-    bring.add_argument(
-        "--stripe-count", type=count, default=0, metavar="N", help="Lustre: the number of storage targets of each file"
-    )
-    bring.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="Lustre: the stripe size")
-    bring.add_argument("--pool", default="", help="Lustre: the pool of storage targets")
-    bring.add_argument("--ost-per-rank", action="store_true", help="Lustre: put file k on storage target k")
-    bring.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
+    verb.add_argument("--allow-shared", action="store_true", help="accept a DEST that other machines see too")
     modes = "permissions of the staged files, such as 644 (default: the source's; for a URL 600)"
-    bring.add_argument("--mode", type=octal, metavar="MODE", help=modes)
-    how = bring.add_mutually_exclusive_group()
+    verb.add_argument("--mode", type=octal, metavar="MODE", help=modes)
+    choice_options(verb, "which node copies what")
+    aside = verb.add_argument_group("staging in the background")
+    how = aside.add_mutually_exclusive_group()
+    how.add_argument("--background", action="store_true", help="start this node's agent, and return")
+    how.add_argument("--status", action="store_true", help="print how far it is")
+    how.add_argument("--wait", action="store_true", help="wait until it is complete")
     how.add_argument("--dry-run", action="store_true", help="print the decision and its reason, and write nothing")
-    how.add_argument(
-        "--background", action="store_true", help="start this node's agent, which stages in the background"
-    )
-    how.add_argument("--wait", action="store_true", help="wait until the staging in the background is complete")
-    how.add_argument("--status", action="store_true", help="print the progress of the staging in the background")
-    bring.add_argument(
-        "--cache-size", type=size, metavar="SIZE", help="with --background: keep at most SIZE on this node"
-    )
-    sweep = add_verb(verbs, clean)
-    sweep.add_argument(
-        "dest",
-        metavar="DEST",
-        nargs="?",
-        type=local_path,
-        help="the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)",
-    )
-    sweep.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
-    sweep.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
+    kept = "with --background: keep at most SIZE on this node"
+    aside.add_argument("--cache-size", type=size, metavar="SIZE", help=kept)
+    lustre = verb.add_argument_group("stripes on Lustre")
+    targets = "the number of storage targets of each file"
+    lustre.add_argument("--stripe-count", type=count, default=0, metavar="N", help=targets)
+    lustre.add_argument("--stripe-size", type=size, default=0, metavar="SIZE", help="the stripe size")
+    lustre.add_argument("--pool", default="", metavar="POOL", help="the pool of storage targets")
+    lustre.add_argument("--ost-per-rank", action="store_true", help="put file k on storage target k")
+
+
+def _clean_options(verb: argparse.ArgumentParser) -> None:
+    where = "the DEST of dlio stage (default: the folders that it chooses from itself; give any other DEST)"
+    verb.add_argument("dest", metavar="DEST", nargs="?", type=local_path, help=where)
+    verb.add_argument("--job", metavar="ID", help="the scheduler's job id (default: this job's)")
+    verb.add_argument("--keep", action="store_true", help="only end the leases, and leave the copies for the next job")
     limit = f"name and leave what is not done by then ({DEADLINE_SECONDS:g})"
-    sweep.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
+    verb.add_argument("--deadline", type=seconds, default=DEADLINE_SECONDS, metavar="SECONDS", help=limit)
 
 
-def choice_options(verb: argparse.ArgumentParser, purpose: str) -> None:
-    """Adds --strategy, --copies and --epochs."""
-    known = f"{', '.join([strategies.AUTO, *strategies.names()])}, or a module's dotted path"
-    verb.add_argument("--strategy", default=strategies.AUTO, metavar="NAME", help=f"{purpose}: {known}")
+def choice_options(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Adds --strategy, --copies, --epochs and --machine."""
+    verb = parser.add_argument_group("strategy")
+    known = [strategies.AUTO, *strategies.names()]
+    about = f"{purpose}: {', '.join(known)}, or a module's dotted path"
+    known_values(verb, "--strategy", known, default=strategies.AUTO, metavar="NAME", help=about)
     verb.add_argument(
         "--copies", type=count, default=1, metavar="R", help="partition: how many nodes hold each shard (1)"
     )
@@ -188,10 +198,8 @@ def _in_one_line(summary: StageSummary, staged: Manifest) -> str:
     copied, rate = summary.copied_bytes, summary.copied_bytes / max(summary.seconds, 1e-9)
     by = f", by the rates of {summary.rates}" if summary.rates else ""
     samples, shards = counted(staged.num_samples, "sample"), counted(len(staged.shards), "shard")
-    return (
-        f"{summary.node}: {samples} in {shards}, {format_size(copied)} copied "
-        f"in {summary.seconds:.2f} s, {format_size(rate)}/s ({summary.strategy}{by})"
-    )
+    done = f"{format_size(copied)} copied in {summary.seconds:.2f} s, {format_size(rate)}/s"
+    return f"{summary.node}: {samples} in {shards}, {done if copied else 'already here'} ({summary.strategy}{by})"
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from dlio.cli.options import OF_DATASET, Verbs, add_verb, path_or_url, seconds, size, workers_option
+from dlio.cli.options import OF_DATASET, path_or_url, seconds, size, workers_option
 from dlio.cli.output import complain, print_report, say
-from dlio.cli.progress import Progress
-from dlio.cli.terminable import terminable
+from dlio.cli.parser import Verbs, add_verb
+from dlio.cli.progress import Progress, terminable
 from dlio.dataset.location import folder_of
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.dataset.remote import load
@@ -29,22 +29,32 @@ from dlio.urls import is_url, shown
 
 def add_verbs(verbs: Verbs) -> None:
     """Adds this verb to the command line."""
-    verb = add_verb(verbs, verify)
+    verb = add_verb(
+        verbs,
+        verify,
+        "verify packed --decode",
+        "verify /local/dlio/CONTENT_ID --repair",
+        "verify --staged /local --repair --max-rate 100M",
+        page="verified.md",
+    )
     what = f"{OF_DATASET}; with --staged the DEST of dlio stage (default: where dlio clean looks)"
     verb.add_argument("dataset", metavar="DATASET", nargs="?", type=path_or_url, help=what)
     verb.add_argument("--decode", action="store_true", help="also decode every image")
-    verb.add_argument("--repair", action="store_true", help="copy damaged files of a staged copy again from its source")
+    of_copies = verb.add_argument_group("staged copies")
+    of_copies.add_argument(
+        "--repair", action="store_true", help="copy damaged files of a staged copy again from its source"
+    )
     origin = "repair from this folder or URL (default: the source of the copy)"
-    verb.add_argument("--from", dest="source", metavar="SOURCE", help=origin)
-    verb.add_argument(
+    of_copies.add_argument("--from", dest="source", metavar="SOURCE", help=origin)
+    of_copies.add_argument(
         "--staged", action="store_true", help="check all your staged copies, or as root those of all users"
     )
     rate = "with --staged: read at most SIZE bytes a second"
-    verb.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
+    of_copies.add_argument("--max-rate", dest="max_rate", type=_rate, metavar="SIZE", help=rate)
     seal = "if nothing is damaged, add the digest line that manifests of dlio 0.1 lack"
     verb.add_argument("--seal", action="store_true", help=seal)
     limit = f"with --staged, as root: how long a user's copies may keep it waiting ({DEADLINE_SECONDS:g})"
-    verb.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
+    of_copies.add_argument("--deadline", type=seconds, metavar="SECONDS", help=limit)
     workers_option(verb)
 
 

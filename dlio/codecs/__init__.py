@@ -1,1 +1,1 @@
-"""Encoded images to pixels and back: JPEG by the compiled core, PNG by the core or OpenCV, everything by Pillow."""
+"""Encoded images to pixels and back: JPEG by the compiled core, PNG by the core, everything by Pillow."""

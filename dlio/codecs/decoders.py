@@ -1,9 +1,8 @@
 """Decodes batches of images into the caller's memory, and chooses the decoder of each.
 
-The compiled core decodes JPEGs, of which it reads and resizes the box only. It or OpenCV decodes plain PNGs, which the
-core resizes. Pillow decodes all others, those that these two refuse (CMYK, for instance), and all if they are missing.
-Its `convert("RGB")` converts grey, palette and transparent images, as in torchvision's ImageFolder, but grey images of
-16 bits are scaled to 8 first.
+The compiled core decodes JPEGs, of which it reads and resizes the box only, and plain PNGs. Pillow decodes all others,
+those that the core refuses (CMYK, for instance), and all if the core is missing. Its `convert("RGB")` converts grey,
+palette and transparent images, as in torchvision's ImageFolder, but grey images of 16 bits are scaled to 8 first.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def decode_batch(
     windows = transform.plan(heads.sizes, keys)
     if windows.places is not None:
         _fill(out, rows, windows.fill)
-    statuses = np.full(len(readable), jpeg.LEFT_TO_PILLOW, np.int32)
+    statuses = np.full(len(readable), native.LEFT_TO_PILLOW, np.int32)
     if heads.for_core.any():
         buffers = [image if core else b"" for image, core in zip(readable, heads.for_core, strict=True)]
         statuses[heads.for_core] = _write(native.decode_batch, buffers, windows, rows)[heads.for_core]
@@ -92,9 +91,9 @@ def decode_batch(
     elif heads.plain and native.available:
         _resize_plain(readable, heads.plain, windows, rows, statuses)
     problems = heads.problems
-    for row in np.flatnonzero((statuses != 0) & (statuses != jpeg.LEFT_TO_PILLOW)).tolist():
+    for row in np.flatnonzero((statuses != 0) & (statuses != native.LEFT_TO_PILLOW)).tolist():
         problems.setdefault(row, pictures.problem(jpeg.error_of(int(statuses[row]))))
-    left = [row for row in np.flatnonzero(statuses == jpeg.LEFT_TO_PILLOW).tolist() if row not in problems]
+    left = [row for row in np.flatnonzero(statuses == native.LEFT_TO_PILLOW).tolist() if row not in problems]
     whole = partial(pictures.whole, upright=upright, white=getattr(transform, "white", None))
     problems |= _decode_by_pillow(readable, left, windows, rows, whole)
     apply_effects(transform, rows, keys)

@@ -1,7 +1,7 @@
 """JPEGs as the compiled core reads them; packing, checking and loading all use this module, so that they agree.
 
-A function returns None if Pillow has to decode: the core is missing, the bytes are not a JPEG, or of a kind that the
-core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
+A function returns None if Pillow has to decode: the core has no libjpeg-turbo, the bytes are not a JPEG, or of a kind
+that the core does not decode (CMYK, 12 bit). A damaged JPEG is an error: Pillow would fill it with grey.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from dlio.errors import DataError, UnsupportedJpegError
 
 START = b"\xff\xd8\xff"
 TRUNCATED = "the JPEG's compressed data are truncated or damaged"  # the core's words, for a file without its end
-LEFT_TO_PILLOW = 5  # the core's status
 
 
 def is_for_core(data: object) -> TypeGuard[bytes | memoryview]:
-    """Returns whether this is a JPEG, and the core is available."""
-    return native.available and isinstance(data, bytes | memoryview) and data[: len(START)] == START
+    """Returns whether this is a JPEG, and the core decodes some."""
+    return native.decodes_jpeg and isinstance(data, bytes | memoryview) and data[: len(START)] == START
 
 
 def probe(data: object) -> native.Probe | None:
@@ -44,7 +43,7 @@ def probe(data: object) -> native.Probe | None:
 
 def measure(pictures: Sequence[object]) -> npt.NDArray[np.int64]:
     """Returns heights and widths, int64 (n, 2), of the JPEGs that `probe` returns something of; of others 0, 0."""
-    if not native.available:
+    if not native.decodes_jpeg:
         return np.zeros((len(pictures), 2), dtype=np.int64)
     return native.measure([picture if is_for_core(picture) else b"" for picture in pictures])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from crc32c import crc32c as extend_crc
 from numpy.typing import NDArray
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
 from dlio.dataset.schema import Sample, Schema
+from dlio.native import crc32c as extend_crc
 
 _INT64, _UINT64 = struct.Struct("<q"), struct.Struct("<Q")
 
@@ -50,7 +50,7 @@ def crc32c(sample: Sample, schema: Schema) -> int:
 
 
 def crc32c_of_group(group: SampleGroup) -> NDArray[np.uint32]:
-    """Returns `crc32c` of each sample of a group that follows its schema, uint32 of shape (n,); needs the core."""
+    """Returns `crc32c` of each sample of a group that follows its schema, uint32 of shape (n,)."""
     crcs, sizes = np.zeros(len(group), np.uint32), []
     for values in group.fields.values():
         if isinstance(values, Pieces):

@@ -1,11 +1,15 @@
-"""Where the manifest of a data set lies, and what may lie beside it."""
+"""How a data set is named, where its manifest lies, and what may lie next to it."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from itertools import islice
+from os import PathLike
 from pathlib import Path
+
+from dlio.errors import UsageError
+from dlio.urls import REMOTE, is_url
 
 NAME = "manifest.jsonl"
 STATS_NAME = ".dlio-stats.json"  # numbers that `dlio info --stats` has found
@@ -27,6 +31,19 @@ _SHARDS = {
     ".parquet": "parquet",
     ".mdb": "lmdb",
 }
+
+
+def names_url(given: str | PathLike[str]) -> bool:
+    """Returns whether what a user gives is a URL; else it is a path.
+
+    Raises:
+        UsageError: it is neither text nor a path, or is a URL of which pathlib has made a path.
+    """
+    if not isinstance(given, str | PathLike):
+        raise UsageError(f"{given!r} is neither a path nor a URL: give one of these, as text or a Path")
+    if os.fspath(given).startswith(REMOTE) and not is_url(given):
+        raise UsageError(f"{given} is a URL with one slash only, as pathlib makes it: give it as text, with two")
+    return is_url(given)
 
 
 def folder_of(path: Path) -> Path:

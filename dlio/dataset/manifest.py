@@ -19,7 +19,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from io import BytesIO
 from itertools import accumulate, chain
 from pathlib import Path
@@ -32,9 +32,11 @@ from dlio.dataset import json_lines, seal
 from dlio.dataset.location import NAME, folder_of, named_in, shards_in
 from dlio.dataset.schema import Schema
 from dlio.dataset.shard import Count, CropReady, File, Part, Shard, checked, whole_number
-from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, ManifestError, StorageError
 from dlio.io import files
+from dlio.io.sizes import counted, format_size
+from dlio.io.threads import cached_property
+from dlio.urls import without_credentials
 
 __all__ = [
     "NAME",
@@ -47,6 +49,7 @@ __all__ = [
     "Shard",
     "from_bytes",
     "header",
+    "in_a_line",
     "read_partial",
     "unfinished",
 ]
@@ -85,8 +88,6 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest of {in_a_line(self)}>"
-
-    _repr_html_ = in_html
 
     @property
     def num_samples(self) -> int:
@@ -182,6 +183,16 @@ class Manifest:
         path = Path(root) / NAME
         files.publish_bytes(path, seal.sealed("".join(json_lines.dump(line) for line in lines).encode()))
         return path
+
+
+def in_a_line(manifest: Manifest) -> str:
+    """Returns what a data set holds and where."""
+    fields = ", ".join(f"{name}: {kind}" for name, kind in manifest.schema.types().items())
+    classes = f", {len(manifest.class_names):,} classes" if manifest.class_names else ""
+    samples, shards = counted(manifest.num_samples, "sample"), counted(len(manifest.shards), "shard")
+    size = f"{samples} ({fields}{classes}) in {shards}"
+    location = without_credentials(str(manifest.root))
+    return f"{size} of {manifest.format}, {format_size(manifest.num_bytes)}, at {location}"
 
 
 def header(manifest: Manifest) -> dict[str, object]:

@@ -17,15 +17,15 @@ from os import PathLike
 from pathlib import Path
 from threading import Lock
 
+from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest, Shard, from_bytes
 from dlio.errors import ManifestError, StorageError
 from dlio.io import arrivals, limits
-from dlio.io.named import names_url
 from dlio.io.random_access import Numbers, Take, take_fresh
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
 
-BLOCK_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
+REQUEST_BYTES = 4 << 20  # an object store answers within 30 ms and sends 80 MB/s: half of the time is its answer's
 _AHEAD = 3  # blocks of a file under way
 _KEPT = 4  # the last spans of each open file
 
@@ -75,7 +75,7 @@ def fetch_range(files: RemoteFiles, name: str, start: int, end: int) -> bytes:
     return data
 
 
-def blocks(files: RemoteFiles, file: File, start: int = 0, step: int = BLOCK_BYTES) -> Iterator[bytes]:
+def blocks(files: RemoteFiles, file: File, start: int = 0, step: int = REQUEST_BYTES) -> Iterator[bytes]:
     """Yields a file's bytes from `start` on in blocks of `step`, some of which are asked for ahead.
 
     Raises:
@@ -158,11 +158,11 @@ class FileInPlace:
             for start, end, data in self._spans:
                 if start <= first and last <= end:
                     return start, end, data, True
-            if self.num_bytes <= BLOCK_BYTES:
+            if self.num_bytes <= REQUEST_BYTES:
                 first, end = 0, self.num_bytes
             else:
                 goes_on = any(start <= first <= end for start, end, _ in self._spans)
-                end = max(last, min(first + BLOCK_BYTES, self.num_bytes)) if goes_on else last
+                end = max(last, min(first + REQUEST_BYTES, self.num_bytes)) if goes_on else last
             self._spans.append((first, end, Future()))
             return *self._spans[-1], False
 

@@ -17,7 +17,7 @@ from dlio.io.random_access import Numbers
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """n values of bytes, one after the other; its methods need the compiled core.
+    """n values of bytes, one after the other.
 
     Attributes:
         data: the values.
@@ -61,7 +61,10 @@ class Pieces:
 
     def extend(self, crcs: NDArray[np.uint32]) -> None:
         """Extends each CRC-32C by its value; uint32 of shape (n,)."""
-        native.extend_crcs(self.data, self.bounds, crcs)
+        if native.available:
+            native.extend_crcs(self.data, self.bounds, crcs)
+        else:
+            crcs[:] = list(map(native.crc32c, self, crcs.tolist()))
 
 
 def place(num_bytes: int, *columns: tuple[Pieces, Numbers]) -> bytes:

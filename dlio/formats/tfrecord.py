@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 
 from dlio.dataset.sample_group import Pieces, SampleGroup, interleave
 from dlio.dataset.schema import Sample, Schema
@@ -28,6 +27,7 @@ from dlio.formats.layouts.text_index import read_index
 from dlio.formats.payloads import example
 from dlio.io.files import closed_on_error
 from dlio.io.random_access import Numbers, RandomAccessFile
+from dlio.native import crc32c
 
 SUFFIX = ".tfrecord"
 HEADER_BYTES = 12

@@ -7,14 +7,19 @@ know nothing of it, and a file that is there is opened and read as ever.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from dlio.io.random_access import Numbers, Take
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+#: Allocates memory of this many bytes, with arbitrary content, which lives as long as any view of it.
+Take = Callable[[int], memoryview]
 
 
 class Arrival(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 
@@ -37,7 +38,9 @@ def load(name: str, kind: str, package: str, known: Sequence[str], members: Sequ
     """
     if "." not in str(name):
         if name not in known:
-            raise UsageError(f"{name!r} is not {kind}: expected {', '.join(known)}, or a module's dotted path")
+            close = get_close_matches(str(name), known, 1)
+            meant = f": did you mean {close[0]}?" if close else ""
+            raise UsageError(f"{name!r} is not {kind}: expected {', '.join(known)}, or a module's dotted path{meant}")
         return importlib.import_module(f"{package}.{name.replace('-', '_')}")
     try:
         module = importlib.import_module(name)

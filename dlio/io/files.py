@@ -150,7 +150,7 @@ def closed_on_error(file: Closeable) -> Iterator[None]:
 
 
 @contextmanager
-def storage_errors(verb: str, path: os.PathLike[str]) -> Iterator[None]:
+def storage_errors(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
     """Turns OSErrors into StorageErrors that name the operation and the path."""
     try:
         yield

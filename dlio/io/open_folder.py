@@ -10,14 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from dlio.errors import StorageError
-from dlio.io import files
 
 MAX_BYTES = 16 << 10  # of a lease, a claim or a marker, which have some hundred
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,7 +31,7 @@ class TakenError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """A folder some levels below one that the user named, reached anew each time, without following a link.
+    """A folder some levels below one that the user named, reached from there each time, without following a link.
 
     Attributes:
         root: the folder that the user named, or one that nobody else can replace.
@@ -83,71 +81,6 @@ class Below:
             found.close()
             raise TakenError(f"{self.path} is another user's, who was quicker: stage again")
         return found
-
-
-def is_loose(status: os.stat_result) -> bool:
-    """Returns whether anybody may rename and remove what others have in a folder."""
-    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
-
-
-def loose_folders(folder: Path) -> Iterator[Path]:
-    """Yields a folder, and those around it up to the root, if anybody could replace what lies in them.
-
-    The folders that the path names count, and those around the place that its links lead to; missing ones are left out.
-
-    Raises:
-        OSError: one cannot be looked at.
-    """
-    named, real = folder.absolute(), Path(os.path.realpath(folder))
-    for each in dict.fromkeys((named, *named.parents, real, *real.parents)):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            status = os.stat(each)  # noqa: PTH116  half the time of Path.stat
-            if stat.S_ISDIR(status.st_mode) and is_loose(status):
-                yield each
-
-
-def check_ground(folder: Path, *names: str) -> None:
-    """Refuses a folder in which another user may control what dlio makes under these names; a missing one is fine.
-
-    The owners of the folder and of those around it are trusted. Since nobody else can then replace it, or what this
-    user makes in it, it may be used by its path.
-
-    Raises:
-        StorageError: anybody may rename the entries of the folder or of one around it, or an entry of such a name is
-            not a folder, or belongs to neither this user nor the folder's owner.
-    """
-    with files.storage_errors("look at", folder):
-        for loose in loose_folders(folder):
-            where = str(folder) if loose == folder else f"{folder}, below {loose}"
-            problem = (
-                f"anybody could replace what is written to {where}, whose mode is {loose.stat().st_mode & 0o7777:o}"
-            )
-            raise StorageError(f"{problem}: have its owner set the sticky bit (chmod +t), or name another folder")
-        try:
-            status = folder.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for path in (folder / name for name in names):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                found = path.lstat()
-                if not stat.S_ISDIR(found.st_mode):
-                    raise StorageError(f"{path} is not a folder, though dlio makes one of that name: remove it")
-                if found.st_uid not in (os.geteuid(), status.st_uid):
-                    raise StorageError(f"{path} is another user's, though dlio makes one of that name: remove it")
-
-
-def check_manifests(folder: Path, *names: str) -> None:
-    """Refuses another user's manifests in a folder that all may write to: they say which files there are dlio's.
-
-    Raises:
-        StorageError: a file of one of the names is neither this user's nor the folder's owner's.
-    """
-    with files.storage_errors("look at", folder), suppress(FileNotFoundError, NotADirectoryError):
-        status = folder.stat()
-        for path in (folder / name for name in names if status.st_mode & stat.S_IWOTH):
-            with suppress(FileNotFoundError):
-                if path.lstat().st_uid not in (os.geteuid(), status.st_uid):
-                    raise StorageError(f"{path} is another user's: give another folder")
 
 
 class OpenFolder:

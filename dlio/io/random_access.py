@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,8 @@ import numpy.typing as npt
 from dlio import native
 from dlio.errors import CorruptRecordError, StorageError
 from dlio.io import arrivals, files, waits
-
-Numbers = npt.NDArray[np.int64]
-
-#: Allocates memory of this many bytes, with arbitrary content, which lives as long as any view of it.
-Take = Callable[[int], memoryview]
+from dlio.io.arrivals import Numbers as Numbers
+from dlio.io.arrivals import Take as Take
 
 # A read takes 0.9 us in addition to copying, the time to copy 10 KB.
 NEAR_BYTES = 4 << 10
@@ -90,12 +87,6 @@ class RandomAccessFile:
         """Whether the file had no name yet when it was opened: others cannot open it by its path."""
         return self._arrival is not None
 
-    def _arriving(self) -> arrivals.Arrival:
-        """Returns the arrival of a file without descriptor; raises StorageError if it was closed."""
-        if self._arrival is None:
-            raise StorageError(f"{self.path} is closed: open the shard again")
-        return self._arrival
-
     def read(self, offset: int, num_bytes: int, record: int | None = None) -> bytes:
         """Returns exactly `num_bytes` from `offset`.
 
@@ -107,7 +98,7 @@ class RandomAccessFile:
             problem = f"expected {num_bytes} bytes here, the file ends at {self.num_bytes}: it is cut off, restore it"
             raise CorruptRecordError(self.path, problem, record=record, offset=offset)
         if self._descriptor is None:
-            return self._arriving().read(offset, num_bytes, record)
+            return self._open_arrival().read(offset, num_bytes, record)
         try:
             data = os.pread(self._descriptor, num_bytes, offset)
             while len(data) < num_bytes:  # a read is interrupted at 2 GiB, or the file was cut since it was opened
@@ -117,7 +108,7 @@ class RandomAccessFile:
                     raise CorruptRecordError(self.path, problem, record=record, offset=offset)
                 data += more
         except OSError as error:
-            raise StorageError(error.errno, f"cannot read {self.path} at {offset}: {error.strerror}") from error
+            raise self._unreadable(error.errno or errno.EIO, offset) from error
         return data
 
     def read_many(self, offsets: Numbers, sizes: Numbers, take: Take = take_fresh) -> Iterator[list[memoryview]]:
@@ -134,7 +125,7 @@ class RandomAccessFile:
             StorageError: the file cannot be read.
         """
         if self._descriptor is None:
-            yield from self._arriving().read_many(offsets, sizes, take)
+            yield from self._open_arrival().read_many(offsets, sizes, take)
             return
         starts, stops = offsets.tolist(), (offsets + sizes).tolist()
         first = 0
@@ -150,26 +141,16 @@ class RandomAccessFile:
                 lengths.append(end - begin)
                 lasts.append(last)
                 num_read += end - begin
-            memory, at = take(num_read), 0
+            memory, together = take(num_read), np.array(lengths)
+            places = together.cumsum() - together
+            counts = read_ranges([self], places * 0, np.array(begins), together, memory, places)
             values: list[memoryview] = []
-            counts = self._read_into(memory, begins, lengths)
-            for begin, length, count, last in zip(begins, lengths, counts, lasts, strict=True):
-                data, at = memory[at : at + count].toreadonly(), at + length
+            read = memory.toreadonly()
+            for begin, at, count, last in zip(begins, places.tolist(), counts.tolist(), lasts, strict=True):
+                data = read[at : at + count]
                 values += [data[starts[each] - begin : stops[each] - begin] for each in range(first, last)]
                 first = last
             yield values
-
-    def _read_into(self, memory: memoryview, starts: list[int], sizes: list[int]) -> list[int]:
-        """Reads ranges into `memory`, one behind the other; returns the bytes read of each, or raises StorageError."""
-        descriptor = self._open()
-        read = _read_by_core if native.available else _read_each
-        counts: list[int] = []
-        while len(counts) < len(starts):
-            rest, at = slice(len(counts), None), sum(sizes[: len(counts)])
-            some, error = read(descriptor, starts[rest], sizes[rest], memory[at:])
-            counts += some
-            self._check(error, starts[len(counts) :])
-        return counts
 
     def _open(self) -> int:
         """Returns the descriptor; raises StorageError if the file was closed."""
@@ -177,10 +158,14 @@ class RandomAccessFile:
             raise StorageError(f"{self.path} is closed: open the shard again")
         return self._descriptor
 
-    def _check(self, error: int, unread: Sequence[int] | Numbers) -> None:
-        """Raises StorageError where a read of the first of these offsets failed, and not for a signal."""
-        if error not in (0, errno.EINTR):
-            raise StorageError(error, f"cannot read {self.path} at {unread[0]}: {os.strerror(error)}")
+    def _open_arrival(self) -> arrivals.Arrival:
+        """Returns the arrival of a file without descriptor; raises StorageError if it was closed."""
+        if self._arrival is None:
+            raise StorageError(f"{self.path} is closed: open the shard again")
+        return self._arrival
+
+    def _unreadable(self, error: int, offset: int) -> StorageError:
+        return StorageError(error, f"cannot read {self.path} at {offset}: {os.strerror(error)}")
 
     def will_need(self, starts: Numbers, stops: Numbers) -> bool:
         """Lets the system fetch the ranges from `starts` to `stops` while the caller does other things.
@@ -220,27 +205,6 @@ class RandomAccessFile:
             self.close()
 
 
-def _read_by_core(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
-    """Returns how much was read of each range; the error of the next one, or 0."""
-    places = np.array([0, *accumulate(sizes[:-1])])
-    counts, done, error, waited = native.read_ranges(
-        np.full(len(starts), descriptor), np.array(starts), np.array(sizes), out, places, None
-    )
-    waits.note(waited)
-    return counts[:done].tolist(), error
-
-
-def _read_each(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
-    """Does what `_read_by_core` does, in five times its time."""
-    counts: list[int] = []
-    for start, at, size in zip(starts, accumulate(sizes, initial=0), sizes, strict=False):
-        try:
-            counts.append(os.preadv(descriptor, (out[at : at + size],), start))
-        except OSError as error:
-            return counts, error.errno or errno.EIO
-    return counts, 0
-
-
 def read_ranges(
     files: Sequence[RandomAccessFile],
     which: Numbers,
@@ -248,9 +212,9 @@ def read_ranges(
     sizes: Numbers,
     memory: memoryview,
     places: Numbers,
-    crcs: npt.NDArray[np.uint32],
-) -> npt.NDArray[np.bool_]:
-    """Reads n ranges to places in memory, without Python's lock; needs the core, and files that are not arriving.
+    crcs: npt.NDArray[np.uint32] | None = None,
+) -> Numbers:
+    """Reads n ranges to places in memory; by the core without Python's lock, unless a file is arriving.
 
     Args:
         files: the files.
@@ -262,23 +226,58 @@ def read_ranges(
         crcs: CRC-32Cs that are extended by the ranges; uint32 of shape (n,).
 
     Returns:
-        Whether the file does not end before the range does; of shape (n,).
+        The bytes read of each, fewer than its size where the file ends; int64 of shape (n,).
 
     Raises:
         StorageError: a file cannot be read.
     """
+    if not native.available or any(file.is_arriving for file in files):
+        return _read_each(files, which, offsets, sizes, memory, places, crcs)
     descriptors = np.array([file._open() for file in files], np.int64)[which]
     counts, done = np.empty_like(sizes), 0
     while done < len(sizes):
         rest = slice(done, None)
         counts[rest], num_read, error, waited = native.read_ranges(
-            descriptors[rest], offsets[rest], sizes[rest], memory, places[rest], crcs[rest]
+            descriptors[rest], offsets[rest], sizes[rest], memory, places[rest], None if crcs is None else crcs[rest]
         )
         waits.note(waited)
         done += num_read
-        if error:
-            files[which[done]]._check(error, offsets[done:])
-    return np.equal(counts, sizes)
+        if error not in (0, errno.EINTR):
+            raise files[which[done]]._unreadable(error, int(offsets[done]))
+    return counts
+
+
+def _read_each(
+    files: Sequence[RandomAccessFile],
+    which: Numbers,
+    offsets: Numbers,
+    sizes: Numbers,
+    memory: memoryview,
+    places: Numbers,
+    crcs: npt.NDArray[np.uint32] | None,
+) -> Numbers:
+    """Does what `read_ranges` does, in five times its time."""
+    counts = np.zeros_like(sizes)
+    for number, file in enumerate(files):
+        rows = (which == number).nonzero()[0]
+        for row, data in zip(rows.tolist(), _pieces(file, offsets[rows], sizes[rows]), strict=True):
+            memory[places[row] : places[row] + len(data)] = data
+            counts[row] = len(data)
+            if crcs is not None:
+                crcs[row] = native.crc32c(data, int(crcs[row]))
+    return counts
+
+
+def _pieces(file: RandomAccessFile, offsets: Numbers, sizes: Numbers) -> Iterator[bytes | memoryview]:
+    if file.is_arriving:
+        yield from chain.from_iterable(file.read_many(offsets, sizes))
+        return
+    descriptor = file._open()
+    for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+        try:
+            yield os.pread(descriptor, size, offset)
+        except OSError as error:
+            raise file._unreadable(error.errno or errno.EIO, offset) from error
 
 
 def read_whole(path: Path) -> bytes:

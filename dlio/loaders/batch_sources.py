@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from pathlib import Path
 from typing import Protocol, TypeVar
 
+from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
@@ -35,6 +37,13 @@ class BatchSource(Protocol[B_co]):
 
     def work(self, step: Step, key: int) -> Work[B_co]:
         """Returns the work of making one batch; `key` seeds the random choices of its transform."""
+
+
+def check_source(given: object) -> None:
+    """Raises UsageError for a data set, which makes no batches."""
+    if isinstance(given, str | Path | Manifest):
+        advice = "give ArrayBatches(PackedSamples(folder)), or take a framework's loader, as dlio.loaders.torch has it"
+        raise UsageError(f"{given!r} makes no batches: {advice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,13 +12,13 @@ import numpy as np
 from dlio.dataset.schema import Array, Sample, Schema
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
+from dlio.io.threads import cached_property
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data
-from dlio.loaders.prefetch.joining import joined_columns, joined_samples
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
-from dlio.loaders.visits import Visit, read_columns, read_samples, visits
+from dlio.loaders.visits import Visit, joined_columns, joined_samples, read_columns, read_samples, visits
 from dlio.targets import IMAGE, targets_of
 
 LABEL = "label"

@@ -18,23 +18,21 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from inspect import GEN_CLOSED, getgeneratorstate
-from pathlib import Path
 from typing import Generic, TypeVar
 
-from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.io.threads import close_at_exit
-from dlio.loaders.batch_sources import ArrayBatches, BatchSource
+from dlio.loaders.batch_sources import ArrayBatches, BatchSource, check_source
 from dlio.loaders.batches import transform_key
 from dlio.loaders.prefetch.work import prefetched
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, RankSteps, Share, Step, rank_steps
-from dlio.loaders.sampling.state import Position, Run, State
+from dlio.loaders.sampling.state import Position, Progress, Run, State, position_after
 from dlio.loaders.staging_line import shown
-from dlio.loaders.stats import verdict
+from dlio.loaders.stats import figures, verdict
 
 __all__ = ["ArrayBatches", "Loader"]
 
@@ -83,11 +81,7 @@ class Loader(Generic[B]):
         Raises:
             UsageError: an argument is out of range or of a wrong type.
         """
-        if isinstance(source, str | Path | Manifest):
-            advice = (
-                "give ArrayBatches(PackedSamples(folder)), or take a framework's loader, as dlio.loaders.torch has it"
-            )
-            raise UsageError(f"{source!r} makes no batches: {advice}")
+        check_source(source)
         check_shuffle(shuffle)
         if prefetch < 1 or (num_threads is not None and num_threads < 0):
             raise UsageError(f"prefetch={prefetch}, num_threads={num_threads}: expected at least 1 and at least 0")
@@ -104,10 +98,7 @@ class Loader(Generic[B]):
         source.samples.keep_memory(prefetch + 2, batch_size)  # one in use, and one more while the next is asked for
         self.timeout = timeout
         self._rank_and_size = rank_and_size
-        self._next = Position()  # where the next iteration starts
-        self._reached = Position()  # how far the run is
-        self._before = Position()  # where the batch that was handed out last begins
-        self._loaded = Position()  # where it started
+        self._progress = Progress()
         self._arrived_before: Mapping[str, float] = {}  # the latest iteration
         self._running: weakref.WeakKeyDictionary[Iteration, int] = weakref.WeakKeyDictionary()  # their epochs
 
@@ -120,7 +111,7 @@ class Loader(Generic[B]):
     @property
     def next_epoch(self) -> int:
         """The epoch that the next iteration runs."""
-        return self._next.epoch
+        return self._progress.next.epoch
 
     @property
     def epoch(self) -> int:
@@ -131,7 +122,7 @@ class Loader(Generic[B]):
     @property
     def reached(self) -> Position:
         """How far the run is; after an epoch's last batch, the start of the next epoch."""
-        return self._reached
+        return self._progress.reached
 
     def share(self) -> Share:
         """Returns this rank's share of every global batch.
@@ -159,7 +150,7 @@ class Loader(Generic[B]):
 
         It stays the same if the next iteration resumes within an epoch, as in torchdata's StatefulDataLoader.
         """
-        return len(self.steps(self._next.epoch))
+        return len(self.steps(self.next_epoch))
 
     def __iter__(self) -> Iterator[B]:
         """Starts the next epoch, or resumes at the position that `load_state_dict` has set.
@@ -181,9 +172,9 @@ class Loader(Generic[B]):
             convert: makes it of one batch, in the consumer's thread.
             then: may take converted batches ahead of use.
         """
-        start = self._next
+        start = self._progress.next
         steps = self._steps_from(start)
-        self._next, self._reached, self._before = Position(start.epoch + 1), start, start
+        self._progress.begin()
         return self._watched(self._counted(steps, then(self.run(steps, start.epoch, convert))), start.epoch)
 
     def _steps_from(self, start: Position) -> RankSteps:
@@ -197,7 +188,7 @@ class Loader(Generic[B]):
         with closing(batches):
             for batch in batches:
                 number += 1  # `enumerate` would keep the batch
-                self._before, self._reached = self._reached, _position_after(steps, number)
+                self._progress.hand_out(position_after(steps, number))
                 yield batch
                 del batch  # its memory may be the next one's, unless the consumer keeps it
         if log.isEnabledFor(logging.INFO):
@@ -245,19 +236,9 @@ class Loader(Generic[B]):
         and from the data set's source, while it is being staged (the first roughly, by the mean size of a sample).
         `peer_seconds` and `source_seconds` are these waits, summed over all threads, those that read ahead included.
         """
-        counted = self.source.samples.clock.sums()
-        names = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
-        seconds = {name: counted.get(name, 0.0) for name in names}
-        counts = {"batches": int(counted.get("batches", 0)), "skipped": len(self.source.samples.skips)}
-        return seconds | counts | {"num_threads": self.num_threads} | self._origins(counted.get("read_bytes", 0))
-
-    def _origins(self, read_bytes: float) -> dict[str, float | int]:
-        """Returns where the bytes of the latest iteration came from, and how long threads waited for them."""
-        now = arrived(self.source.samples.opened.fillings)
-        since = {name: n - self._arrived_before.get(name, 0) for name, n in now.items()}
-        waited = {name: since.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
-        away = {name: int(since.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
-        return {"disk_bytes": max(0, int(read_bytes) - sum(away.values()))} | away | waited
+        samples = self.source.samples
+        found = figures(samples.clock.sums(), self._arrived_before, arrived(samples.opened.fillings))
+        return found | {"skipped": len(samples.skips), "num_threads": self.num_threads}
 
     def verdict(self) -> str:
         """Returns one line on the latest iteration: how long the trainer waited, why, and what to change."""
@@ -271,8 +252,7 @@ class Loader(Generic[B]):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
-        if epoch != self._next.epoch:
-            self._next = self._loaded = Position(epoch)
+        self._progress.set_epoch(epoch)
 
     def _run(self) -> Run:
         return Run(self.source.samples.manifest, self.shuffle, self.seed, self.lanes, self._order)
@@ -282,11 +262,11 @@ class Loader(Generic[B]):
 
         It counts the batches that were handed out. A run may resume with any number of ranks, threads, and batch size.
         """
-        return self._run().state(self._reached)
+        return self._run().state(self.reached)
 
     def state_before(self) -> State:
         """Returns the state before the batch that was handed out last, which is then the next one again."""
-        return self._run().state(self._before)
+        return self._run().state(self._progress.before)
 
     def state_after(self, epoch: int, num_batches: int) -> State:
         """Returns the state after a number of batches of an epoch, for a consumer that takes batches ahead of use.
@@ -298,10 +278,11 @@ class Loader(Generic[B]):
         Raises:
             UsageError: the epoch has fewer batches.
         """
-        steps = self._steps_from(self._loaded if epoch == self._loaded.epoch else Position(epoch))
+        loaded = self._progress.loaded
+        steps = self._steps_from(loaded if epoch == loaded.epoch else Position(epoch))
         if not 0 <= num_batches <= len(steps):
             raise UsageError(f"{num_batches} batches of epoch {epoch}: expected 0 to {len(steps)}")
-        return self._run().state(_position_after(steps, num_batches))
+        return self._run().state(position_after(steps, num_batches))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next iteration resume where `state_dict` was taken; an empty state changes nothing.
@@ -310,16 +291,10 @@ class Loader(Generic[B]):
             UsageError: the state is malformed, or of another data set, order or seed.
         """
         if state:
-            self._next = self._reached = self._before = self._loaded = self._run().position(state)
+            self._progress.load(self._run().position(state))
 
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""
         for batches in list(self._running):
             batches.close()
         self.source.samples.close()
-
-
-def _position_after(steps: RankSteps, number: int) -> Position:
-    """Returns the position after a number of `steps`."""
-    epoch = steps.order.epoch
-    return Position(epoch + 1) if number == len(steps) else Position(epoch, steps.consumed(number))

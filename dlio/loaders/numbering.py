@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
+from dlio.io.threads import cached_property
 from dlio.loaders.sampling.mixed_order import MixedOrder, mixed_order
 from dlio.loaders.sampling.order import EpochOrder, Indices, Shuffle, epoch_order
 

@@ -26,8 +26,7 @@ from dlio.loaders.sampling.first_uses import first_uses
 from dlio.loaders.sampling.mixed_order import draws_of
 from dlio.loaders.sampling.order import Indices, num_lanes
 from dlio.loaders.sampling.rank_share import Step
-from dlio.loaders.skips import Skips
-from dlio.loaders.stats import Clock
+from dlio.loaders.stats import Clock, Skips
 from dlio.stage.cache.resolve import opened as found_copy
 from dlio.stage.live.filling import cached, has_parts
 

@@ -1,16 +1,20 @@
-"""The time of an epoch: the seconds of each stage, and a verdict in one line."""
+"""What a loader counts: the seconds of each stage of an epoch, with a verdict in one line, and damaged samples."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from dlio.errors import CorruptRecordError
 from dlio.io import trace
 from dlio.locking.fork_lock import ForkLock
 
 _KEEPS_UP = 0.05  # share of an epoch; a trainer that waits less gains little by a change
+_SECONDS = ("epoch_seconds", "wait_seconds", "read_seconds", "decode_seconds", "collate_seconds")
 _STAGES = ("read", "decode", "collate")
+log = logging.getLogger(__name__)
 
 
 class Clock:
@@ -53,6 +57,24 @@ class Clock:
             return dict(self._sums)
 
 
+def figures(
+    counted: Mapping[str, float], before: Mapping[str, float], now: Mapping[str, float]
+) -> dict[str, float | int]:
+    """Returns the times of an epoch, where its bytes came from, and how long threads waited for them.
+
+    Args:
+        counted: the sums of its clock.
+        before: what `dlio.io.arrivals.arrived` returned at its start.
+        now: what that returns now.
+    """
+    since = {name: n - before.get(name, 0) for name, n in now.items()}
+    away = {name: int(since.get(name, 0)) for name in ("peer_bytes", "source_bytes")}
+    counts = {"batches": int(counted.get("batches", 0))}
+    counts["disk_bytes"] = max(0, int(counted.get("read_bytes", 0)) - sum(away.values()))
+    waited = {name: since.get(name, 0.0) for name in ("peer_seconds", "source_seconds")}
+    return {name: counted.get(name, 0.0) for name in _SECONDS} | counts | away | waited
+
+
 def verdict(stats: Mapping[str, float], num_cores: int, *, crop_ready: bool = False) -> str:
     """Returns one line: how long the trainer waited for batches, why, and what to change.
 
@@ -90,3 +112,39 @@ def _awaited(stats: Mapping[str, float]) -> str:
     if source + peer < stats["read_seconds"] / 2:
         return "read"
     return "source" if source >= peer else "peer"
+
+
+class Skips:
+    """Counts skipped samples up to a limit; safe for several threads.
+
+    A pickled copy keeps the limit and counts from 0.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Allows `limit` damaged samples; 0 raises at the first."""
+        self.limit = limit
+        self._lock = ForkLock()
+        self._found: dict[tuple[str, int | None], CorruptRecordError] = {}
+
+    def __reduce__(self) -> tuple[type[Skips], tuple[int]]:
+        return Skips, (self.limit,)
+
+    def __len__(self) -> int:
+        """Returns the number of different samples that were skipped."""
+        return len(self._found)
+
+    def note(self, error: CorruptRecordError) -> None:
+        """Counts a damaged sample; the same sample counts once.
+
+        Raises:
+            CorruptRecordError: `error`, if the limit is reached, or if a whole file is damaged rather than a sample.
+        """
+        if error.record is None:
+            raise error
+        with self._lock:
+            if (error.path, error.record) in self._found:
+                return
+            if len(self._found) >= self.limit:
+                raise error
+            self._found[error.path, error.record] = error
+        log.warning("left out: %s", error)

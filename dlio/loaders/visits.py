@@ -1,16 +1,18 @@
-"""Visits of shards: the samples of a batch shard by shard, those of several shards read together."""
+"""Visits of shards: the samples of a batch shard by shard, those of several shards read together, and joined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from dlio.dataset.bulk.ranges import read_values
 from dlio.dataset.part_reader import PartReader
 from dlio.dataset.reader import ShardReader
-from dlio.dataset.schema import Fields, Sample
+from dlio.dataset.schema import Array, Fields, Sample, Schema
 from dlio.io.random_access import Numbers, OutRows, Take
 
 
@@ -81,3 +83,37 @@ def read_columns(visited: list[Visit], take: Take, out: Fields) -> list[Fields]:
         rows = {name: OutRows(array, visit.rows) for name, array in out.items()}
         columns.append(visit.shard.read_columns(visit.records, take, rows, None if found is None else next(large)))
     return columns
+
+
+def joined_samples(size: int, read: list[tuple[Numbers, list[Sample]]]) -> list[Sample]:
+    """Returns `size` samples, given some with their rows at a time."""
+    samples: list[Any] = [None] * size
+    for rows, values in read:
+        _put(samples, rows, values)
+    return samples
+
+
+def joined_columns(schema: Schema, size: int, placed: Fields, read: list[tuple[Numbers, Fields]]) -> Fields:
+    """Returns a column of `size` values for each field: those that are `placed` already, and what was read by rows."""
+    if len(placed) == len(schema):
+        return placed
+    if len(read) == 1 and len(rows := read[0][0]) == size and (rows[1:] > rows[:-1]).all():
+        return {**read[0][1], **placed}
+    columns: Fields = {
+        name: np.empty((size, *kind.fixed_shape), kind.dtype) if kind.is_fixed else [None] * size
+        for name, kind in schema.fields
+        if name not in placed
+    }
+    for rows, values in read:
+        for name, column in columns.items():
+            _put(column, rows, values[name])
+    return {**columns, **placed}
+
+
+def _put(column: list[object] | Array, rows: Numbers, values: Sequence[object] | Array) -> None:
+    """Writes values into the rows of a column."""
+    if isinstance(column, np.ndarray):
+        column[rows] = values
+        return
+    for row, value in zip(rows.tolist(), values, strict=True):
+        column[row] = value

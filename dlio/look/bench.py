@@ -15,7 +15,7 @@ from dlio.errors import SourceError
 from dlio.images import RandomResizedCrop, Transform
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of, local_folders
-from dlio.io.open_folder import check_ground
+from dlio.io.ground import check_ground
 from dlio.io.sizes import format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.sampling.rank import num_cores_of_rank

@@ -1,4 +1,4 @@
-"""The samples of each class of a data set, by its labels."""
+"""The samples of each class of a data set, by its labels, and some of many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from dlio.errors import UsageError
 from dlio.loaders.dataset import LABEL, PackedSamples
-from dlio.look.spread import spread
 
 _SHOWN = 12
 
@@ -90,3 +89,8 @@ def _classes(samples: PackedSamples, most: int) -> Iterator[ClassSamples]:
 
 def _group(name: str, rows: npt.NDArray[np.int64]) -> ClassSamples:
     return ClassSamples(name, len(rows), rows[spread(len(rows), _SHOWN)].tolist())
+
+
+def spread(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Returns at most `most` numbers below `count`, ascending, spread evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))

@@ -15,7 +15,6 @@ from PIL import Image
 from dlio.codecs import decoders
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
-from dlio.dataset.words import describe
 from dlio.errors import DlioError, UsageError
 from dlio.io import files
 from dlio.io.sizes import counted, format_size
@@ -26,7 +25,7 @@ from dlio.look import similar
 from dlio.look.classes import ClassSamples, groups, name_of
 from dlio.look.page import charts, html, thumbnails
 from dlio.look.survey import Survey, image_of, survey
-from dlio.pack.inspect.summary import DatasetSummary, class_counts, summarise
+from dlio.pack.inspect.summary import DatasetSummary, class_counts, describe, summarise
 from dlio.urls import shown
 
 _IMAGE_BYTES = 640 << 10  # of all images together; text and charts take up to 200 kB

@@ -19,7 +19,7 @@ from dlio.errors import DataError, UsageError
 from dlio.io import files
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import classes
-from dlio.look.spread import spread
+from dlio.look.classes import spread
 from dlio.look.survey import image_of
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.urls import is_url

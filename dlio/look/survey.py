@@ -17,7 +17,7 @@ from dlio.errors import CorruptRecordError, DlioError, SourceError
 from dlio.images import Resize
 from dlio.loaders.dataset import PackedSamples
 from dlio.look import similar
-from dlio.look.spread import spread
+from dlio.look.classes import spread
 from dlio.pack.inspect.image_header import inspect_image
 from dlio.pack.upright import orientation
 from dlio.targets import IMAGE

@@ -1,14 +1,7 @@
-"""The compiled core: crop-ready rewriting, cropped decode and resize of JPEGs, and reading of many small files.
+"""The compiled core: checksums, reads, orders, resizes, colours, and, where it has the libraries, JPEGs and PNGs.
 
-    make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
-    decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
-    resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
+    resize_batch(images, boxes, flips, out)      crops, resized into the images of one array; a status for each
     adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
-    decode(jpeg)                                 all pixels
-    decode_png(png)                              all pixels of a plain PNG; where `decodes_png`
-    encode(pixels, quality)                      a JPEG of them
-    probe(jpeg)                                  the headers
-    measure(buffers)                             heights and widths of many
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
     read_ranges(descriptors, starts, sizes, out, places, crcs)
@@ -16,15 +9,30 @@
     normalize(images, tables, out, channel, out_channel)
                                                  numbers of pixels by a table for each channel
     permute(positions, size, keys)               places in a shuffled order
-    extend_crcs(data, bounds, crcs)              the CRC-32C of many pieces of bytes
+    crc32c(data, crc)                            the CRC-32C of bytes, after others; there without the core, too
+    extend_crcs(data, bounds, crcs)              that of many pieces of bytes
     place(size, columns)                         such pieces at given offsets, zeros between them
-    status_message(status)                       the meaning of a status of decode_batch
+    status_message(status)                       the meaning of a status
+    LEFT_TO_PILLOW                               the status of an image that the core does not decode
     available                                    whether the core is installed and can be loaded
-    missing(purpose)                             the error that says why it is not
+
+Where `decodes_jpeg`, since libjpeg-turbo was there when the core was built, and is there now:
+
+    make_crop_ready(jpeg)                        the same picture, as a JPEG that windows can be cut from
+    decode_batch(buffers, boxes, flips, out)     as resize_batch, of JPEGs
+    decode(jpeg)                                 all pixels
+    encode(pixels, quality)                      a JPEG of them
+    probe(jpeg)                                  the headers
+    measure(buffers)                             heights and widths of many
+    missing(purpose)                             the error that says why this is not there
+
+Where `decodes_png`, by libdeflate:
+
+    decode_png(png)                              all pixels of a plain PNG
 
 Every function takes any object with the buffer protocol and works without Python's lock, so threads run side by side;
-each thread keeps its working memory from image to image, and nothing else is kept, so fork and spawn are safe. Without
-the core `available` is False, and the functions raise MissingPackageError.
+each thread keeps its working memory from image to image, and nothing else is kept, so fork and spawn are safe. What is
+not there raises MissingPackageError.
 
 Crop-ready: a restart marker follows every k MCUs, where k divides the MCUs of a row and is about 64 pixels. The
 intervals between markers can be decoded alone, so decode_batch reads only those that a box touches. Any decoder of
@@ -38,38 +46,38 @@ YCCK and 12 bit JPEGs are left to Pillow.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlio.errors import DISTRIBUTION, MissingPackageError
 
 if TYPE_CHECKING:
-    from dlio.native._jpeg import (
-        Probe,
+    from dlio.native._core import (
+        LEFT_TO_PILLOW,
         adjust_colors,
-        decode,
-        decode_batch,
-        decode_png,
-        encode,
+        crc32c,
         extend_crcs,
-        make_crop_ready,
-        measure,
         normalize,
         permute,
         place,
-        probe,
         read_files,
         read_ranges,
         resize_batch,
         status_message,
     )
+    from dlio.native._jpeg import Probe, decode, decode_batch, encode, make_crop_ready, measure, probe
+    from dlio.native._png import decode_png
 
 __all__ = [
+    "LEFT_TO_PILLOW",
     "Probe",
     "adjust_colors",
     "available",
+    "crc32c",
     "decode",
     "decode_batch",
     "decode_png",
+    "decodes_jpeg",
     "decodes_png",
     "encode",
     "extend_crcs",
@@ -86,33 +94,39 @@ __all__ = [
     "status_message",
 ]
 
-_INSTALL = (
-    f"install {DISTRIBUTION}'s wheel for x86-64 or ARM, or "
-    "apt-get install libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++) and install dlio again"
-)
-
-_core: Any = None
-try:
-    from dlio.native import _jpeg as _core
-except ModuleNotFoundError:
-    _problem = f"this installation of dlio was built without: {_INSTALL}"
-except ImportError as error:  # libjpeg is not on this machine, or another one than the core was built with
-    _problem = f"cannot be loaded here ({error}): {_INSTALL}"
-
-available = _core is not None
-decodes_png = hasattr(_core, "decode_png")  # built with libdeflate
-globals().update({name: getattr(_core, name) for name in __all__ if hasattr(_core, name)})
+_LIBJPEG = "libjpeg62-turbo-dev g++ (on Ubuntu: libjpeg-turbo8-dev g++)"
 
 
-def missing(purpose: str) -> MissingPackageError:
-    """Returns the error to raise if `purpose` needs the core and it is missing; says why, and what to install."""
-    return MissingPackageError(f"{purpose} needs the compiled JPEG core, which {_problem}")
+def _load(name: str, packages: str) -> tuple[Any, str]:
+    """Returns a compiled module; or None, and why it is not there."""
+    install = f"install {DISTRIBUTION}'s wheel for x86-64 or ARM, or apt-get install {packages} and install dlio again"
+    try:
+        return import_module(f"dlio.native.{name}"), ""
+    except ModuleNotFoundError:
+        return None, f"this installation of dlio was built without: {install}"
+    except ImportError as error:  # a library is not on this machine, or another one than the core was built with
+        return None, f"cannot be loaded here ({error}): {install}"
+
+
+_core, _no_core = _load("_core", _LIBJPEG)
+_jpeg, _no_jpeg = _load("_jpeg", _LIBJPEG) if _core else (None, _no_core)
+_png, _no_png = _load("_png", "libdeflate-dev g++") if _core else (None, _no_core)
+_MODULES = (_core, _jpeg, _png)
+
+available, decodes_jpeg, decodes_png = (module is not None for module in _MODULES)
+globals().update({name: getattr(module, name) for module in _MODULES for name in __all__ if hasattr(module, name)})
+if not available:
+    globals().update(LEFT_TO_PILLOW=-1, crc32c=import_module("crc32c").crc32c)
+
+
+def missing(purpose: str, image: str = "JPEG") -> MissingPackageError:
+    """Returns the error to raise if `purpose` needs the core for images, `JPEG` or `PNG`; says why, and the remedy."""
+    part = f"the compiled core's decoder of {image}s" if available else "the compiled core"
+    return MissingPackageError(f"{purpose} needs {part}, which {_no_png if image == 'PNG' else _no_jpeg}")
 
 
 def __getattr__(name: str) -> Any:
-    """Raises MissingPackageError for a function of the core where it is missing."""
+    """Raises MissingPackageError for a function that is not there."""
     if name not in __all__:
         raise AttributeError(f"module 'dlio.native' has no attribute {name!r}")
-    if not available:
-        raise missing(f"dlio.native.{name}")
-    return getattr(_core, name)
+    raise missing(f"dlio.native.{name}", "PNG" if name == "decode_png" else "JPEG")

@@ -17,25 +17,38 @@ void trim_kept(std::vector<Element>& vector) noexcept {
   if (vector.capacity() * sizeof(Element) > kKeptBytes) std::vector<Element>().swap(vector);
 }
 
-// Lends this thread's `Workspace` for one image; afterwards, whatever became of the image, trims it.
+// Lends this thread's `Workspace` for one image; afterwards, whatever became of the image, trims it. Whoever asks while
+// it is lent gets one of their own, for as long as they want it.
 template <class Workspace>
 class Kept {
  public:
-  Kept() : workspace_(of_this_thread()) {}
-  ~Kept() { workspace_.trim(); }
+  Kept() : of_thread_(of_this_thread()) {
+    if (of_thread_.is_lent) own_ = std::make_unique<Workspace>();
+    of_thread_.is_lent = true;
+  }
+  ~Kept() {
+    if (own_) return;
+    of_thread_.workspace.trim();
+    of_thread_.is_lent = false;
+  }
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
-  Workspace& operator*() noexcept { return workspace_; }
-  Workspace* operator->() noexcept { return &workspace_; }
+  Workspace& operator*() noexcept { return own_ ? *own_ : of_thread_.workspace; }
+  Workspace* operator->() noexcept { return &**this; }
 
  private:
-  static Workspace& of_this_thread() {
-    thread_local Workspace workspace;
-    return workspace;
+  struct Lent {
+    Workspace workspace;
+    bool is_lent = false;
+  };
+  static Lent& of_this_thread() {
+    thread_local Lent lent;
+    return lent;
   }
 
-  Workspace& workspace_;
+  Lent& of_thread_;
+  std::unique_ptr<Workspace> own_;
 };
 
 constexpr std::size_t kAlignment = 64;

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "crc32c.hpp"
+#include "crc32c/crc32c.hpp"
 
 namespace dlio {
 

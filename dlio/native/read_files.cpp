@@ -10,7 +10,7 @@
 #include <chrono>
 #include <string>
 
-#include "crc32c.hpp"
+#include "crc32c/crc32c.hpp"
 
 namespace dlio {
 namespace {

@@ -59,7 +59,7 @@ class Pace:
         self._lock = threading.Lock()
         self._free_at = clock()  # the time from which on all that was taken is within the limits
 
-    def take(self, operations: int, num_bytes: int = 0) -> None:
+    def spend(self, operations: int, num_bytes: int = 0) -> None:
         """Waits until the limits allow this many operations and bytes."""
         with self._lock:
             now = self._clock()
@@ -91,11 +91,11 @@ def in_force() -> Pace | None:
     return _pace.get()
 
 
-def take(operations: int, num_bytes: int = 0) -> None:
+def spend(operations: int, num_bytes: int = 0) -> None:
     """Waits until the limits of this thread, if any, allow this many operations and bytes."""
     pace = in_force()
     if pace is not None:
-        pace.take(operations, num_bytes)
+        pace.spend(operations, num_bytes)
 
 
 def bound(read: Callable[[int], T]) -> Callable[[int], T]:

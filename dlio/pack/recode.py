@@ -49,7 +49,7 @@ class Recode:
 
     Raises:
         UsageError: a number is out of range, or a word is unknown.
-        MissingPackageError: `crop_ready` needs the compiled core, which this installation lacks.
+        MissingPackageError: `crop_ready` needs the core's decoder of JPEGs, which this installation lacks.
     """
 
     resize: int | None = None
@@ -72,7 +72,7 @@ class Recode:
             raise UsageError(f"check must be one of {CHECKS}, found {self.check!r}")
         if self.crop_ready and self.encoding == "png":
             raise UsageError("--crop-ready is for JPEGs, and --encoding png makes PNGs: leave out one of the two")
-        if self.crop_ready and not native.available:
+        if self.crop_ready and not native.decodes_jpeg:
             raise native.missing("making JPEGs crop-ready")
 
     @property
@@ -156,7 +156,7 @@ class Recode:
 
     def _pixels_by_core(self, data: bytes, info: ImageInfo) -> NDArray[np.uint8] | None:
         """Returns the decoded image in its final size, uint8 (H, W, 3); None if the core leaves it to Pillow."""
-        if not (native.available and info.format == "JPEG" and info.channels in (1, 3)):
+        if not (native.decodes_jpeg and info.format == "JPEG" and info.channels in (1, 3)):
             return None
         (left, top, right, bottom), (width, height) = self._window(info)
         out: NDArray[np.uint8] = np.empty((1, height, width, 3), dtype="uint8")
@@ -165,7 +165,7 @@ class Recode:
         if status == 0:
             pixels: NDArray[np.uint8] = out[0]
             return pixels
-        if status == jpeg.LEFT_TO_PILLOW:
+        if status == native.LEFT_TO_PILLOW:
             return None
         raise SourceError(f"it cannot be decoded: {jpeg.error_of(status)}")
 

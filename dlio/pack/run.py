@@ -15,7 +15,7 @@ from dlio.dataset.manifest import Manifest, Shard
 from dlio.errors import SourceError, StorageError, UsageError
 from dlio.executors import Pool, map_bounded
 from dlio.io import files
-from dlio.io.open_folder import check_ground, check_manifests
+from dlio.io.ground import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack import append, inside
 from dlio.pack.listing.base import Source

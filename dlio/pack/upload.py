@@ -25,7 +25,7 @@ from dlio.dataset.remote import fetch_manifest, load
 from dlio.errors import ManifestError, StorageError, UsageError
 from dlio.executors import Pool
 from dlio.io import files
-from dlio.io.open_folder import check_ground
+from dlio.io.ground import check_ground
 from dlio.io.remote_files import RemoteFiles, check_writable
 from dlio.pack.listing.base import Source
 from dlio.pack.overwrite import check_same

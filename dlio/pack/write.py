@@ -17,7 +17,7 @@ from dlio.dataset.schema import Schema
 from dlio.errors import LauncherError
 from dlio.io import files
 from dlio.io.digesting_file import CACHED_BYTES, DigestingFile
-from dlio.io.open_folder import check_ground
+from dlio.io.ground import check_ground
 from dlio.io.remote_files import RemoteFiles
 from dlio.locking.owner import Owner, node_id
 from dlio.pack.inside import Row, unseen

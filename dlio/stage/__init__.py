@@ -21,8 +21,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from dlio.dataset.location import names_url
 from dlio.errors import UsageError
-from dlio.io.named import names_url
 from dlio.urls import shown
 
 if TYPE_CHECKING:

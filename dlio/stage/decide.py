@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,13 +25,16 @@ _MEMORY_SHARE = 0.5  # what a file system in memory may take of the free memory:
 
 
 def check_job(job: Job, strategy: str) -> None:
-    """Refuses a destination in the data set itself, or one that other machines see too and the strategy does not need.
+    """Refuses a destination that is a file, lies in the data set itself, or that needlessly is seen by other machines.
 
     Raises:
         UsageError: it is refused, or no such strategy exists.
     """
     if job.dest.resolve().is_relative_to(job.manifest.root.resolve()):
         raise UsageError(f"{job.dest} lies in the data set {job.manifest.root} itself: stage to a folder outside it")
+    for path in (job.dest, *job.dest.parents):
+        if os.path.isfile(path):  # noqa: PTH113  whatever may not be looked at is no such file
+            raise UsageError(f"{path} is a file: name a folder to stage to")
     system, needs = filesystem_of(job.dest), needs_of(strategy)
     if system.shared and not job.options.allow_shared and not (needs and needs.shared):
         raise UsageError(

@@ -20,7 +20,8 @@ from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
 from dlio.errors import SchemaError, StorageError
 from dlio.testing.container import Container
 from dlio.testing.folders import content
-from dlio.testing.samples import SCHEMAS, same, samples
+from dlio.testing.samples import SCHEMAS, check_same, samples
+from dlio.testing.watched_file import WatchedFile
 
 KEYS = [
     "a/b.jpg",
@@ -63,33 +64,6 @@ assert sums == {sums!r}
 """
 
 
-class WatchedFile:
-    """A file of a writer: keeps what passes, and takes no more than `room` bytes."""
-
-    def __init__(self, path: Path, room: int = 1 << 40) -> None:
-        self.path, self.room, self.passed = path, room, bytearray()
-        self.file = formats.open_plain(path)
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        if self.room < len(data):
-            raise StorageError(28, f"cannot write {self.path}: no space")
-        self.room -= len(data)
-        self.passed += data
-        return self.file.write(data)
-
-    def writelines(self, parts: Iterable[bytes | bytearray | memoryview], /) -> None:
-        for part in parts:
-            self.write(part)
-
-    def tell(self) -> int:
-        return self.file.tell()
-
-    def close(self) -> None:
-        self.file.close()
-        self.closed = True
-
-
 def labelled(keys: Iterable[str]) -> list[Sample]:
     """Returns a sample with a small image and its number as label for each key."""
     return [Sample(key, {"image": b"\xff\xd8\xff%d" % number, "label": number}) for number, key in enumerate(keys)]
@@ -124,7 +98,7 @@ class FormatTests:
             pytest.skip("refused: see test_a_refusal_names_field_and_formats")
         expected = samples(schema, 14)
         found = container.read(container.write(tmp_path / "shard", schema, expected), schema)
-        assert [same(*pair) for pair in zip(found, expected, strict=True)] == [True] * 14
+        check_same(found, expected)
         assert [crc32c(a, schema) for a in found] == [crc32c(b, schema) for b in expected]
 
     @EACH_SCHEMA
@@ -218,7 +192,7 @@ class FormatTests:
         writer.close()
         writer.close()
         found = container.read(container.path(tmp_path / "shard"), vectors)
-        assert [same(*pair) for pair in zip(found, expected, strict=True)] == [True] * 4
+        check_same(found, expected)
 
     @pytest.mark.parametrize("stem", ODD_STEMS)
     def test_odd_paths(self, container: Container, stem: str, tmp_path: Path) -> None:
@@ -264,7 +238,7 @@ class FormatTests:
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(reader.read, order))
         reader.close()
-        assert all(same(sample, expected[index]) for sample, index in zip(found, order, strict=True))
+        check_same(found, [expected[index] for index in order])
 
     @pytest.mark.parametrize("method", ["fork", "spawn"])
     def test_an_open_reader_does_not_disturb_those_of_child_processes(
@@ -285,7 +259,7 @@ class FormatTests:
             child.join()
         reader.close()
         assert [child.exitcode for child in children] == [0, 0]
-        assert all(same(*pair) for pair in zip(found, expected, strict=True))
+        check_same(found, expected)
 
     def test_files_hold_what_passed_through_open_file_only(self, container: Container, tmp_path: Path) -> None:
         opened: list[WatchedFile] = []

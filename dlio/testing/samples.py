@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ SCHEMAS = {
     "arrays of any length": {f"a_{name}": f"{name}[]" for name in sorted(NUMBER_TYPES)},
     "names of extensions": {"jpg": "bytes", "cls": "int64", "image": "bytes", "label": "int64"},
 }
+_SHOWN = 200  # characters of a value in a message
 MAGICS = [b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"\x0a\x23\xd7\xce" * 3, b"", bytes(512), b"P5 ", b"\x93NUMPY"]
 
 
@@ -68,15 +70,35 @@ def _text(kind: Field, generator: np.random.Generator, number: int) -> bytes | s
 
 def same(found: Sample, expected: Sample) -> bool:
     """Returns whether two samples have equal values of equal types, bit by bit; keys aside."""
+    return difference(found, expected) is None
+
+
+def difference(found: Sample, expected: Sample) -> str | None:
+    """Returns how two samples differ, by the first field that does, None if they are the same; keys aside."""
     if found.fields.keys() != expected.fields.keys():
-        return False
+        return f"the fields are {sorted(found.fields)}, expected {sorted(expected.fields)}"
     for name, value in expected.fields.items():
         other = found.fields[name]
         if type(other) is not type(value):
-            return False
+            return f"the field {name!r} is of type {type(other).__name__}, expected {type(value).__name__}"
         if isinstance(value, np.ndarray):
-            if (other.dtype, other.shape, other.tobytes()) != (value.dtype, value.shape, value.tobytes()):
-                return False
+            if (other.dtype, other.shape) != (value.dtype, value.shape):
+                expected_array = f"{value.dtype}{list(value.shape)}"
+                return f"the field {name!r} is {other.dtype}{list(other.shape)}, expected {expected_array}"
+            if other.tobytes() != value.tobytes():
+                return f"the field {name!r} holds other numbers: {other!r}, expected {value!r}"
         elif other != value:
-            return False
-    return True
+            return f"the field {name!r} is {_brief(other)}, expected {_brief(value)}"
+    return None
+
+
+def check_same(found: Iterable[Sample], expected: Iterable[Sample]) -> None:
+    """Raises AssertionError, which names key and field, unless the samples are the same; their keys aside."""
+    for number, (sample, wanted) in enumerate(zip(found, expected, strict=True)):
+        problem = difference(sample, wanted)
+        assert problem is None, f"sample {number}, key {wanted.key!r}: {problem}"
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"

@@ -102,6 +102,7 @@ def test_a_terminal_shows_a_bar_with_shards(tmp_path: Path) -> None:
             shown += block
     os.close(master)
     assert b"100%" in shown
+    assert max(map(len, re.split(r"[\r\n]+", shown.decode()))) == 118  # so that ^C fits into the row
     assert re.search(rb"12/12 \[.* samples/s, 3 of 3 shards, .*B/s\]", shown)
 
 

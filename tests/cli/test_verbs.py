@@ -109,7 +109,6 @@ class TestExitCodes:
     @pytest.mark.parametrize(
         "words",
         [
-            "",
             "fly",
             "pack",
             "pack {photos} {out} --format floppy",

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlio import native
 from dlio.codecs import decoders
 from dlio.errors import DataError, UsageError
 from dlio.images import CenterCrop, RandomResizedCrop, Resize, Transform
+from tests.helpers.decoding import without_core
 from tests.helpers.images import encoded, photo
 from tests.helpers.transforms import TRANSFORMS, keys
 
@@ -23,7 +23,8 @@ def test_center_crop_gives_the_pixels_of_resize_and_crop(
     kind: str, size: tuple[int, int], with_core: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torchvision's Resize(256) and CenterCrop(224) on PIL images; of tall ones Pillow resizes the rows first."""
-    monkeypatch.setattr(native, "available", with_core)
+    if not with_core:
+        without_core(monkeypatch)
     picture = encoded(photo(*size), kind)
     pixels, problems = decode([picture], CenterCrop(224))
     assert problems == {}
@@ -178,7 +179,7 @@ def test_what_is_not_bytes_like_is_refused(wrong: object) -> None:
 def test_pillow_alone_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the core is not built."""
     picture = kinds_of_images()["jpeg"]
-    monkeypatch.setattr(native, "available", False)
+    without_core(monkeypatch)
     pixels, problems = decode([picture], RandomResizedCrop(24, flip=True))
     assert problems == {}
     assert (pixels[0] == reference(picture, RandomResizedCrop(24, flip=True), keys(1))).all()

@@ -53,7 +53,7 @@ def packed(tmp_path: Path, data: bytes) -> dlio.Manifest:
 
 def test_the_words_for_a_missing_end_are_the_cores():
     assert jpeg.TRUNCATED == WORDS == native.status_message(4)
-    assert "Pillow" in native.status_message(jpeg.LEFT_TO_PILLOW)
+    assert "Pillow" in native.status_message(native.LEFT_TO_PILLOW)
 
 
 @pytest.mark.parametrize("transform", [Resize(16), CenterCrop(16), RandomResizedCrop(16, scale=(0.08, 0.1))], ids=repr)

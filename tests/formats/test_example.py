@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample, Schema
-from dlio.formats.payloads import example
+from dlio.formats.payloads import example, features
 from dlio.formats.payloads.wire import delimited, parse_varints, varint, varints
 from dlio.pack.inspect.image_header import inspect_image
 from tests.helpers.images import image
@@ -29,9 +29,9 @@ from tests.helpers.images import image
 def test_channels_and_colorspace_are_those_of_the_pixels(kind, mode, channels, colorspace):
     data = image(1, kind, mode)
     sample = Sample("a/1", {"image": data, "label": 0}, inspect_image(data))
-    features = example.parse(b"".join(example.encoder(IMAGE_CLASSIFICATION)(sample)))
-    assert list(features["image/channels"].int64_list.value) == [channels]
-    assert list(features["image/colorspace"].bytes_list.value) == [colorspace]
+    found = features.parse(b"".join(example.encoder(IMAGE_CLASSIFICATION)(sample)))
+    assert list(found["image/channels"].int64_list.value) == [channels]
+    assert list(found["image/colorspace"].bytes_list.value) == [colorspace]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))

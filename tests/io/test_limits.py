@@ -78,6 +78,7 @@ def test_staging_goes_on_with_few_threads_or_names_the_limit(tmp_path, num_tasks
     base, source = open_to_all(tmp_path), write_dataset(tmp_path / "in", [1000] * 3)
     for path in (tmp_path / "in").iterdir():
         path.chmod(0o644)
+    dlio.stage(tmp_path / "in", tmp_path / "first")  # loads the modules while their files can be read
     results = []
 
     def work() -> None:

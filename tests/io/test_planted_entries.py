@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dlio.errors import StorageError
-from dlio.io.open_folder import MAX_BYTES, Below, OpenFolder, check_ground
+from dlio.io.ground import check_ground
+from dlio.io.open_folder import MAX_BYTES, Below, OpenFolder
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 BOB = 2001

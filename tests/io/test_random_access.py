@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,19 +33,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=[random_access._read_by_core, random_access._read_each], ids=["core", "python"], autouse=True)
+@pytest.fixture(params=[True, False], ids=["core", "python"], autouse=True)
 def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each request to the system, which the compiled core makes, or Python."""
+    if request.param and not native.available:
+        pytest.skip("the compiled core is not installed")
     requested: list[int] = []
 
-    def read(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
-        requested.extend(sizes)
-        return request.param(descriptor, starts, sizes, out)
+    def counted(files: object, which: object, offsets: object, sizes: NDArray[np.int64], *options: object) -> object:
+        requested.extend(sizes.tolist())
+        return read_ranges(files, which, offsets, sizes, *options)  # type: ignore[arg-type]
 
-    if request.param is random_access._read_by_core and not native.available:
-        pytest.skip("the compiled core is not installed")
-    for name in ("_read_by_core", "_read_each"):
-        monkeypatch.setattr(random_access, name, read)
+    monkeypatch.setattr(native, "available", request.param)
+    monkeypatch.setattr(random_access, "read_ranges", counted)
     return requested
 
 
@@ -94,12 +95,11 @@ def read_rows(file: RandomAccessFile, offsets: list[int], memory: NDArray[np.uin
     size = memory.shape[1]
     sizes, places = np.full(len(rows), size), np.array(rows, np.int64) * size
     zeros = np.zeros(len(rows), np.int64)
-    whole = read_ranges(
-        [file], zeros, np.array(offsets, np.int64), sizes, memory.reshape(-1).data, places, crcs
-    ).tolist()
+    counts = read_ranges([file], zeros, np.array(offsets, np.int64), sizes, memory.reshape(-1).data, places, crcs)
     ranges = [DATA[offset : offset + memory.shape[1]] for offset in offsets]
+    assert counts.tolist() == [len(data) for data in ranges]
     assert crcs.tolist() == [crc32c(b"before" + data) for data in ranges]
-    return whole
+    return (counts == sizes).tolist()
 
 
 @pytest.mark.parametrize("size", [1, 100, 3072, 9999])
@@ -147,7 +147,7 @@ def test_ranges_of_any_size_go_to_their_places(path: Path, wanted: list[tuple[in
     offsets, sizes = np.array(wanted, np.int64).T.copy()
     places = sizes.sum() - sizes.cumsum()  # the last range first
     file, memory, crcs = RandomAccessFile(path), np.zeros(sizes.sum(), np.uint8), np.zeros(len(sizes), np.uint32)
-    assert read_ranges([file], sizes * 0, offsets, sizes, memory.data, places, crcs).all()
+    assert read_ranges([file], sizes * 0, offsets, sizes, memory.data, places, crcs).tolist() == sizes.tolist()
     expected = [DATA[offset : offset + size] for offset, size in wanted]
     assert memory.tobytes() == b"".join(reversed(expected))
     assert crcs.tolist() == [crc32c(data) for data in expected]
@@ -183,15 +183,19 @@ def test_ranges_beside_the_memory_are_refused(path: Path, wrong: dict[str, list[
 
 
 def test_a_read_that_a_signal_ends_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways, calls = random_access._read_by_core if native.available else random_access._read_each, []
+    if not native.available:
+        pytest.skip("Python's own reads go on by themselves")
+    calls, core_read = [], native.read_ranges
 
-    def interrupted(descriptor: int, starts: list[int], sizes: list[int], out: memoryview) -> tuple[list[int], int]:
+    def interrupted(descriptors: NDArray[np.int64], *columns: Any) -> tuple[NDArray[np.int64], int, int, float]:
+        starts, sizes, out, places, crcs = columns
         calls.append(len(starts))
-        counts, _ = ways(descriptor, starts[:2], sizes[:2], out)
-        return counts, errno.EINTR if len(starts) > 2 else 0
+        counts, done, _, waited = core_read(descriptors[:2], starts[:2], sizes[:2], out, places[:2], crcs)
+        left = np.zeros(len(starts), np.int64)
+        left[:2] = counts
+        return left, done, errno.EINTR if len(starts) > 2 else 0, waited
 
-    for name in ("_read_by_core", "_read_each"):
-        monkeypatch.setattr(random_access, name, interrupted)
+    monkeypatch.setattr(native, "read_ranges", interrupted)
     wanted = [(number * 9_000, 100) for number in range(5)]
     assert read(path, wanted) == [DATA[start : start + size] for start, size in wanted]
     assert calls == [5, 3, 1]

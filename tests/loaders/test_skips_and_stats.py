@@ -12,8 +12,7 @@ from dlio.dataset.manifest import Manifest
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Sample
 from dlio.errors import CorruptRecordError
 from dlio.images import CenterCrop
-from dlio.loaders.skips import Skips
-from dlio.loaders.stats import verdict
+from dlio.loaders.stats import Skips, verdict
 from dlio.loaders.torch import DataLoader, PackedDataset
 from tests.helpers.images import image
 from tests.loaders.packing import damage, pack_samples

@@ -1,16 +1,15 @@
 // Compares all ways to compute CRC-32C that this processor has with the table; prints how many there are.
-#include "crc32c.cpp"
-
 #include <cstdio>
 #include <vector>
+
+#include "crc32c/ways.hpp"
 
 int main() {
   using namespace dlio;
   std::vector<Extend> ways;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2") != 0) ways.push_back(extend_by_instruction);
-#endif
-  ways.push_back(fastest());
+  for (const Extend way : ways_of_processor()) {
+    if (way != nullptr) ways.push_back(way);
+  }
   std::vector<char> data(70'000);
   std::uint32_t state = 1;
   for (char& byte : data) byte = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);

@@ -1,4 +1,4 @@
-"""The core as a whole: one bound on pixels, what it keeps in memory, and what happens where it cannot be loaded."""
+"""The core as a whole: one bound on pixels, what it keeps in memory, and what happens where a library is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from dlio.cli import main
 from dlio.dataset.schema import MAX_PIXELS
-from dlio.native import _jpeg
+from dlio.native import _core, _jpeg
 from tests.helpers.images import make_image_folder
 
 ROOT = Path(__file__).parents[2]
@@ -20,9 +20,11 @@ ROOT = Path(__file__).parents[2]
 _UNLOADABLE = """
 import json, sys
 from dlio import cli, errors, native
+from dlio.look.checks import machine
 
 folder = sys.argv[1]
-report = {"available": native.available}
+report = {"there": [native.available, native.decodes_jpeg, native.decodes_png]}
+report["doctor"] = [[finding.state, finding.found, finding.advice] for finding in machine.core("core")]
 try:
     native.decode(b"")
 except errors.MissingPackageError as error:
@@ -57,7 +59,7 @@ print(json.dumps([statuses, resident() - before]))
 
 
 def test_one_bound_on_pixels() -> None:
-    assert _jpeg.MAX_PIXELS == MAX_PIXELS
+    assert _core.MAX_PIXELS == MAX_PIXELS
 
 
 def test_this_libjpeg_takes_the_cores_own_entropy_decoder() -> None:
@@ -74,12 +76,12 @@ def test_a_large_image_that_fails_leaves_no_memory_behind() -> None:
     assert grown_mib < 64  # its pixels take 120
 
 
-def test_without_a_core_that_loads_pillow_decodes(tmp_path: Path) -> None:
+def test_without_libraries_that_load_pillow_decodes(tmp_path: Path) -> None:
     if b"libjpeg.so." not in Path(_jpeg.__file__).read_bytes():
         pytest.skip("this core brings libjpeg along, as wheels do")
     make_image_folder(tmp_path / "photos", {"a": 2}, "JPEG")
     (tmp_path / "lib").mkdir()
-    for name in ("libjpeg.so.62", "libjpeg.so.8"):
+    for name in ("libjpeg.so.62", "libjpeg.so.8", "libdeflate.so.0"):
         (tmp_path / "lib" / name).write_bytes(b"no library")
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path / "lib")}
     run = subprocess.run(
@@ -87,8 +89,12 @@ def test_without_a_core_that_loads_pillow_decodes(tmp_path: Path) -> None:
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     report = json.loads(run.stdout.splitlines()[-1])
-    assert report["available"] is False and report["code"] == 5
+    assert (report["there"], report["code"]) == ([True, False, False], 5)
+    core, jpegs, pngs = report["doctor"]
+    assert core[1].startswith("compiled core")
+    assert jpegs[:2] == ["change", "JPEGs are decoded by Pillow"] and "libjpeg62-turbo-dev" in jpegs[2]
+    assert pngs[:2] == ["change", "PNGs are decoded by Pillow"] and "libdeflate-dev" in pngs[2]
     assert "libjpeg.so" in report["decode"] and "apt-get install libjpeg62-turbo-dev g++" in report["decode"]
     assert (report["crop_ready"], report["pack"], report["verify"]) == (5, 0, 0)
-    assert "making JPEGs crop-ready needs the compiled JPEG core" in run.stderr
+    assert "making JPEGs crop-ready needs the compiled core's decoder of JPEGs" in run.stderr
     assert main(["verify", str(tmp_path / "photos-2"), "--quiet"]) == 0

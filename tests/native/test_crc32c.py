@@ -37,6 +37,18 @@ def extended(data: bytes, bounds: list[int], crc: int = 0) -> list[int]:
     return [int(each) for each in crcs]
 
 
+@given(data=st.binary(max_size=200), crc=st.integers(0, 2**32 - 1))
+def test_one_piece_is_the_checksum_of_many(data: bytes, crc: int) -> None:
+    assert [native.crc32c(data, crc)] == extended(data, [0, len(data)], crc) == [by_definition(data, crc)]
+    assert native.crc32c(memoryview(RANDOM), crc) == extended(RANDOM, [0, len(RANDOM)], crc)[0]  # without the lock
+
+
+@pytest.mark.parametrize("wrong", [("text",), (b"", -1), (b"", 2**32), (b"", 1.5), (memoryview(b"abcd")[::2],)])
+def test_what_is_no_data_or_checksum_is_refused(wrong: tuple[object, ...]) -> None:
+    with pytest.raises((TypeError, BufferError)):
+        native.crc32c(*wrong)
+
+
 def test_known_values() -> None:
     assert extended(b"123456789", [0, 9]) == [0xE3069283]
     assert extended(bytes(32), [0, 32]) == [0x8A9136AA]  # RFC 3720, B.4
@@ -75,6 +87,7 @@ def test_all_ways_of_a_processor_agree(compiler: str, tmp_path: Path) -> None:
     if missing := [each for each in (compiler, *COMPILERS[compiler]) if not shutil.which(each)]:
         pytest.skip(f"needs {missing[0]}")
     source, program = Path(__file__).with_name("crc32c_ways.cpp"), tmp_path / "crc32c_ways"
-    subprocess.run([compiler, "-std=c++17", "-O2", "-static", f"-I{NATIVE}", source, "-o", program], check=True)
+    sources = [source, *NATIVE.glob("crc32c/*.cpp")]
+    subprocess.run([compiler, "-std=c++17", "-O2", "-static", f"-I{NATIVE}", *sources, "-o", program], check=True)
     run = subprocess.run([*COMPILERS[compiler], program], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout[1:]) == (0, " ways agree\n")

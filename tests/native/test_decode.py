@@ -255,9 +255,10 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_without_the_core_each_name_says_what_is_missing() -> None:
     assert native.available
     script = (
-        "import sys; sys.modules['dlio.native._jpeg'] = None\n"
+        "import sys; sys.modules['dlio.native._core'] = None\n"
         "from dlio import errors, native\n"
-        "assert native.available is False\n"
+        "assert (native.available, native.decodes_jpeg, native.decodes_png) == (False, False, False)\n"
+        "assert native.crc32c(b'456789', native.crc32c(b'123')) == 0xE3069283\n"
         "try: native.decode\n"
         "except errors.MissingPackageError as error: sys.exit('apt-get install' not in str(error))\n"
         "sys.exit(2)"

@@ -26,7 +26,7 @@ def test_never_lets_more_through_than_its_limits():
     operations = num_bytes = 0
     for _ in range(1000):
         taken = random_.randrange(1, 4), random_.randrange(0, 30_000)
-        held.take(*taken)
+        held.spend(*taken)
         assert operations <= 100.0 * now[0] + 1e-6  # all before this one
         assert num_bytes <= 1e6 * now[0] + 1e-3
         operations, num_bytes = operations + taken[0], num_bytes + taken[1]
@@ -39,7 +39,7 @@ def test_what_is_not_used_is_gone():
     held = Pace(Limits(operations=10.0), clock=lambda: now[0], sleep=slept.append)
     now[0] = 3600.0
     for _ in range(3):
-        held.take(1)
+        held.spend(1)
     assert slept == [pytest.approx(0.1), pytest.approx(0.2)]
 
 
@@ -56,7 +56,7 @@ def test_a_limit_that_lets_nothing_through_is_refused(limits):
 @pytest.mark.parametrize("seconds", [SLOW, FAST])
 def test_counts_what_is_asked_of_the_source(photos, tmp_path, monkeypatch, seconds):
     taken = []
-    monkeypatch.setattr(Pace, "take", lambda self, operations, num_bytes=0: taken.append((operations, num_bytes)))
+    monkeypatch.setattr(Pace, "spend", lambda self, operations, num_bytes=0: taken.append((operations, num_bytes)))
     with storage(seconds):
         dlio.pack(image_folder(photos), tmp_path / "out", engine="serial", max_ops=1e9)
     sizes = sum(path.stat().st_size for path in photos.rglob("*.png"))

@@ -11,7 +11,7 @@ import pytest
 import dlio
 from dlio.dataset.manifest import Manifest
 from dlio.errors import StorageError
-from dlio.io.open_folder import loose_folders
+from dlio.io.ground import loose_folders
 from dlio.pack.index import index
 from dlio.stage.cache.resolve import resolve
 from tests.helpers.images import make_image_folder

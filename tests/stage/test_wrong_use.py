@@ -26,11 +26,21 @@ WRONG: dict[str, tuple[Callable[[Manifest, Path], object], str]] = {
         lambda source, folder: ensure_agent(source.root, folder / "local", strategy="stripe"),
         "stripe cannot run in the background: choose one of replicate, broadcast, partition",
     ),
+    "a file": (lambda source, folder: dlio.stage(source, written(folder)), "/file is a file: name a folder to stage"),
+    "a folder below a file": (
+        lambda source, folder: ensure_agent(source.root, written(folder) / "local"),
+        "/file is a file: name a folder to stage",
+    ),
     "a number too large": (
         lambda source, folder: described(machine_file(folder), Machine(2, 1)),
         "source as 10+: int too large",
     ),
 }  # fmt: skip
+
+
+def written(folder: Path) -> Path:
+    (folder / "file").write_text("not empty")
+    return folder / "file"
 
 
 def machine_file(folder: Path) -> str:

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "colors.hpp"
-#include "jpeg/codec.hpp"
+#include "image.hpp"
 #include "resize/pixels.hpp"
 #include "wishes.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <libdeflate.h>
 
-#include "png.hpp"
+#include "png/png.hpp"
 
 namespace {
 

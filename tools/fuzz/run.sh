@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzzes the JPEG core under AddressSanitizer and UndefinedBehaviorSanitizer. Needs clang with its libFuzzer:
+# Fuzzes the compiled core under AddressSanitizer and UndefinedBehaviorSanitizer. Needs clang with its libFuzzer:
 #   apt-get install clang libclang-rt-14-dev
 #
 #   tools/fuzz/run.sh FOLDER [libFuzzer's options, for example -runs=200000]
@@ -16,12 +16,13 @@ shift
 mkdir -p "$folder/corpus"
 native=$here/../../dlio/native
 program=${PROGRAM:-fuzz_core}
-png=
-pkg-config --exists libdeflate && png="-DDLIO_LIBDEFLATE $(pkg-config --libs libdeflate)"
+libraries="libjpeg"
+sources=$(ls "$native"/*.cpp "$native"/crc32c/*.cpp "$native"/jpeg/*.cpp "$native"/resize/*.cpp)
+[ "$program" != fuzz_png ] || libraries=libdeflate sources="$native/png/png.cpp $native/memory.cpp"
 # shellcheck disable=SC2046
 clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  -I "$native" $(pkg-config --cflags libjpeg) "$here/$program.cpp" "$native"/*.cpp "$native"/jpeg/*.cpp \
-  "$native"/resize/*.cpp -o "$folder/$program" $(pkg-config --libs libjpeg) $png
+  -I "$native" $(pkg-config --cflags $libraries) "$here/$program.cpp" $sources \
+  -o "$folder/$program" $(pkg-config --libs $libraries)
 "${PYTHON:-python3}" "$here/make_seeds.py" "$folder/seeds"
 exec "$folder/$program" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
   "$folder/corpus" "$folder/seeds"

@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import dlio
 from dlio import cli, errors, formats
-from dlio.cli.options import OF_ALL_VERBS
+from dlio.cli.parser import OF_ALL_VERBS
 from dlio.cluster.launchers import LAUNCHERS
 from dlio.environment import VARIABLES
 from dlio.io.filesystems import _LOCAL_VARIABLES

@@ -16,7 +16,7 @@ _RUN_BYTES = 512 << 10  # by one call of the core, into one piece of memory
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """n values of one file, which is not arriving.
+    """n values of one file.
 
     Attributes:
         file: the file.
@@ -38,7 +38,7 @@ Values = tuple[list[memoryview], list[int]]
 
 
 def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
-    """Yields the values of each of `ranges`; needs the compiled core.
+    """Yields the values of each of `ranges`.
 
     Args:
         ranges: of one file or of several. A call of the core for all of them takes a part of the time of one for each.
@@ -60,8 +60,8 @@ def read_values(ranges: Sequence[ValueRanges], take: Take) -> Iterator[Values]:
     for some in _runs(ends):
         places, stops = begins[some] - begins[some.start], ends[some] - begins[some.start]
         memory = take(int(stops[-1]))
-        whole = read_ranges(files, which[some], offsets[some], sizes[some], memory, places, crcs[some])
-        wrong[some] = ~whole
+        counts = read_ranges(files, which[some], offsets[some], sizes[some], memory, places, crcs[some])
+        wrong[some] = counts != sizes[some]
         data = memory.toreadonly()
         values += [data[begin:end] for begin, end in zip(places.tolist(), stops.tolist(), strict=True)]
     wrong |= crcs != after

@@ -6,15 +6,15 @@ The checksum that a sample's one large value must have follows from these.
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from dlio import native
-from dlio.dataset.bulk import row_checksums
 from dlio.dataset.bulk.ranges import ValueRanges, read_values
+from dlio.dataset.bulk.row_checksums import Crcs, Rows, retract
+from dlio.dataset.sample_group import Pieces
 from dlio.dataset.sample_table import NUMBER_BYTES, SampleTable, columns
 from dlio.dataset.schema import Array, Field, Schema
 from dlio.formats import Reader, SpanReader, Spans
@@ -54,22 +54,20 @@ def open_values(reader: Reader, table: SampleTable, schema: Schema) -> BulkValue
     return None if spans is None else BulkValues(name, kind, spans, sizes, *_wanted(table, schema, name, sizes))
 
 
-def _wanted(
-    table: SampleTable, schema: Schema, name: str, sizes: Numbers
-) -> tuple[row_checksums.Crcs, row_checksums.Crcs]:
+def _wanted(table: SampleTable, schema: Schema, name: str, sizes: Numbers) -> tuple[Crcs, Crcs]:
     """Returns each sample's running checksums before and after its value of field `name`; see `dataset.checksum`."""
     names = list(schema)
     at = names.index(name)
     before = np.zeros(len(sizes), dtype=np.uint32)
     for other in names[:at]:
-        before = row_checksums.extend(before, _rows(table.field(other)))
-    after = table.crcs if schema[name].is_fixed else row_checksums.retract(table.crcs, _rows(sizes))
+        Pieces.rows(_rows(table.field(other))).extend(before)
+    after = table.crcs if schema[name].is_fixed else retract(table.crcs, _rows(sizes))
     for other in reversed(names[at + 1 :]):
-        after = row_checksums.retract(after, _rows(table.field(other)))
+        after = retract(after, _rows(table.field(other)))
     return before, after
 
 
-def _rows(numbers: Array) -> row_checksums.Rows:
+def _rows(numbers: Array) -> Rows:
     """Returns the little-endian bytes of each sample's numbers; uint8 of shape (n, k)."""
     little = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<"))
     return little.view(np.uint8).reshape(len(numbers), -1)
@@ -80,7 +78,7 @@ def _empty_rows(count: int, size: int, take: Take) -> npt.NDArray[np.uint8]:
     num_bytes = count * size + _ALIGNMENT
     memory = np.empty(num_bytes, np.uint8) if num_bytes < _POOLED_BYTES else np.frombuffer(take(num_bytes), np.uint8)
     skipped = -memory.ctypes.data % _ALIGNMENT
-    return memory[skipped : skipped + count * size].reshape(-1, size)
+    return memory[skipped : skipped + count * size].reshape(count, size)
 
 
 class BulkValues:
@@ -96,8 +94,8 @@ class BulkValues:
         kind: Field,
         spans: Spans,
         sizes: Numbers,
-        before: row_checksums.Crcs,
-        after: row_checksums.Crcs,
+        before: Crcs,
+        after: Crcs,
     ) -> None:
         self.name = name
         self._kind = kind
@@ -125,65 +123,63 @@ class BulkValues:
         Raises:
             StorageError: the file cannot be read.
         """
-        if self._kind.is_fixed and (found := self._rows(records, take, out)) is not None:
-            return found
-        if (ranges := self.ranges(records)) is not None:
+        if self._kind.is_fixed:
+            if (offsets := self._known(records)) is not None:
+                return self._rows(records, offsets, take, out)
+        elif (ranges := self.ranges(records)) is not None:
             return next(read_values([ranges], take))
-        whole = self._unsearched(records)
-        starts = np.where(whole, self._spans.starts[records], self._offsets[records])
-        sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
-        before = repeat(0) if self._before is None else iter(self._before[records].tolist())
-        searched = iter(zip(records.tolist(), whole.tolist(), strict=True))
-        values: list[memoryview] = []
-        crcs: list[int] = []
-        for some in self._spans.file.read_many(np.maximum(starts, 0), np.where(starts < 0, 0, sizes), take):
-            if whole.any():
-                rows = zip(some, searched)  # noqa: B905  the first ends first
-                some = [self._search_in(data, record) if of_it else data for data, (record, of_it) in rows]
-            some = some if self._spans.order is None else [self._ordered(value) for value in some]
-            values += some
-            crcs += map(crc32c, some, before)
-        wrong = (np.array(crcs, dtype=np.uint32) != self._after[records]) | (self._offsets[records] < 0)
-        return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
+        return self._searched(records, take)
 
     def ranges(self, records: Numbers) -> ValueRanges | None:
-        """Returns where the values of `records` are; None if they are arrays, or some have to be read another way."""
-        if self._kind.is_fixed or (offsets := self._known(records)) is None:
+        """Returns where the values of `records` are; None if they are arrays, arriving, or have to be searched."""
+        if self._kind.is_fixed or self._spans.file.is_arriving or (offsets := self._known(records)) is None:
             return None
-        crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        return ValueRanges(self._spans.file, offsets, self._sizes[records], crcs, self._after[records])
+        before, after = self._crcs_before(records), self._after[records]
+        return ValueRanges(self._spans.file, offsets, self._sizes[records], before, after)
 
     def _known(self, records: Numbers) -> Numbers | None:
-        """Returns the offsets of values that the core can read; None without it, and for what is arriving."""
-        if not native.available or self._spans.file.is_arriving:
-            return None
+        """Returns the offsets of values; None if some are not known."""
         offsets = self._offsets[records]
         return None if offsets.min(initial=0) < 0 else offsets
 
-    def _rows(self, records: Numbers, take: Take, out: OutRows | None) -> tuple[Array | OutRows, list[int]] | None:
-        """Returns `read` of arrays, each read to its row; None where they have to be read another way."""
+    def _crcs_before(self, records: Numbers) -> Crcs:
+        return np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
+
+    def _rows(
+        self, records: Numbers, offsets: Numbers, take: Take, out: OutRows | None
+    ) -> tuple[Array | OutRows, list[int]]:
+        """Returns `read` of arrays at known places, each read to its row."""
         size, order = self._kind.fixed_bytes, self._spans.order
-        if not size or (offsets := self._known(records)) is None:
-            return None
         direct = out if order is None else None
         memory = _empty_rows(len(records), size, take) if direct is None else direct.memory
         places = (np.arange(len(records)) if direct is None else direct.rows) * size
-        crcs = np.zeros(len(records), np.uint32) if self._before is None else self._before[records]
-        sizes, read = np.full(len(records), size), crcs if order is None else crcs.copy()
-        whole = read_ranges([self._spans.file], records * 0, offsets, sizes, memory.reshape(-1).data, places, read)
+        crcs, sizes = self._crcs_before(records), np.full(len(records), size)
+        read = crcs if order is None else None
+        counts = read_ranges([self._spans.file], records * 0, offsets, sizes, memory.reshape(-1).data, places, read)
         if order is not None:
             memory = order(memory)
-            native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
+            if native.available:
+                native.extend_crcs(memory.data, np.arange(len(records) + 1) * size, crcs)
+            else:
+                crcs = np.fromiter(map(native.crc32c, memory, crcs.tolist()), np.uint32, len(records))
             if out is not None:
                 out.memory[out.rows] = memory
-        wrong = ((crcs != self._after[records]) | ~whole).nonzero()[0].tolist()
+        wrong = ((crcs != self._after[records]) | (counts != sizes)).nonzero()[0].tolist()
         return self._shaped(memory) if out is None else out, wrong
 
-    def _ordered(self, value: memoryview) -> memoryview:
-        """Returns the value of an array in row-major order; one of another size as it is."""
-        assert self._spans.order is not None
-        row = np.frombuffer(value, np.uint8)
-        return self._spans.order(row[None])[0].data if len(row) == self._kind.fixed_bytes else value
+    def _searched(self, records: Numbers, take: Take) -> tuple[list[memoryview] | Array, list[int]]:
+        """Returns `read` of values as they come: some are searched, in records that are read as a whole."""
+        whole = self._unsearched(records)
+        starts = np.where(whole, self._spans.starts[records], self._offsets[records])
+        sizes = np.where(whole, self._spans.stops[records] - starts, self._sizes[records])
+        read = chain.from_iterable(
+            self._spans.file.read_many(np.maximum(starts, 0), np.where(starts < 0, 0, sizes), take)
+        )
+        rows = zip(read, records.tolist(), whole.tolist(), strict=True)
+        values = [self._search_in(data, record) if is_whole else data for data, record, is_whole in rows]
+        crcs = np.fromiter(map(native.crc32c, values, self._crcs_before(records).tolist()), np.uint32, len(values))
+        wrong = (crcs != self._after[records]) | (self._offsets[records] < 0)
+        return self._as_array(values) if self._kind.is_fixed else values, np.flatnonzero(wrong).tolist()
 
     def _as_array(self, values: list[memoryview]) -> Array:
         """Returns values as an array; rows of values that were not found are zero."""

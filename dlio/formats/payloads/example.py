@@ -26,18 +26,16 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset.sample_group import Pieces, SampleGroup
-from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema, Value
+from dlio.dataset.schema import Array, Field, ImageInfo, Sample, Schema
 from dlio.formats import Spans
-from dlio.formats.payloads import Part, messages
-from dlio.formats.payloads.wire import delimited, parse_varints, varint, varint_bytes, varints
+from dlio.formats.payloads import Part
+from dlio.formats.payloads.features import RAW, RAW_ARRAYS, Features, field_value, parse
+from dlio.formats.payloads.wire import delimited, varint, varint_bytes, varints
 from dlio.io.random_access import Numbers, RandomAccessFile
 
 KEY = "__key__"
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
-Features = dict[str, Any]  # protobuf's, by name
-_RAW = frozenset(["float64", "uint64"])
-_RAW_ARRAYS = _RAW | {"int8", "uint8", "bool", "int16", "uint16", "float16"}
 _BYTES, _FLOATS, _INT64S = 1, 2, 3  # the numbers of the lists in a Feature
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
 
@@ -140,7 +138,7 @@ def spans(
 ) -> Spans | None:
     """Returns the offsets of a field's values in Examples between `bounds`, None for lists of varints."""
     kind = schema[name]
-    if kind.is_number and kind.dtype not in _RAW_ARRAYS | {"float32"}:
+    if kind.is_number and kind.dtype not in RAW_ARRAYS | {"float32"}:
         return None
     feature = {"image": IMAGE, "label": LABEL}.get(name, name) if schema.is_image_classification else name
     item = 1 + varint_bytes(sizes)
@@ -161,7 +159,7 @@ def _field_encoder(name: str, kind: Field) -> Callable[[Any], list[Part]]:
             return partial(_texts_entry, name)
         return partial(_text_entry if kind.dtype == "str" else _bytes_entry, name)
     dtype = np.dtype(kind.dtype)
-    if kind.dtype in (_RAW_ARRAYS if kind.shape else _RAW):
+    if kind.dtype in (RAW_ARRAYS if kind.shape else RAW):
         return partial(_array_entry, name, _BYTES, kind.stored_dtype)
     if dtype.kind == "f":
         return partial(_array_entry, name, _FLOATS, np.dtype("<f4"))
@@ -211,7 +209,8 @@ def decode(data: bytes | memoryview, schema: Schema) -> Sample:
     features = parse(data, packed=any(kind.is_number and kind.shape for kind in schema.values()))
     names = {"image": IMAGE, "label": LABEL} if schema.is_image_classification and IMAGE in features else {}
     fields = {
-        name: _value(features, names.get(name) or _feature_name(features, name), kind) for name, kind in schema.fields
+        name: field_value(features, names.get(name) or _feature_name(features, name), kind)
+        for name, kind in schema.fields
     }
     key = features.get(KEY) or features.get("image/filename")
     return Sample(bytes(key.bytes_list.value[0]).decode() if key and key.bytes_list.value else "", fields)
@@ -226,88 +225,3 @@ def _feature_name(features: Features, name: str) -> str:
     if name in features:
         return name
     return next((feature for feature in features if field_of_feature(feature) == name), name)
-
-
-def parse(data: bytes | memoryview, *, packed: bool = False) -> Features:
-    """Returns the features of an Example by their names; of a PackedExample if `packed`, and if all lists are packed.
-
-    Raises:
-        ValueError: `data` is not an Example.
-        MissingPackageError: protobuf is not installed.
-    """
-    try:
-        example = messages.parse("PackedExample" if packed else "Example", data)
-    except ValueError as error:
-        raise ValueError(f"the record is not a tf.train.Example: {error}") from error
-    features = {entry.key: entry.value for entry in example.features.feature}
-    if not all(isinstance(name, str) for name in features):  # protobuf returns bytes if it is not UTF-8
-        raise ValueError("the record is not a tf.train.Example: a feature's name is not UTF-8")
-    return features if not packed or all(map(_is_packed, features.values())) else parse(data)
-
-
-def _is_packed(feature: Any) -> bool:
-    """Returns whether the lists of a PackedExample's feature are all there; those that are not packed are unknown."""
-    return all(
-        sum(len(part) for item in numbers.value for part in delimited(1, [item])) == numbers.ByteSize()
-        for numbers in (feature.float_list, feature.int64_list)
-    )
-
-
-def _value(features: Features, name: str, kind: Field) -> Value:
-    if name not in features:
-        raise ValueError(f"the Example has no feature {name!r}, only {sorted(features)}")
-    feature = features[name]
-    if not kind.is_number:
-        items = [item.decode() if kind.dtype == "str" else item for item in feature.bytes_list.value]
-        value: Value = items if not kind.is_scalar else _only(items, name)
-    else:
-        value = _array(features, name, kind)
-    return kind.convert(value)
-
-
-def _array(features: Features, name: str, kind: Field) -> Value:
-    flat = _numbers(features[name], name, kind)
-    return flat.reshape(_shape(features, name, kind)) if kind.shape else _only(flat, name).item()
-
-
-def _numbers(feature: Any, name: str, kind: Field) -> Array:
-    """Returns a feature's numbers as they are stored; `Field.convert` casts them to the field's type, and checks."""
-    dtype = np.dtype(kind.dtype)
-    if dtype.kind == "f" and not feature.bytes_list.value:
-        return _list(feature.float_list, "FloatList")
-    if kind.dtype in _RAW_ARRAYS and feature.bytes_list.value:
-        stored = np.dtype("uint8") if dtype.kind == "b" else dtype.newbyteorder("<")
-        numbers = np.frombuffer(_only(feature.bytes_list.value, name), dtype=stored).astype(stored.newbyteorder("="))
-    else:
-        numbers = _list(feature.int64_list, "Int64List")
-    if dtype.kind != "b":
-        return numbers
-    if not np.isin(numbers, (0, 1)).all():
-        raise ValueError(f"the feature {name!r} holds numbers, expected 0 and 1")
-    return numbers.astype(bool)
-
-
-def _list(numbers: Any, kind: str) -> Array:
-    """Returns the numbers of a FloatList or Int64List, of an Example or PackedExample: float32 or int64, (n,)."""
-    values = numbers.value
-    if not (values and isinstance(values[0], bytes)):
-        return np.array(values, dtype="float32" if kind == "FloatList" else "int64")
-    packed = b"".join(values)
-    return np.frombuffer(packed, "<f4").astype(np.float32) if kind == "FloatList" else parse_varints(packed)
-
-
-def _shape(features: Features, name: str, kind: Field) -> Sequence[int]:
-    if None not in kind.shape:
-        return kind.fixed_shape
-    stored = features.get(f"{name}/shape")
-    if stored is not None:
-        return [int(length) for length in _list(stored.int64_list, "Int64List")]
-    if kind.shape == (None,):
-        return [-1]
-    raise ValueError(f"the Example has no feature {name + '/shape'!r}, with the shape of {name!r}")
-
-
-def _only(values: Any, name: str) -> Any:
-    if len(values) != 1:
-        raise ValueError(f"the feature {name!r} has {len(values)} values, expected 1")
-    return values[0]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
+from dlio.io.threads import cached_property
 from dlio.loaders.sampling.order import EpochOrder, Indices, Lane, Shuffle, epoch_order
 from dlio.random_keys import derive
 

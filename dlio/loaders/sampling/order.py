@@ -18,7 +18,6 @@ number of ranks or threads, nor on the file format. `dlio.loaders.sampling.rank_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heapify, heapreplace
 from typing import TypeAlias
 
@@ -27,6 +26,7 @@ import numpy.typing as npt
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
+from dlio.io.threads import cached_property
 from dlio.random_keys import derive, permute
 
 Indices = npt.NDArray[np.int64]

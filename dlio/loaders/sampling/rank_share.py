@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
+from dlio.io.threads import cached_property
 from dlio.loaders.sampling.mixed_order import MixedLane, MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Indices, Lane
 

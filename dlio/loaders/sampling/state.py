@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import SupportsIndex
 
 from dlio.dataset.manifest import Manifest
@@ -13,6 +13,7 @@ from dlio.errors import UsageError
 from dlio.io.files import digest_bytes
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Shuffle
+from dlio.loaders.sampling.rank_share import RankSteps
 
 _VERSION = 1
 _MAX_EPOCH = 2**63 - 1
@@ -26,6 +27,47 @@ class Position:
 
     epoch: int = 0
     consumed: int = 0
+
+
+def position_after(steps: RankSteps, number: int) -> Position:
+    """Returns the position after a number of `steps`."""
+    epoch = steps.order.epoch
+    return Position(epoch + 1) if number == len(steps) else Position(epoch, steps.consumed(number))
+
+
+@dataclass(slots=True)
+class Progress:
+    """The positions of a run that goes on.
+
+    Attributes:
+        next: where the next iteration starts.
+        reached: how far the run is.
+        before: where the batch that was handed out last begins.
+        loaded: where the run started.
+    """
+
+    next: Position = field(default_factory=Position)
+    reached: Position = field(default_factory=Position)
+    before: Position = field(default_factory=Position)
+    loaded: Position = field(default_factory=Position)
+
+    def begin(self) -> None:
+        """Starts an iteration at `next`."""
+        self.reached = self.before = self.next
+        self.next = Position(self.next.epoch + 1)
+
+    def hand_out(self, reached: Position) -> None:
+        """Counts a batch that is handed out, and ends at a position."""
+        self.before, self.reached = self.reached, reached
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one; keeps a loaded position in the same epoch."""
+        if epoch != self.next.epoch:
+            self.next = self.loaded = Position(epoch)
+
+    def load(self, position: Position) -> None:
+        """Makes the run go on at a position."""
+        self.next = self.reached = self.before = self.loaded = position
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from dlio.codecs import decoders
+from dlio.dataset.manifest import in_a_line
 from dlio.dataset.schema import Array, Sample
-from dlio.dataset.words import in_a_line, in_html
 from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
@@ -131,8 +131,6 @@ class PackedDataset(Dataset[Any]):
 
     def __repr__(self) -> str:
         return f"<PackedDataset of {in_a_line(self.manifest)}; transform: {self.transform}>"
-
-    _repr_html_ = in_html
 
     @property
     def targets(self) -> Array:

@@ -13,7 +13,6 @@ import torch.utils.data
 from torch.utils.data import ConcatDataset, Sampler, Subset
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from dlio.dataset.words import in_html
 from dlio.errors import UsageError
 from dlio.loaders.batch_sources import ArrayBatches
 from dlio.loaders.batches import paired
@@ -22,13 +21,11 @@ from dlio.loaders.loader import Loader
 from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank
 from dlio.loaders.sampling.rank_share import End, Step, chosen_end
-from dlio.loaders.torch.accelerate import for_accelerate
 from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders.torch.device import checked_device, on_device
 from dlio.loaders.torch.items import ItemBatches, Items
-from dlio.loaders.torch.lightning import is_batch_in_hand
-from dlio.loaders.torch.rank import rank_of_process
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
+from dlio.loaders.torch.trainers import for_accelerate, is_batch_in_hand, rank_of_process
 
 _PREFETCH = 2
 
@@ -177,8 +174,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def __repr__(self) -> str:
         order = f"shuffle {self.shuffle}, seed {self.seed}" if self._own_order else "an order of your own"
         return f"<DataLoader of batches of {self.batch_size}, {order}, epoch {self.epoch}: {self.dataset!r}>"
-
-    _repr_html_ = in_html
 
     def __len__(self) -> int:
         """Returns the number of batches of a whole epoch; the same on every rank if the order is dlio's."""

@@ -28,15 +28,19 @@ _MPI = "from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0
 
 
 def core(check: str) -> Iterator[Finding]:
-    """Whether the compiled core is there, and the instructions that it uses."""
+    """Whether the compiled core is there, the instructions that it uses, and the images that it decodes."""
+    if not native.available:
+        found = "no compiled core: Pillow decodes, Python does the rest"
+        yield Finding(check, State.CHANGE, found, str(native.missing("decoding")))
+        return
     flags = Path("/proc/cpuinfo").read_text()
     used = "AVX2" if re.search(r"\bavx2\b", flags) else "no AVX2"
-    if native.available:
-        slow = platform.machine() == "x86_64" and used != "AVX2"
-        advice = "decoding takes up to twice as long without AVX2: take newer nodes"
-        yield judged(check, f"compiled JPEG core, {platform.machine()}, {used}", slow, advice)
-    else:
-        yield Finding(check, State.CHANGE, "no compiled JPEG core: Pillow decodes", str(native.missing("decoding")))
+    slow = platform.machine() == "x86_64" and used != "AVX2"
+    advice = "decoding takes up to twice as long without AVX2: take newer nodes"
+    yield judged(check, f"compiled core, {platform.machine()}, {used}", slow, advice)
+    for image, there in (("JPEG", native.decodes_jpeg), ("PNG", native.decodes_png)):
+        advice = str(native.missing(f"decoding {image}s fast", image))
+        yield judged(check, f"{image}s are decoded by {'the core' if there else 'Pillow'}", not there, advice)
 
 
 def packages(check: str) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from dlio.io.filesystems import FileSystem, filesystem_of, local_folders
 from dlio.io.sizes import counted, format_size
 from dlio.loaders.dataset import PackedSamples
 from dlio.look.checks.finding import Finding, State, judged
-from dlio.look.spread import spread
+from dlio.look.classes import spread
 from dlio.pack.upright import orientation
 from dlio.stage import measured
 from dlio.stage.cache.locations import folders_with_copies

@@ -12,16 +12,15 @@ from itertools import islice
 from pathlib import Path
 
 from dlio.dataset.manifest import Manifest
-from dlio.dataset.remote import BLOCK_BYTES, blocks, fetch_range
+from dlio.dataset.remote import REQUEST_BYTES, blocks, fetch_range
 from dlio.io import files
 from dlio.io.filesystems import filesystem_of
-from dlio.io.open_folder import check_ground
+from dlio.io.ground import check_ground
 from dlio.io.remote_files import RemoteFiles
 from dlio.io.threads import Threads
 
 SECONDS = 3.0
 MOST_BYTES = 1 << 30
-_BLOCK_BYTES = 8 << 20
 _THREADS = 8  # as many files are staged at a time
 _RANGES = 24  # three of each file
 
@@ -50,13 +49,13 @@ def url_rate(manifest: Manifest) -> tuple[float, int]:
     """
     files, began = RemoteFiles(manifest.url), time.perf_counter()
     sizes = ((file.name, file.num_bytes) for shard in manifest.shards for file in shard.files)
-    ranges = ((name, at, min(at + BLOCK_BYTES, end)) for name, end in sizes for at in range(0, end, BLOCK_BYTES))
+    ranges = ((name, at, min(at + REQUEST_BYTES, end)) for name, end in sizes for at in range(0, end, REQUEST_BYTES))
 
     def read(part: tuple[str, int, int]) -> int:
         return len(fetch_range(files, *part)) if time.perf_counter() < began + SECONDS else 0
 
     with Threads(_RANGES, "dlio-bench") as pool:
-        num_bytes = sum(pool.each(read, islice(ranges, -(-MOST_BYTES // BLOCK_BYTES))))
+        num_bytes = sum(pool.each(read, islice(ranges, -(-MOST_BYTES // REQUEST_BYTES))))
     return num_bytes / (time.perf_counter() - began), num_bytes
 
 
@@ -78,7 +77,7 @@ def bring(manifest: Manifest, folder: Path) -> Manifest:
 
 def _read(parts: Sequence[tuple[Path, float, float]], until: float, most: int) -> int:
     """Reads parts of files, each from a share of its file's bytes to another; returns how many bytes were read."""
-    view, total = memoryview(bytearray(_BLOCK_BYTES)), 0
+    view, total = memoryview(bytearray(files.BLOCK_BYTES)), 0
     for path, first, last in parts:
         with files.storage_errors("read", path), FileIO(path, opener=_open) as file:
             size = os.fstat(file.fileno()).st_size
@@ -104,7 +103,7 @@ def write_rate(folder: Path) -> tuple[float, float]:
         StorageError: it cannot be written.
     """
     check_ground(folder)
-    block, most = os.urandom(_BLOCK_BYTES), min(MOST_BYTES, filesystem_of(folder).free_bytes // 4)
+    block, most = os.urandom(files.BLOCK_BYTES), min(MOST_BYTES, filesystem_of(folder).free_bytes // 4)
     with files.storage_errors("write", folder), tempfile.NamedTemporaryFile(dir=folder, prefix=".dlio-bench-") as file:
         began, written = time.perf_counter(), 0
         while written < most and time.perf_counter() - began < SECONDS:

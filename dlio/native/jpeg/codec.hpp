@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "image.hpp"
 #include "jpeg/arena.hpp"
 #include "jpeg/error_trap.hpp"
 #include "memory.hpp"
@@ -14,11 +15,6 @@ constexpr int kMaxScans = 100;  // a file that claims more is refused before mem
 
 // Throws JpegError where an image has more than kMaxPixels.
 void check_pixels(std::uint32_t width, std::uint32_t height);
-
-struct Bytes {
-  const std::uint8_t* data;
-  std::size_t size;
-};
 
 enum class Markers { none, exif, all };  // which APPn and COM segments libjpeg keeps for us
 

@@ -3,19 +3,12 @@
 
 #include <cstdint>
 
-#include "jpeg/codec.hpp"
-#include "memory.hpp"
+#include "image.hpp"
 #include "resize/request.hpp"
 #include "resize/resize.hpp"
+#include "status.hpp"
 
 namespace dlio {
-
-// An image of height x width x 3 bytes.
-struct Image {
-  AlignedBytes data;
-  std::uint32_t height;
-  std::uint32_t width;
-};
 
 // Returns all pixels as libjpeg-turbo decodes them by default. Finds all damage that decode_box finds in any box.
 // Throws JpegError, std::bad_alloc.

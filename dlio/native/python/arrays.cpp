@@ -198,8 +198,8 @@ ColorArrays check_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>&
 }
 
 nb::object to_array(Image image) {
-  std::uint8_t* data = image.data.release();
-  nb::capsule owner(data, [](void* p) noexcept { AlignedDelete{}(static_cast<std::uint8_t*>(p)); });
+  nb::capsule owner(image.data.get(), [](void* p) noexcept { AlignedDelete{}(static_cast<std::uint8_t*>(p)); });
+  std::uint8_t* const data = image.data.release();
   return nb::ndarray<nb::numpy, std::uint8_t>(data, {image.height, image.width, 3}, owner).cast();
 }
 

@@ -6,12 +6,13 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colors.hpp"
-#include "jpeg/decode.hpp"
+#include "image.hpp"
 #include "resize/pixels.hpp"
 
 namespace dlio {
@@ -80,8 +81,9 @@ template <class Number>
 nb::object new_array(std::initializer_list<std::size_t> shape, Number*& data) {
   std::size_t size = 1;
   for (const std::size_t length : shape) size *= length;
-  data = new Number[size]();
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<Number*>(p); });
+  auto numbers = std::make_unique<Number[]>(size);
+  nb::capsule owner(numbers.get(), [](void* p) noexcept { delete[] static_cast<Number*>(p); });
+  data = numbers.release();
   return nb::ndarray<nb::numpy, Number>(data, shape, owner).cast();
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "crc32c/crc32c.hpp"
 #include "permute.hpp"
 #include "pieces.hpp"
 #include "python/arrays.hpp"
@@ -168,6 +169,15 @@ void extend_all_crcs(nb::handle data, Bounds bounds, const Crcs& crcs) {
   extend_crcs(view.pieces(), crcs.data());
 }
 
+std::uint32_t extended_crc(nb::handle data, std::uint32_t crc) {
+  constexpr std::size_t kMuch = std::size_t{32} << 10;  // takes as long as it takes to get the lock back
+  const BufferView view(data);
+  const auto [bytes, size] = view.bytes();
+  if (size < kMuch) return extend_crc(crc, reinterpret_cast<const char*>(bytes), size);
+  nb::gil_scoped_release unlocked;
+  return extend_crc(crc, reinterpret_cast<const char*>(bytes), size);
+}
+
 nb::bytes place_all(std::size_t size, const nb::list& columns) {
   std::vector<std::pair<PiecesView, Bounds>> views;
   for (nb::handle each : columns) {
@@ -201,6 +211,7 @@ void bind_pieces(nb::module_& module) {
   module.def("read_ranges", read_all_ranges, "descriptors"_a.noconvert(), "starts"_a.noconvert(), "sizes"_a.noconvert(),
              "out"_a.noconvert(), "places"_a.noconvert(), "crcs"_a.noconvert().none());
   module.def("permute", permute_all, "positions"_a.noconvert(), "size"_a, "keys"_a.noconvert());
+  module.def("crc32c", extended_crc, "data"_a, "crc"_a = 0);
   module.def("extend_crcs", extend_all_crcs, "data"_a, "bounds"_a.noconvert(), "crcs"_a.noconvert());
   module.def("place", place_all, "size"_a, "columns"_a);
 }

@@ -23,7 +23,8 @@ from dlio.dataset.schema import Schema
 from dlio.errors import SchemaError, StorageError, UsageError
 from dlio.executors import map_bounded, num_workers, processes
 from dlio.formats.layouts.text_index import HIDDEN
-from dlio.io.open_folder import OpenFolder, check_ground
+from dlio.io.ground import check_ground
+from dlio.io.open_folder import OpenFolder
 from dlio.locking.claim import alone, forget
 from dlio.pack import inside
 from dlio.pack.index._find import find_shards

@@ -8,6 +8,7 @@ from pathlib import Path
 from dlio.dataset.schema import IMAGE_CLASSIFICATION, Field, Schema
 from dlio.errors import CorruptRecordError, SchemaError
 from dlio.formats.payloads import example
+from dlio.formats.payloads.features import Features, parse
 from dlio.formats.payloads.messages import message
 from dlio.pack.index._infer import ADVICE, common_field, legal_schema
 
@@ -19,7 +20,7 @@ def is_example(data: bytes) -> bool:
     if not data.startswith(b"\n"):  # the tag of its only field; so image records are read without protobuf
         return False
     try:
-        return bool(example.parse(data))
+        return bool(parse(data))
     except ValueError:
         return False
 
@@ -46,9 +47,9 @@ def example_schema(path: Path, records: Iterable[bytes]) -> Schema:
     return legal_schema(path, {name: _feature_field(name, found) for name, found in fields.items()})
 
 
-def _parse(path: Path, number: int, data: bytes) -> example.Features:
+def _parse(path: Path, number: int, data: bytes) -> Features:
     try:
-        features = example.parse(data)
+        features = parse(data)
     except ValueError as error:
         raise CorruptRecordError(path, str(error), record=number) from error
     from google.protobuf.unknown_fields import UnknownFieldSet
@@ -58,18 +59,18 @@ def _parse(path: Path, number: int, data: bytes) -> example.Features:
     return features
 
 
-def _is_imagenet(features: example.Features) -> bool:
+def _is_imagenet(features: Features) -> bool:
     image, label = features.get(example.IMAGE), features.get(example.LABEL)
     return bool(image and label and len(image.bytes_list.value) == 1 and len(label.int64_list.value) == 1)
 
 
-def _own(features: example.Features) -> list[str]:
+def _own(features: Features) -> list[str]:
     """Returns the names of the features that are fields, without the key and the shapes of other features."""
     shapes = {f"{name}/shape" for name in features}
     return [name for name in features if name != example.KEY and name not in shapes]
 
 
-def _field(path: Path, features: example.Features, name: str) -> Field:
+def _field(path: Path, features: Features, name: str) -> Field:
     feature = features[name]
     kinds = [kind for kind in _KINDS if feature.HasField(kind)]
     if len(kinds) != 1:

@@ -35,7 +35,7 @@ def infer(records: Path) -> Schema:
 
 
 def infer_all(shards: Sequence[Path]) -> Schema:
-    """Returns the schema of images that are one set; logs what they hold besides files.
+    """Returns the schema of images that are one set; logs what they hold other than files.
 
     Raises:
         SchemaError: an image has no image files, or another schema than the first.

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.io.open_folder import check_ground, check_manifests
+from dlio.io.ground import check_ground, check_manifests
 from dlio.locking.claim import alone
 from dlio.pack.index import CLAIMS as INDEX_CLAIMS
 from dlio.pack.resume import CLAIMS, INDEXED, clear_aside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from dlio.dataset import sample_table
 from dlio.dataset.manifest import CropReady, Manifest
 from dlio.dataset.sample_table import PartTable, SampleTable
-from dlio.pack.tables import open_tables
+from dlio.pack.inspect.tables import open_tables
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 _MOST_NUMBERED = 10_000
@@ -33,6 +34,26 @@ class DatasetSummary:
     shard_bytes: dict[str, int]
     class_counts: dict[str, int]
     crop_ready: CropReady
+
+
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """Returns the entries at the beginning of every report on a packed data set.
+
+    The bytes of a selection are those of its samples, by the mean size of each shard's records. Its files have more.
+    """
+    own = sum(shard.num_bytes * shard.num_samples // max(1, shard.num_records) for shard in manifest.shards)
+    has_parts = any(shard.part is not None for shard in manifest.shards)
+    return {
+        "format": manifest.format,
+        "schema": manifest.schema.types(),
+        "samples": manifest.num_samples,
+        "bytes": own if has_parts else manifest.num_bytes,
+        **({"bytes_of_files": manifest.num_bytes} if has_parts else {}),
+        "shards": len(manifest.shards),
+        "classes": len(manifest.class_names),
+        "skipped": len(manifest.skipped),
+        "content_id": manifest.content_id,
+    }
 
 
 def summarise(manifest: Manifest) -> DatasetSummary:

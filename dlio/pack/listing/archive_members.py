@@ -121,7 +121,7 @@ def _members(path: Path, refused: Refused) -> Iterator[ArchiveMember]:
 
 
 def _image_members(path: Path) -> Iterator[ArchiveMember]:
-    """Yields the files of a SquashFS image; logs what it holds besides."""
+    """Yields the files of a SquashFS image; logs what else it holds."""
     with closing(RandomAccessFile(path)) as file:
         image = Image(file)
         if HiddenFiles.of(image) is not None:

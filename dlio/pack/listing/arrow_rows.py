@@ -153,7 +153,7 @@ def arrow_reader(files: Sequence[Path], open_table: Open, listing: Listing) -> I
 
         def read(index: int) -> Sample:
             number, group, row = rows[index].tolist()
-            pace.take(0, int(listing.num_bytes[index]))
+            pace.spend(0, int(listing.num_bytes[index]))
             try:
                 return Sample(listing.keys[index], cursor.read(number, group, row))
             except (DataError, ValueError, IndexError) as error:

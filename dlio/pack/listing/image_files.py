@@ -122,7 +122,7 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     """
     in_force = pace.in_force()
     if in_force is not None:
-        in_force.take(pace.FILE_OPERATIONS)
+        in_force.spend(pace.FILE_OPERATIONS)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         try:
@@ -136,7 +136,7 @@ def begin_file(path: str, room: int) -> bytes | LongFile:
     except OSError as error:
         raise _unreadable(path, error) from error
     if in_force is not None:
-        in_force.take(0, len(data))
+        in_force.spend(0, len(data))
     return data
 
 
@@ -163,7 +163,7 @@ class LongFile:
             raise _unreadable(self._path, error) from error
         finally:
             self.close()
-        pace.take(0, len(data))
+        pace.spend(0, len(data))
         return data
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _field(column: Column) -> Field:
 
 def file_state(path: str) -> tuple[int, int]:
     """Returns a file's size in bytes and its version; both 0 for a missing file, which reading will report."""
-    pace.take(1)
+    pace.spend(1)
     try:
         status = os.stat(path)  # noqa: PTH116  Path.stat takes four times as long
     except OSError:

@@ -71,7 +71,7 @@ class ImageObjects:
 
     def _listed(self, files: RemoteFiles) -> tuple[list[str], list[list[_Object]]]:
         """Returns the names of the class folders, and the images of each."""
-        pace.take(1)
+        pace.spend(1)
         folders = files.folders()
         if not folders:
             raise SourceError(
@@ -108,7 +108,7 @@ def image_object_reader(url: str, listing: Listing) -> Iterator[Callable[[int], 
 
 def _images(files: RemoteFiles, folder: str) -> list[_Object]:
     """Returns the images of a class, in order: folder by folder."""
-    pace.take(1)
+    pace.spend(1)
     found = [entry for entry in files.files_below(folder) if entry[0].lower().endswith(EXTENSIONS)]
     images = [(name, _num_bytes(entry), _version(entry)) for name, entry in found]
     return sorted(images, key=lambda image: image[0].rpartition("/")[::2])
@@ -127,7 +127,7 @@ def _version(entry: Entry) -> int:
 
 def _read(files: RemoteFiles, key: str, num_bytes: int) -> bytes:
     """Returns an object; asks for the head of a large one first; raises SourceError, StorageError."""
-    pace.take(1, num_bytes)
+    pace.spend(1, num_bytes)
     try:
         if num_bytes > LARGE_BYTES:
             check_large(files.fetch(key, HEAD_BYTES, (0, HEAD_BYTES))[:HEAD_BYTES], num_bytes)

@@ -159,7 +159,7 @@ def _num_bytes(found: _Found) -> int:
 
 
 def _identity(folder: Path) -> _Identity:
-    pace.take(1)
+    pace.spend(1)
     with storage_errors("list", folder):
         status = folder.stat()
     return status.st_dev, status.st_ino
@@ -177,7 +177,7 @@ def images_in(folder: Path) -> list[str]:
 
 def look(folder: Path) -> _Content:
     """Returns the sorted names of the folders, images and other files in a folder; raises StorageError."""
-    pace.take(pace.FILE_OPERATIONS)
+    pace.spend(pace.FILE_OPERATIONS)
     with storage_errors("list", folder), os.scandir(folder) as found:
         entries = list(found)
     folders = {entry.name for entry in entries if not entry.is_file(follow_symlinks=False) and is_folder(entry)}

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from dlio.dataset import manifest, sample_table
+from dlio.dataset.location import names_url
 from dlio.dataset.manifest import Manifest
 from dlio.dataset.remote import load
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.executors import Pool, map_bounded, open_engine
-from dlio.io.named import names_url
-from dlio.pack import pack
+from dlio.pack.call import pack
 from dlio.pack.index._infer import MAX_BYTES, MAX_RECORDS, common_field
 from dlio.pack.listing.base import Listing
 from dlio.pack.listing.classes import read_classes

@@ -14,12 +14,12 @@ from typing import Any
 
 from dlio import formats
 from dlio.dataset import manifest
+from dlio.dataset.location import names_url
 from dlio.dataset.manifest import Manifest, Shard
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
 from dlio.io import files
-from dlio.io.named import names_url
-from dlio.io.open_folder import check_ground, check_manifests
+from dlio.io.ground import check_ground, check_manifests
 from dlio.io.threads import Threads
 from dlio.locking.claim import alone
 from dlio.pack.listing.classes import read_classes

@@ -23,7 +23,7 @@ from dlio.dataset import manifest
 from dlio.dataset.manifest import File, Manifest, Part, Shard
 from dlio.errors import ManifestError, UsageError
 from dlio.io import files
-from dlio.io.open_folder import check_ground, check_manifests
+from dlio.io.ground import check_ground, check_manifests
 from dlio.pack.sets.choose import Rows
 
 

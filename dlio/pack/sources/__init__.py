@@ -18,10 +18,10 @@ import inspect
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, cast, runtime_checkable
 
+from dlio.dataset.location import names_url
 from dlio.errors import UsageError
 from dlio.io import extensions
 from dlio.io.files import storage_errors
-from dlio.io.named import names_url
 from dlio.pack.listing.base import Source
 from dlio.urls import is_url, shown
 

@@ -112,7 +112,7 @@ class Archive:
 
         def read(index: int) -> Sample:
             key = listing.keys[index]
-            pace.take(1, extents[index][1])
+            pace.spend(1, extents[index][1])
             try:
                 image = content(*extents[index])
             except (DataError, zlib.error) as error:

@@ -100,7 +100,7 @@ class Cifar10:
         batches = {number: RandomAccessFile(self.path / names[number]) for number in needed}
 
         def planes(index: int) -> bytes:
-            pace.take(1, ROW_BYTES)
+            pace.spend(1, ROW_BYTES)
             return batches[int(listing.columns["batch"][index])].read(int(listing.columns["offset"][index]), ROW_BYTES)
 
         def read(index: int) -> Sample:

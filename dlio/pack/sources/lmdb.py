@@ -144,7 +144,7 @@ class LmdbImages:
 
         def read(index: int) -> Sample:
             key, (offset, num_bytes) = listing.keys[index], extents[index]
-            pace.take(1, num_bytes)
+            pace.spend(1, num_bytes)
             try:
                 check_large(
                     file.read(offset, min(num_bytes, HEAD_BYTES)) if num_bytes > LARGE_BYTES else b"", num_bytes

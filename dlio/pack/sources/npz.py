@@ -140,7 +140,7 @@ class Npz:
         files = {file: RandomAccessFile(file) for file in {rows.file for rows in arrays.values()}}
 
         def read(index: int) -> Sample:
-            pace.take(1, int(listing.num_bytes[index]))
+            pace.spend(1, int(listing.num_bytes[index]))
             row = numbers[index]
             fields = {name: arrays[name].read(files[arrays[name].file], row, 1)[0] for name in listing.schema}
             return Sample(listing.keys[index], fields if labels is None else fields | {"label": int(labels[index])})

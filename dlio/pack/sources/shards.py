@@ -163,7 +163,7 @@ class Shards:
         with closing(ShardPool(manifest)) as pool:
 
             def read(index: int) -> Sample:
-                pace.take(1, int(listing.num_bytes[index]))
+                pace.spend(1, int(listing.num_bytes[index]))
                 try:
                     with pool.shard(held[lines[index]]) as shard:
                         sample = shard.read(records[index])

@@ -13,7 +13,8 @@ from pathlib import Path
 from dlio.dataset.manifest import NAME, Manifest
 from dlio.errors import ManifestError
 from dlio.io import files
-from dlio.io.open_folder import SHUT, OpenFolder, TakenError, is_loose
+from dlio.io.ground import is_loose
+from dlio.io.open_folder import SHUT, OpenFolder, TakenError
 
 CACHE = "dlio"
 CLAIMS = ".claims"

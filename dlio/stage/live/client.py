@@ -32,7 +32,7 @@ def connect(folder: StagedFolder, restart: Callable[[], object] | None = None) -
 
     Args:
         folder: the copy.
-        restart: starts an agent anew; called if the agent is gone.
+        restart: starts an agent; called if there is none any more.
     """
     client = Client(folder, restart)
     try:

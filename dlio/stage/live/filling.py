@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import DlioError, LauncherError, StorageError
 from dlio.io.arrivals import Arrival
+from dlio.io.threads import cached_property
 from dlio.locking.fork_lock import ForkLock
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.arriving import PassedFile, Wanted, open_arriving

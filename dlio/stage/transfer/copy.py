@@ -179,7 +179,7 @@ def _append(source: StagingSource, aside: Path, file: File, buffer: bytearray, t
             return files.check_length(aside, target.fileno(), file.num_bytes)
         target.truncate(0)  # not unlinked, to keep its layout
         name = source.name_of(file)
-        raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
+        raise DigestError(f"{name} is damaged: expected the digest {file.digest}, found {found}: pack it again")
 
 
 def append_block(target: IO[bytes] | FileIO, block: memoryview) -> None:

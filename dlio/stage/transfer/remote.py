@@ -8,12 +8,12 @@ other package can print them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from dlio.dataset.manifest import NAME, File
 from dlio.dataset.remote import blocks, fetch_manifest, fetch_range
 from dlio.errors import StorageError
 from dlio.io.remote_files import RemoteFiles
+from dlio.io.threads import cached_property
 from dlio.stage.cache.access import PRIVATE, Access
 
 

@@ -13,10 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from dlio.dataset.location import names_url
 from dlio.dataset.manifest import NAME, File, Manifest
 from dlio.errors import StorageError
 from dlio.io import files
-from dlio.io.named import names_url
 from dlio.stage.cache.access import Access, FolderAccess
 from dlio.stage.transfer.remote import Remote
 

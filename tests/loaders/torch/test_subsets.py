@@ -125,8 +125,6 @@ def test_a_transform_that_is_none_is_refused(dataset, transform):
 def test_what_it_is_shows_in_a_line(dataset):
     assert repr(dataset).startswith("<PackedDataset of 36 samples (image: bytes, label: int64, 3 classes) in 3 shards")
     assert "shuffle True, seed 7, epoch 0" in repr(DataLoader(dataset, shuffle=True, seed=7))
-    for each in (dataset, dataset.manifest, DataLoader(dataset)):
-        assert "&lt;" in each._repr_html_()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
 from dlio.stage.transfer.copy import Copying
 from tests.helpers import synced
+from tests.helpers.staging import flip
 
 DATA = random.Random(1).randbytes(5 * BLOCK_BYTES + 77)
 FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
@@ -32,10 +33,10 @@ def live(tmp_path: Path) -> LiveFolder:
     return made
 
 
-def store_in(live: LiveFolder) -> Store:
+def store_in(live: LiveFolder, file: File = FILE) -> Store:
     """Returns an agent's store of one file."""
     copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
-    return Store(live, [FILE], {0}, copying)
+    return Store(live, [file], {0}, copying)
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
@@ -90,6 +91,42 @@ def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> 
     store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
     store.finish(0, "source")
     assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_resumed_files_earlier_blocks_are_proved_by_reading_them_back(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    flip(live.unfinished(FILE))
+    store = store_in(live)
+    store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
+    with pytest.raises(DigestError, match="is damaged"):
+        store.finish(0, "source")
+
+
+def test_what_is_fetched_again_counts_for_the_digest_instead(live: LiveFolder) -> None:
+    store = filled(live, bytes(BLOCK_BYTES) + DATA[BLOCK_BYTES:])
+    store.clear(0, [(0, 1)])
+    store.write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    store.finish(0, "source")
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_small_file_replaces_what_a_dead_agent_has_left(live: LiveFolder) -> None:
+    small = File("small", 5, files.digest_bytes(b"small"))
+    live.unfinished(small).write_bytes(b"another, longer one")
+    store = store_in(live, small)
+    store.write(0, 0, memoryview(b"small"))
+    assert store.is_whole(0) and not store.is_finished(0)
+    store.finish(0, "source")
+    assert (live.staged.path / small.name).read_bytes() == b"small"
+    assert [*(live.path / FILES).iterdir()] == []
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_small_file_needs_no_file_of_blocks(live: LiveFolder, size: int) -> None:
+    small = File("small", size, files.digest_bytes(bytes(size)))
+    store = store_in(live, small)
+    assert store.missing(0, [(0, 0)]) == ([(0, size)] if size else [])
+    assert [*(live.path / FILES).iterdir()] == []
 
 
 def test_a_begun_file_of_another_size_is_begun_again(live: LiveFolder) -> None:

@@ -1,4 +1,4 @@
-"""Encoded images, as they are packed, verified and loaded: the compiled core's, OpenCV's and Pillow's."""
+"""Encoded images, as they are packed, verified and loaded: the compiled core's and Pillow's."""
 
 from __future__ import annotations
 

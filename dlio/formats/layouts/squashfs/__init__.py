@@ -20,7 +20,6 @@ BLOCK_BYTES = (
 )  # kernels refuse blocks smaller than a page of memory, and 1 MiB costs small files 2 to 10 times
 STORED = 1 << 24  # in a size word: the block is not compressed
 NO_FRAGMENT = 0xFFFFFFFF
-MAX_NAME_BYTES = 255  # the format allows 256, and no file system can unpack that
 MAX_PATH_BYTES = 4096  # Linux's limit
 
 FOLDER, FILE, SYMLINK = 1, 2, 3

@@ -68,7 +68,7 @@ class Image:
 
     @property
     def left_out(self) -> str:
-        """What the image holds besides files and folders, as text; '' for nothing."""
+        """What the image holds other than files and folders, as text; '' for nothing."""
         found = [f"{count} {kind}" for kind, count in sorted(self.files.left_out.items())]
         return ", ".join(found + ["extended attributes"] * (self._superblock.xattrs != NO_TABLE))
 

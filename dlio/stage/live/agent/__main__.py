@@ -89,7 +89,7 @@ def _is_chosen(stack: ExitStack, folder: StagedFolder, plan: Plan) -> bool:
 
 
 def _ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, say: Callable[[str], None]) -> Node:
-    """Returns the node at work, after telling so."""
+    """Returns the node, which fetches and serves, after saying "ready"."""
     live = LiveFolder(folder)
     live.make()
     _log_to(live.log)
@@ -104,7 +104,7 @@ def _ready_node(task: Task, job: Job, plan: Plan, folder: StagedFolder, say: Cal
 
 
 def _fill_and_serve(ready: Callable[[], Node], job: Job, plan: Plan, folder: StagedFolder) -> None:
-    """Fills the copy if it is not complete, then serves it to whom needs it; raises LetGo when it is to end."""
+    """Fills the copy if it is not complete, then serves it while others need it; raises LetGo when it is to end."""
     node: Node | None = None
     try:
         with claimed(folder.claims, partial(folder.holds, plan.wanted)) as claim:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 from dlio.io.threads import started
@@ -152,7 +153,7 @@ class Lobby:
                 self._hear(guest)
             for listener, waiting in [data for data in ready if not isinstance(data, _Guest)]:
                 self._accept(listener, waiting)
-            for guest in [guest for guest in self._guests if guest.deadline < time.monotonic()]:
+            for guest in list(takewhile(lambda guest: guest.deadline < time.monotonic(), self._guests)):
                 self._end(guest)
         for guest in list(self._guests):
             self._end(guest)

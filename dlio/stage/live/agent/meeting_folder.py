@@ -21,7 +21,8 @@ from pathlib import Path
 
 from dlio.errors import StorageError, UsageError
 from dlio.io import files
-from dlio.io.open_folder import OpenFolder, check_ground
+from dlio.io.ground import check_ground
+from dlio.io.open_folder import OpenFolder
 from dlio.locking.owner import Owner
 from dlio.stage.cache import lease
 

@@ -32,7 +32,7 @@ class NearAndFar:
 
     def start(self) -> None:
         """Starts the threads."""
-        self._near.start(_THREADS)
+        self._near.start(_THREADS, is_read_soon=not self._is_alone)
         if not self._is_alone:
             self._far.start(_THREADS)
 

@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
 from dlio.io import files
+from dlio.io.threads import cached_property
 from dlio.stage.live.agent.failures import FULL, FullError
 from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, LiveFolder
+from dlio.stage.live.running_digest import Held, RunningDigest
 from dlio.stage.live.wire import Span
+from dlio.stage.live.writing import opened, write_new, write_range
 from dlio.stage.transfer.copy import Copying, give_name
 
-_BLOCK_BYTES = 1 << 20  # read from the page cache, by several threads at once
+SMALL_BYTES = 64 << 10  # a file that comes as one piece, has no blocks, and is read when it has its final name
+
+
+@dataclass(slots=True)
+class _Begun:
+    """An unfinished file."""
+
+    blocks: Blocks
+    digest: RunningDigest
 
 
 class Store:
@@ -40,7 +51,9 @@ class Store:
         self._files = live.path / FILES
         self._kept = kept
         self._lock = threading.Lock()
-        self._begun: dict[int, Blocks] = {}
+        self._begun: dict[int, _Begun] = {}
+        self._small: dict[int, str] = {}  # the digests of small files that are whole
+        self._held = Held()
         self._finished = {number for number in kept if live.staged.has(listed[number])}
         self._finished_bytes = sum(listed[number].num_bytes for number in self._finished)
 
@@ -57,7 +70,7 @@ class Store:
         """The bytes of them that are there."""
         with self._lock:
             begun, finished = list(self._begun.values()), self._finished_bytes
-        return finished + sum(blocks.present_bytes for blocks in begun)
+        return finished + sum(each.blocks.present_bytes for each in begun)
 
     @property
     def unfinished(self) -> list[int]:
@@ -74,37 +87,69 @@ class Store:
         return number in self._finished
 
     def missing(self, number: int, spans: Sequence[Span]) -> list[Span]:
-        """Returns what is missing of the spans of a kept file, rounded out to blocks.
+        """Returns what is missing of the spans of a kept file, rounded out to blocks; of a small file, all of it.
 
         Raises:
             FullError: there is no room for the file.
             StorageError: the file cannot be made.
         """
-        blocks = self._blocks(number)
-        return blocks.missing_of(spans) if blocks else []
+        if self._is_small(number):
+            return [] if self.is_whole(number) else [(0, self.listed[number].num_bytes)]
+        begun = self._unfinished(number)
+        return begun.blocks.missing_of(spans) if begun else []
 
-    def write(self, number: int, begin: int, data: memoryview) -> None:
-        """Writes a span, then notes that it is there; raises StorageError if the file system refuses."""
-        path, blocks, end = self._path(number), self._blocks(number), begin + len(data)
-        if blocks is None:
+    def write(self, number: int, begin: int, data: memoryview, release: Callable[[], None] | None = None) -> None:
+        """Writes a span, then notes that it is there.
+
+        Args:
+            number, begin, data: the file, and the span.
+            release: called once `data` is not used any more, unless this raises. With it, the span is written past the
+                page cache, and its memory may be used for the digest of the file after this has returned.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        path = self._path(number)
+        if self._is_small(number):
+            self._write_small(number, path, data)
+        elif begun := self._unfinished(number):
+            with files.storage_errors("write", path):
+                write_range(path, begin, data, is_cached=release is None)
+            begun.blocks.set(begin, begin + len(data))
+            begun.digest.add(begin, data, release)
             return
-        with files.storage_errors("write", path), _opened(path, os.O_WRONLY) as descriptor:
-            offset = begin
-            while data:
-                count = os.pwrite(descriptor, data, offset)
-                data, offset = data[count:], offset + count
-        blocks.set(begin, end)
+        if release:
+            release()
+
+    def _write_small(self, number: int, path: Path, data: memoryview) -> None:
+        """Writes a whole small file, in a new one; raises StorageError."""
+        with files.storage_errors("write", path):
+            try:
+                write_new(path, data)
+            except (FileExistsError, FileNotFoundError):  # rather than to look each time
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                write_new(path, data)
+        running = files.new_hash(algorithm := self._algorithm(number))
+        running.update(data)
+        self._small[number] = f"{algorithm}:{running.hexdigest()}"
 
     def clear(self, number: int, spans: Sequence[Span]) -> None:
         """Notes that spans are not there, unless the file is finished, and so proved right."""
-        if blocks := self._blocks(number):
+        if self._is_small(number):
+            self._small.pop(number, None)
+        elif begun := self._unfinished(number):
             for begin, end in spans:
-                blocks.clear(begin, end)
+                begun.blocks.clear(begin, end)
+            begun.digest.end()
+            begun.digest = self._digest(number, begun.blocks)
 
     def is_whole(self, number: int) -> bool:
-        """Returns whether all blocks of a file are there."""
-        blocks = self._blocks(number)
-        return blocks is None or blocks.is_whole
+        """Returns whether all bytes of a file are there."""
+        if self._is_small(number):
+            return number in self._small or number in self._finished or not self.listed[number].num_bytes
+        begun = self._unfinished(number)
+        return begun is None or begun.blocks.is_whole
 
     def finish(self, number: int, source: str) -> None:
         """Compares the digest of a whole file, and gives it its final name.
@@ -118,9 +163,9 @@ class Store:
             StorageError: the file system refused.
         """
         file, path = self.listed[number], self._path(number)
-        found = files.digest_file(path, file.digest.partition(":")[0], _BLOCK_BYTES)
+        found = self._found_digest(number)
         if found != file.digest:
-            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it anew")
+            raise DigestError(f"{source} is damaged: expected the digest {file.digest}, found {found}: pack it again")
         try:
             files.sync_file(path)
         except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
@@ -130,8 +175,19 @@ class Store:
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
-            self._begun.pop(number, None)  # unmapped once no thread looks at it any more
-        self._live.blocks(file).unlink(missing_ok=True)
+            begun = self._begun.pop(number, None)  # unmapped once no thread looks at it any more
+        self._small.pop(number, None)
+        if begun:
+            self._live.blocks(file).unlink(missing_ok=True)
+
+    def _found_digest(self, number: int) -> str:
+        """Returns the digest of what was written of a whole file; raises StorageError."""
+        if not self._is_small(number):
+            begun = self._unfinished(number)
+            return begun.digest.whole() if begun else self.listed[number].digest  # finished, so proved right
+        if number not in self._small:
+            self._write_small(number, self._path(number), memoryview(b""))
+        return self._small[number]
 
     @contextmanager
     def opened(self, number: int) -> Iterator[int]:
@@ -139,25 +195,33 @@ class Store:
         path = self._path(number)
         with files.storage_errors("read", path):
             if number not in self._finished:
-                with suppress(FileNotFoundError):  # finished just now
-                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                    with _closing(descriptor):
-                        yield descriptor
+                with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:  # finished just now
+                    yield descriptor
                     return
-            with _opened(self._copying.final / self.listed[number].name, os.O_RDONLY) as descriptor:
+            with opened(self._copying.final / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
 
     def _path(self, number: int) -> Path:
         return self._files / self.listed[number].name
 
-    def _blocks(self, number: int) -> Blocks | None:
-        """Returns the bitmap of an unfinished file, made or gone on with at the first use; None if it is finished."""
+    def _is_small(self, number: int) -> bool:
+        return self.listed[number].num_bytes <= SMALL_BYTES
+
+    def _algorithm(self, number: int) -> str:
+        return self.listed[number].digest.partition(":")[0]
+
+    def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
+        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
+
+    def _unfinished(self, number: int) -> _Begun | None:
+        """Returns a file, made or gone on with at the first use; None if it is finished."""
         with self._lock:
             if number in self._finished:
                 return None
             if number not in self._begun:
                 try:
-                    self._begun[number] = self._begin(number)
+                    blocks = self._begin(number)
+                    self._begun[number] = _Begun(blocks, self._digest(number, blocks))
                 except StorageError as error:
                     if error.errno in FULL:
                         raise FullError(error.errno, error.strerror) from error
@@ -174,22 +238,7 @@ class Store:
             path.unlink(missing_ok=True)
             blocks = Blocks.create(bits, file.num_bytes)
             aside = path.with_name(f"{path.name}.new")
-            with _opened(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            with opened(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
             aside.rename(path)  # readers see it with its size and its blocks
             return blocks
-
-
-@contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with _closing(descriptor):
-        yield descriptor
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ class PyDlioToolkit(PythonPackage):
     depends_on("py-scikit-build-core@0.10:", type="build")
     depends_on("py-nanobind@2.2:", type="build")
     depends_on("cmake@3.18:", type="build")
+    depends_on("libdeflate", type=("build", "link"))
     depends_on("libjpeg-turbo@2:", type=("build", "link"))
 
     depends_on("py-msgspec@0.19:", type=("build", "run"))
@@ -37,7 +38,7 @@ class PyDlioToolkit(PythonPackage):
     depends_on("py-mpi4py@4:", type=("build", "run"), when="+mpi")
     depends_on("py-torch@2.2:", type=("build", "run"), when="+torch")
 
-    import_modules = ["dlio", "dlio.native._jpeg"]
+    import_modules = ["dlio", "dlio.native._core", "dlio.native._jpeg", "dlio.native._png"]
 
     def setup_build_environment(self, env):
         env.set("DLIO_SYSTEM_JPEG", "1")

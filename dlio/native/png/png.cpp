@@ -1,6 +1,4 @@
-#include "png.hpp"
-
-#ifdef DLIO_LIBDEFLATE
+#include "png/png.hpp"
 
 #include <libdeflate.h>
 
@@ -183,4 +181,3 @@ std::optional<Image> decode_png(Bytes png) {
 }
 
 }  // namespace dlio
-#endif

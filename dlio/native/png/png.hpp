@@ -3,16 +3,13 @@
 
 #include <optional>
 
-#include "jpeg/codec.hpp"
-#include "jpeg/decode.hpp"
+#include "image.hpp"
 
 namespace dlio {
 
-#ifdef DLIO_LIBDEFLATE
 // Returns all pixels of a plain PNG whose chunks come one after the other and are whole; nothing for any other, and for
 // one that is damaged: every checksum is compared. Chunks other than header, pixels and end are passed over. Throws
 // std::bad_alloc.
 std::optional<Image> decode_png(Bytes png);
-#endif
 
 }  // namespace dlio

@@ -1,0 +1,13 @@
+"""Decoding without the core."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlio import native
+
+
+def without_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves all images to Pillow, as where the core is not built."""
+    for part in ("available", "decodes_jpeg", "decodes_png"):
+        monkeypatch.setattr(native, part, False)
