@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError, UsageError
 from dlio.pack.listing.base import Source
 from dlio.pack.python.fields import Given
-from dlio.pack.python.items import Items
+from dlio.pack.python.items import Items, version_of
 from dlio.testing.sources import SourceTests
 from tests.helpers.forked import run_until
 from tests.helpers.images import image, make_image_folder
@@ -46,6 +46,24 @@ def at_odds(number: int) -> dict | None:
 
 def shaped(number: int, edge: int = 4) -> dict:
     return {"__key__": f"s{number}", "image": np.full((edge + number, 6, 3), number, "uint8")}
+
+
+EDGE = {"edge": 4}
+
+
+def growing(number: int) -> dict:
+    return shaped(number, EDGE["edge"])
+
+
+def numbered(number: int, step: int) -> dict:
+    return {"x": number * step}
+
+
+def another(text: str) -> Callable[[int], dict]:
+    """Returns a function of this text, always of one name."""
+    names: dict = {}
+    exec(f"def made(number):\n return {{'x': {text}}}", names)
+    return names["made"]
 
 
 def same_key(number: int) -> dict:
@@ -187,11 +205,32 @@ class TestResume:
         make(tmp_path / "out")
         assert content(tmp_path / "out") == before
 
-    def test_a_plan_is_kept_though_the_function_gives_other_sizes(self, tmp_path):
-        first = dlio.pack_items(shaped, range(40), tmp_path / "out", engine="serial", shard_size=4000)
-        larger = functools.partial(shaped, edge=90)
-        again = dlio.pack_items(larger, range(40), tmp_path / "out", engine="serial", shard_size=4000)
-        assert again.content_id == first.content_id
+    def test_a_plan_is_kept_though_the_function_gives_other_sizes(self, tmp_path, monkeypatch):
+        make = functools.partial(
+            dlio.pack_items, growing, range(40), tmp_path / "out", engine="serial", shard_size=4000
+        )
+        first = make()
+        monkeypatch.setitem(EDGE, "edge", 90)
+        assert make().content_id == first.content_id
+
+    @pytest.mark.parametrize("change", ["code", "argument"])
+    def test_shards_of_another_function_are_made_again_or_refused(self, change, tmp_path):
+        other = another("number % 3 + 1") if change == "code" else functools.partial(numbered, step=2)
+        first = another("number % 3") if change == "code" else functools.partial(numbered, step=1)
+        make = functools.partial(dlio.pack_items, items=range(8), num_shards=4, engine="serial")
+        with pytest.raises(KeyboardInterrupt):
+            make(first, out=tmp_path / "out", report=stop_after(2))
+        make(other, out=tmp_path / "out")
+        make(other, out=tmp_path / "whole")
+        assert samples(tmp_path / "out") == samples(tmp_path / "whole")
+        with pytest.raises(UsageError, match=r"4 of 4 shards were changed since.*--overwrite"):
+            make(first, out=tmp_path / "out")
+        make(first, out=tmp_path / "out", overwrite=True)
+        assert samples(tmp_path / "out") != samples(tmp_path / "whole")
+
+    def test_comments_and_places_of_a_function_do_not_change_it(self):
+        assert version_of(another("number % 3")) == version_of(another("(number  # a comment\n % 3)"))
+        assert version_of(another("number in {'a', 'b'}")) != version_of(another("number in {'a', 'c'}"))
 
     def test_other_items_or_options_are_another_data_set(self, tmp_path):
         make = functools.partial(dlio.pack_items, shaped, out=tmp_path / "out", engine="serial")

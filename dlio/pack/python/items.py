@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from dlio.dataset.schema import Sample, Schema
 from dlio.errors import SchemaError, SourceError, StorageError, UsageError
@@ -41,7 +44,7 @@ class Items:
     @property
     def path(self) -> str:
         """The function, what becomes of arrays, and the size of shards if it is given."""
-        own = getattr(self.function, "func", self.function)  # of a functools.partial
+        own = _innermost(self.function)
         name = getattr(own, "__qualname__", type(own).__qualname__)
         sizes = "" if self.shard_bytes is None else f"shards of {self.shard_bytes:,} bytes"
         told = ", ".join(filter(None, (str(self.given), sizes)))
@@ -56,8 +59,8 @@ class Items:
         pickled = np.empty(len(self.items), dtype=object)
         pickled[:] = [_pickled(number, item) for number, item in enumerate(self.items)]
         keys, sizes = Keys.of(_names(self.items)), np.ones(len(pickled), "int64")
-        images = self.given.image_fields(self.schema)
-        return Listing(self.schema, keys, sizes, {_ITEM: pickled}, images, gives_several=True)
+        images, versions = self.given.image_fields(self.schema), np.full(len(pickled), version_of(self.function))
+        return Listing(self.schema, keys, sizes, {_ITEM: pickled}, images, versions=versions, gives_several=True)
 
     def reader(self, listing: Listing) -> AbstractContextManager[_ItemReader]:
         """Gives a function that returns the first sample of an item."""
@@ -129,3 +132,27 @@ def _pickled(number: int, item: object) -> bytes:
         except Exception as error:
             problem = error
     raise UsageError(f"item {number}, {item!r:.80}, cannot be pickled: {problem}: give paths, numbers or tuples")
+
+
+def version_of(function: Function) -> int:
+    """Returns a number that changes with the function's own code, and with what a partial or an object gives to it."""
+    own = _innermost(function)
+    code = getattr(own if isinstance(own, FunctionType) else type(own).__call__, "__code__", None)
+    try:
+        given = b"" if isinstance(function, FunctionType) else _pickled(0, function)
+    except UsageError:
+        given = b""
+    return xxhash.xxh3_64_intdigest(given + _text(code).encode()) >> 1
+
+
+def _innermost(function: Function) -> Function:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _text(value: object) -> str:
+    """Returns code as text: what it does, without line numbers and comments."""
+    if isinstance(value, CodeType):
+        return f"{value.co_code!r} {value.co_names} {''.join(map(_text, value.co_consts))}"
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,9 @@ def pack_items(
     """Packs the samples that `function` returns or yields for each item, and returns their manifest.
 
     The samples are in the order of the items, whatever the engine and the number of workers. If a run was stopped, the
-    same call goes on with the shards that are missing, and a finished one does nothing. That the function has changed
-    goes unnoticed: then give `overwrite=True`, or another folder.
+    same call goes on with the shards that are missing, and a finished one does nothing. If the function's own code has
+    changed, unfinished data sets are made again, and finished ones only with `overwrite=True`. Changes of what the
+    function calls go unnoticed.
 
     Args:
         function: called with an item, in a worker. It returns a sample, a mapping of fields or a `dlio.Sample`; or it
@@ -74,7 +75,7 @@ def pack_items(
             `on_error="skip"`, which leaves out items whose function fails.
 
     Raises:
-        SourceError: the function failed, and gave a sample that cannot be packed; names the item.
+        SourceError: the function failed, or gave a sample that cannot be packed; names the item.
         SchemaError: samples do not fit the schema, or the format cannot hold them.
         StorageError, UsageError: as `dlio.pack`.
     """
@@ -195,8 +196,6 @@ def _merged(found: Sequence[Sequence[Mapping[str, Field]]]) -> dict[str, Field]:
 
 def _begun(out: str | PurePath) -> Manifest | None:
     """Returns the data set that an earlier call has packed, or begun, so that the same plan is made again."""
-    from pathlib import Path
-
     folder = Path(out)
     found = Manifest.load(folder) if (folder / manifest.NAME).exists() else manifest.read_partial(folder)
     return found if found is not None and found.origin.get("source") == SOURCE else None

@@ -94,7 +94,6 @@ class Writer:
         formats.import_format(format) if self._schema is None else formats.require(format, self._schema)
         self._context = ExitStack()
         self._has_failed, self._is_open = False, False
-        self._held: Manifest | None = None  # of an earlier run, complete or not
         self._old: set[str] = set()  # keys in the shards of an earlier run
         self._seen: set[str] = set()  # keys that were written, or passed over
         self._shards: dict[str, Shard] = {}
@@ -128,7 +127,7 @@ class Writer:
         return self
 
     def _resume(self, found: FolderContents) -> None:
-        self._held = held = found.published or found.partial
+        held = found.published or found.partial  # of an earlier run
         if held is None:
             if not found.names:
                 found.check_foreign()
