@@ -75,7 +75,7 @@ lint: .venv/.complete
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/clang-format --dry-run --Werror dlio/native/*.?pp dlio/native/*/*.?pp tools/fuzz/*.cpp
-	printf '%s\n' dlio/native/*.cpp dlio/native/jpeg/*.cpp dlio/native/resize/*.cpp | \
+	printf '%s\n' dlio/native/*.cpp dlio/native/augment/*.cpp dlio/native/jpeg/*.cpp dlio/native/resize/*.cpp | \
 	  xargs -P 2 -n 4 .venv/bin/clang-tidy --quiet
 
 clean:

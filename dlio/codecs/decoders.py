@@ -159,6 +159,9 @@ def decode_mask(
     if (out := _placed(result, windows, row)).size:
         image = image.crop(box).resize(out.shape[::-1], Image.Resampling.NEAREST, part)
         out[...] = np.asarray(image)[:, :: -1 if windows.flips[row] else 1]
+    for move in () if windows.moves is None else windows.moves[row]:
+        image = Image.fromarray(result).transform(output_size[::-1], Image.Transform.AFFINE, move)
+        result = np.array(image, np.int32)
     return result
 
 

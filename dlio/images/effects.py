@@ -75,7 +75,7 @@ class Grayscale:
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_share(self.p)
+        check_share(self.p)
 
     def change(self, images: Images, keys: Keys) -> None:
         """Changes images in place."""
@@ -106,7 +106,7 @@ class RandomErasing:
     value: Fill = 0
 
     def __post_init__(self) -> None:
-        _check_share(self.p)
+        check_share(self.p)
         check_fill("value", self.value)
         for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
             if not is_range(bounds):
@@ -137,7 +137,8 @@ def _bounds(name: str, amount: Amount) -> tuple[float, float]:
     raise UsageError(f"{name}={amount!r}: expected a number from 0, or two (low, high) with 0 <= low <= high")
 
 
-def _check_share(share: object) -> None:
+def check_share(share: object) -> None:
+    """Raises UsageError if this is not a share of images."""
     if not is_number(share) or not 0 <= share <= 1:
         raise UsageError(f"p={share!r}: expected a share from 0 to 1")
 

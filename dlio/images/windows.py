@@ -6,6 +6,7 @@ box is decoded and resized. Pixels stay uint8; normalise on the device, where it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol, TypeGuard, runtime_checkable
@@ -17,6 +18,8 @@ from dlio.errors import UsageError
 from dlio.random_keys import Keys, uniform
 
 Sizes = npt.NDArray[np.int64]
+#: Where the pixels of a result come from: the point (a x + b y + c, d x + e y + f), in pixels.
+Affine = tuple[float, float, float, float, float, float]
 
 #: The value of white in grey images of 16 bits, as the formats define it; 255 in the result.
 WHITE = 65535
@@ -36,6 +39,7 @@ class Windows:
             float64 of shape (n, 4); None for all of it. The filter reaches into the rest of the box.
         places: left, top, width, height in the result, where it goes; int32 of shape (n, 4); None for all of it.
         fill: the value of the pixels beside the place, or of their three channels.
+        moves: for each result the maps by which effects move its pixels, in their order; None for none.
     """
 
     boxes: npt.NDArray[np.int32]
@@ -43,6 +47,7 @@ class Windows:
     parts: npt.NDArray[np.float64] | None = None
     places: npt.NDArray[np.int32] | None = None
     fill: int | tuple[int, int, int] = 0
+    moves: Sequence[Sequence[Affine]] | None = None
 
 
 @runtime_checkable

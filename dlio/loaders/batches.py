@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
+from dlio.images.composed import moves_of
 from dlio.loaders.dataset import LABEL, Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
@@ -174,7 +176,9 @@ def _with_moved_targets(
     if not targets.move:
         return columns, {}
     sizes, unmeasured = decoders.measure(columns[IMAGE], upright=samples.upright)
-    windows = samples.transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
+    keys = derive_each(key, np.asarray(indices, dtype=np.int64))
+    windows = samples.transform.plan(sizes, keys)
+    windows = replace(windows, moves=moves_of(samples.transform, keys))
     moved = {name: list(columns[name]) for name in targets.move}
     damaged: Damages = {}
     for row, index in enumerate(indices):

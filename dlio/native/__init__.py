@@ -4,6 +4,8 @@
     decode_batch(buffers, boxes, flips, out)     crops, resized into the images of one array; a status for each
     resize_batch(images, boxes, flips, out)      the same of pixels that were decoded already
     adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
+    augment(images, steps, numbers)              the operations of AutoAugment and its kin, in place
+    mix_images(images, shares, boxes)            each image mixed with the one before it, in place
     decode(jpeg)                                 all pixels
     decode_png(png)                              all pixels of a plain PNG; where `decodes_png`
     encode(pixels, quality)                      a JPEG of them
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from dlio.native._jpeg import (
         Probe,
         adjust_colors,
+        augment,
         decode,
         decode_batch,
         decode_png,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
         extend_crcs,
         make_crop_ready,
         measure,
+        mix_images,
         normalize,
         permute,
         place,
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Probe",
     "adjust_colors",
+    "augment",
     "available",
     "decode",
     "decode_batch",
@@ -76,6 +81,7 @@ __all__ = [
     "make_crop_ready",
     "measure",
     "missing",
+    "mix_images",
     "normalize",
     "permute",
     "place",

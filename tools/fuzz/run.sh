@@ -21,7 +21,7 @@ pkg-config --exists libdeflate && png="-DDLIO_LIBDEFLATE $(pkg-config --libs lib
 # shellcheck disable=SC2046
 clang++ -std=c++17 -O1 -g -DDLIO_SANITIZED -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   -I "$native" $(pkg-config --cflags libjpeg) "$here/$program.cpp" "$native"/*.cpp "$native"/jpeg/*.cpp \
-  "$native"/resize/*.cpp -o "$folder/$program" $(pkg-config --libs libjpeg) $png
+  "$native"/augment/*.cpp "$native"/resize/*.cpp -o "$folder/$program" $(pkg-config --libs libjpeg) $png
 "${PYTHON:-python3}" "$here/make_seeds.py" "$folder/seeds"
 exec "$folder/$program" -artifact_prefix="$folder/" -max_len=16384 -timeout=30 -rss_limit_mb=4096 "$@" \
   "$folder/corpus" "$folder/seeds"

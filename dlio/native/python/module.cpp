@@ -15,6 +15,7 @@
 #include "normalize.hpp"
 #include "png.hpp"
 #include "python/arrays.hpp"
+#include "python/augment.hpp"
 #include "python/pieces.hpp"
 #include "resize/pixels.hpp"
 
@@ -248,6 +249,7 @@ NB_MODULE(_jpeg, module) {
              "out"_a.noconvert(), "channel"_a, "out_channel"_a);
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
+  dlio::bind_augment(module);
   dlio::bind_pieces(module);
   module.def("status_message", dlio::status_message, "status"_a);
   module.attr("MAX_PIXELS") = dlio::kMaxPixels;
