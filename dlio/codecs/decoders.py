@@ -34,6 +34,12 @@ Statuses = npt.NDArray[np.int32]
 #: Returns a whole image, decoded; raises one of `pillow.ERRORS`.
 Whole = Callable[[Readable], Image.Image]
 
+_RESAMPLING = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+}
+_FILTERS = {"bilinear": 0, "bicubic": 1, "nearest": 2}  # the core's numbers
 _SMALL_BYTES = 8192
 _MASK_MODES = ("1", "L", "P", "I", "I;16")
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
@@ -217,7 +223,8 @@ def _write(
         statuses = _write(function, images, windows, out)
         rows[...] = out
         return statuses
-    return function(images, windows.boxes, windows.flips, out, windows.parts, windows.places)
+    number = _FILTERS[windows.interpolation]
+    return function(images, windows.boxes, windows.flips, out, windows.parts, windows.places, number)
 
 
 def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], whole: Whole) -> str | None:
@@ -233,7 +240,7 @@ def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[
     except pillow.ERRORS as error:
         return pictures.problem(error)
     if part is not None or image.size != (out.shape[1], out.shape[0]):
-        image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, part)
+        image = image.resize((out.shape[1], out.shape[0]), _RESAMPLING[windows.interpolation], part)
     pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     out[...] = pixels[:, ::-1] if windows.flips[row] else pixels
     return None
