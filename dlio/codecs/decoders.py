@@ -83,7 +83,7 @@ def decode_batch(
         TypeError: an image is not bytes-like.
     """
     readable = pictures.all_readable(images)
-    rows = _channels_last(out, transform.output_size)
+    rows = channels_last(out, transform.output_size)
     in_one_array = pictures.heads_of_pixels(images)
     heads = in_one_array or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
@@ -180,7 +180,7 @@ def measure(images: Sequence[Picture], *, upright: bool = False) -> tuple[Sizes,
     return heads.sizes, heads.problems
 
 
-def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+def channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
     """Returns a view of shape (n, height, width, 3) of images of either layout; raises UsageError."""
     first, last = out.shape[1:] == (3, *size), out.shape[1:] == (*size, 3)
     if first == last:

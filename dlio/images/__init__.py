@@ -6,7 +6,8 @@ The first says which part of each image to take (`Transform`): RandomResizedCrop
 around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing,
 TrivialAugmentWide, RandAugment, AutoAugment, RandomVerticalFlip, RandomQuarterTurns. All are defined as torchvision's
 transforms of these names on PIL images; the last one has none there. Each draws by the key of the sample and of its own
-place in the list, so that a run can be repeated.
+place in the list, so that a run can be repeated. The last one may mix the samples of a batch (`Mix`): Mixup, CutMix, or
+RandomChoice of these.
 
 `Normalize` is no transform: it makes floats of the uint8 images of a batch, where the batch is.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from dlio.images.augment import AutoAugment, RandAugment, TrivialAugmentWide
 from dlio.images.composed import Composed, Transforms, composed
 from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing
+from dlio.images.mixing import CutMix, Mix, Mixup, RandomChoice
 from dlio.images.normalize import Normalize
 from dlio.images.padded import Pad, RandomCrop
 from dlio.images.turns import RandomQuarterTurns, RandomVerticalFlip
@@ -27,11 +29,15 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Composed",
+    "CutMix",
     "Effect",
     "Grayscale",
+    "Mix",
+    "Mixup",
     "Normalize",
     "Pad",
     "RandAugment",
+    "RandomChoice",
     "RandomCrop",
     "RandomErasing",
     "RandomQuarterTurns",

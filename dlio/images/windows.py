@@ -201,9 +201,10 @@ class CenterCrop:
     def _resized(self, sizes: Sizes) -> Sizes:
         """Returns the sizes before the crop."""
         if isinstance(self.resize, (tuple, list)):
-            return np.broadcast_to(np.array(self.resize, np.int64), sizes.shape)
+            return np.tile(np.array(self.resize, np.int64), (len(sizes), 1))
         shorter = self.resize or round(max(self.output_size) * _EVALUATION_SCALE)
-        return shorter * sizes // sizes.min(axis=1, keepdims=True)  # torchvision rounds the longer edge down
+        resized: Sizes = shorter * sizes // sizes.min(axis=1, keepdims=True)  # torchvision rounds the longer edge down
+        return resized
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns the centres, which begin and end between pixels; the keys play no part."""

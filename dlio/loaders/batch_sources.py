@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import Protocol, TypeVar
 
 from dlio.errors import UsageError
+from dlio.images.composed import mix_of
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
-from dlio.loaders.prefetch.work import Work
+from dlio.loaders.prefetch.work import Work, followed
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
@@ -71,7 +72,10 @@ class ArrayBatches:
 
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch
-        return divided(self.samples, step, item, reads_of, fill, size)
+        made = divided(self.samples, step, item, reads_of, fill, size)
+        if mix_of(self.samples.transform) is None:
+            return made
+        return replace(made, parts=followed(made.parts, partial(batches.mix, self.samples, batch, step.indices, key)))
 
 
 def _decode_size(samples: PackedSamples) -> int:

@@ -36,7 +36,7 @@ def test_center_crop_gives_the_pixels_of_resize_and_crop(
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
 @pytest.mark.parametrize(("wide", "high"), [(41, 33), (13, 50), (1, 9), (200, 7)])
 def test_every_interpolation_is_pillows(interpolation: str, wide: int, high: int) -> None:
-    """Both layouts, larger and smaller, with overshoot. Columns come first; of some images Pillow takes the rows first."""
+    """Both layouts, larger and smaller, with overshoot. Columns come first, unlike in Pillow if there are few."""
     image = Image.fromarray(np.random.default_rng(wide).integers(0, 2, (high, wide, 3), np.uint8) * 255)
     picture = encoded(image, "PNG")
     random = RandomResizedCrop((24, 17), flip=True, interpolation=interpolation)
