@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from dlio.errors import UsageError
 from dlio.images.composed import mix_of
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
-from dlio.loaders.prefetch.work import Work, followed
+from dlio.loaders.prefetch.work import Work, followed, prefetched
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
@@ -36,6 +36,32 @@ class BatchSource(Protocol[B_co]):
 
     def work(self, step: Step, key: int) -> Work[B_co]:
         """Returns the work of making one batch; `key` seeds the random choices of its transform."""
+
+
+@runtime_checkable
+class ProcessSource(Protocol[B_co]):
+    """A `BatchSource` that makes its batches in processes of its own, if threads are asked for."""
+
+    def prefetched(
+        self, steps: Iterable[Step], key: int, prefetch: int, timeout: float | None
+    ) -> Generator[B_co, None, None]:
+        """Yields the batches of steps, in order; closing the generator ends the work; raises as `prefetched`."""
+
+
+def prefetched_batches(
+    source: BatchSource[T], steps: Iterable[Step], key: int, *, num_threads: int, prefetch: int, timeout: float | None
+) -> Generator[T, None, None]:
+    """Yields the batches of steps, in order, made ahead of use by threads, or by the source's processes.
+
+    Args:
+        source: makes them.
+        steps: of one rank.
+        key: seeds the random choices of the transform.
+        num_threads, prefetch, timeout: as for `dlio.loaders.prefetch.work.prefetched`, which says what is raised.
+    """
+    if num_threads and isinstance(source, ProcessSource):
+        return source.prefetched(steps, key, prefetch, timeout)
+    return prefetched((source.work(step, key) for step in steps), num_threads, prefetch, timeout)
 
 
 @dataclass(frozen=True, slots=True)

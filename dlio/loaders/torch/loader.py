@@ -27,6 +27,7 @@ from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders.torch.device import checked_device, on_device
 from dlio.loaders.torch.items import ItemBatches, Items
 from dlio.loaders.torch.lightning import is_batch_in_hand
+from dlio.loaders.torch.processes import Collated, ProcessBatches, is_for_processes
 from dlio.loaders.torch.rank import rank_of_process
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
 
@@ -120,8 +121,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
         by_item = not chosen.makes_arrays or collate_fn is not None
-        source = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
-        self._loader: Loader[Items | Batch] = Loader(
+        source: Any = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
+        if by_item and is_for_processes(chosen):
+            options = {"num_workers": max(0, num_workers), "worker_init_fn": worker_init_fn}
+            options |= {"multiprocessing_context": multiprocessing_context, "persistent_workers": persistent_workers}
+            source = ProcessBatches(source, collate_fn or torch.utils.data.default_collate, options)
+        self._loader: Loader[Any] = Loader(
             source,
             batch_size or 1,
             shuffle=False if shuffle is None else shuffle,
@@ -219,11 +224,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
         )
 
-    def _convert(self, made: Items | Batch) -> Any:
-        if isinstance(made, tuple):
-            items, valid = made
-            with self._loader.source.samples.clock.stage("collate"):
-                batch = self.collate_fn(items)
+    def _convert(self, made: Items | Collated | Batch) -> Any:
+        if isinstance(made, (tuple, Collated)):
+            if isinstance(made, tuple):
+                items, valid = made
+                with self._loader.source.samples.clock.stage("collate"):
+                    batch = self.collate_fn(items)
+            else:
+                batch, valid = made.batch, made.valid
             batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
         else:
             batch = paired(tensors(made), self._loader.source.samples.schema)
@@ -275,6 +283,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""
         self._loader.close()
+        if isinstance(self._loader.source, ProcessBatches):
+            self._loader.source.end()
 
 
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:
