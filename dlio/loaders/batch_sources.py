@@ -123,10 +123,10 @@ def divided(
     reads = tuple(map(reads_of, rows))
     parts = tuple(map(partial, repeat(fill), rows, reads))
     hint = samples.hint(step.indices)
-    return Work(item, parts, lambda number: _described(samples, step.indices[rows[number]]), hint, reads)
+    return Work(item, parts, lambda number: described(samples, step.indices[rows[number]]), hint, reads)
 
 
-def _described(samples: PackedSamples, indices: Indices) -> str:
+def described(samples: PackedSamples, indices: Indices) -> str:
     """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
     names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))

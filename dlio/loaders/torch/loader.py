@@ -1,4 +1,4 @@
-"""DataLoader: torch's, with threads as workers, an order for any number of ranks, and a resumable state."""
+"""DataLoader: torch's, mostly with threads as workers, an order for any number of ranks, and a resumable state."""
 
 from __future__ import annotations
 
@@ -82,14 +82,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             sampler, batch_sampler: another order, used unchanged on every rank.
-            num_workers: threads; 0 decodes in the consumer's thread.
+            num_workers: threads, or processes if the transform is a function in Python; 0 decodes in the consumer's
+                thread.
             collate_fn: gets a list of samples; without one the threads write into the batch directly.
             pin_memory: copy tensors to pinned memory, if there is an accelerator.
             drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
                 ranks would differ.
             timeout: seconds to wait for a batch; 0 waits for ever.
-            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as by
-                torch, else unused, since workers are threads.
+            worker_init_fn, multiprocessing_context, persistent_workers: as torch's for processes; unused for threads.
+            in_order, pin_memory_device: checked as by torch, else unused.
             generator: its initial seed is the seed, if `seed` is not given.
             prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
             seed: of order and transform, the same on every rank; 0 by default.
@@ -170,7 +171,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._accelerated = prepared
 
     def check_worker_number_rationality(self) -> None:
-        """Does nothing: torch warns of more worker processes than cores, but here workers are threads."""
+        """Does nothing: torch warns of more worker processes than cores, but here workers are mostly threads."""
 
     def _rank_and_size(self) -> tuple[int, int]:
         return given_rank(self.rank, self.world_size) or rank_of_process()

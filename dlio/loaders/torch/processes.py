@@ -16,6 +16,7 @@ import pickle
 import random
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import torch
 import torch.utils.data
 
 from dlio.errors import TimedOutError
+from dlio.loaders.batch_sources import described
 from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.prefetch.work import Work
 from dlio.loaders.sampling.rank_share import Step
@@ -50,6 +52,13 @@ class Collated:
 class _Task:
     step: Step
     key: int
+
+
+def _tasks(steps: Iterable[Step], key: int, begun: deque[Step]) -> Iterator[_Task]:
+    """Yields the tasks of steps, and notes these."""
+    for step in steps:
+        begun.append(step)
+        yield _Task(step, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +113,21 @@ class ProcessBatches:
             Exception: what reading, the transform or `collate_fn` raised in a worker.
             TimedOutError: a batch took longer than `timeout` seconds.
         """
-        made = self._started((_Task(step, key) for step in steps), prefetch, timeout)
+        begun = deque[Step]()
+        made = self._started(_tasks(steps, key, begun), prefetch, timeout)
         is_over = False
         try:
             for done in made:
+                begun.popleft()
                 yield self._taken(done)
                 del done  # and the memory of its batch
             is_over = True
         except RuntimeError as error:
             if not str(error).startswith(_TIMED_OUT):
                 raise
+            late = described(self.samples, begun[0].indices)
             advice = "check the storage and the transform, or give more time"
-            raise TimedOutError(f"a batch took longer than {timeout:g} s: {advice}") from None
+            raise TimedOutError(f"a batch took longer than {timeout:g} s, that of {late}: {advice}") from None
         finally:
             if not (is_over and self._options["persistent_workers"]):
                 _end(made)
