@@ -24,8 +24,9 @@ from dlio.dataset.schema import Field, Schema
 from dlio.errors import DataError, UsageError
 from dlio.images import Effect, Mix, Resize, Transform, Windows, composed
 from dlio.images.boxes import check_boxes, move_boxes
+from dlio.images.checks import is_pixels
 from dlio.images.composed import mix_of
-from dlio.images.windows import Around, is_pixels
+from dlio.images.windows import Around
 
 IMAGE, LABEL, BOXES, MASK = "image", "label", "boxes", "mask"
 _AREAS, _COUNT = "areas", "num_boxes"

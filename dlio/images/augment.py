@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from dlio.errors import UsageError
+from dlio.images.checks import is_pixels
 from dlio.images.operations import NOTHING, Images, Step, Steps, carry_out, check_moves, joined, step_of
 from dlio.images.padded import Fill
-from dlio.images.windows import is_pixels
 from dlio.random_keys import Keys, uniform
 
 #: The largest magnitudes of operations that have a sign, and the bits that Posterize takes away at most.

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import UsageError
+from dlio.images.checks import is_number, is_range
 from dlio.images.padded import Fill, check_fill
-from dlio.images.windows import NUM_TRIES, is_number, is_range, shapes_tried
+from dlio.images.windows import NUM_TRIES, shapes_tried
 from dlio.random_keys import Keys, uniform
 
 Images = npt.NDArray[np.uint8]

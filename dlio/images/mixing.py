@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import UsageError
-from dlio.images.windows import is_number, is_pixels
+from dlio.images.checks import is_number, is_pixels
 from dlio.random_keys import Keys, derive_each, uniform
 
 Numbers = npt.NDArray[np.float64]
