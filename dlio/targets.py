@@ -12,23 +12,26 @@ loader raises an error that names it: `WithTargets` says what it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio.codecs.orientation import turn_boxes
 from dlio.dataset.schema import Field, Schema
 from dlio.errors import DataError, UsageError
-from dlio.images import Effect, Resize, Transform, Windows, composed
+from dlio.images import Effect, Mix, Resize, Transform, Windows, composed
 from dlio.images.boxes import check_boxes, move_boxes
+from dlio.images.checks import is_pixels
+from dlio.images.composed import mix_of
 from dlio.images.windows import Around
 
-IMAGE, BOXES, MASK = "image", "boxes", "mask"
-_AREAS = "areas"
+IMAGE, LABEL, BOXES, MASK = "image", "label", "boxes", "mask"
+_AREAS, _COUNT = "areas", "num_boxes"
 _ALONG = ("labels", _AREAS, "crowd", "difficult")
-_LABELS = ("label", "labels")
+_LABELS = (LABEL, "labels")
 _IMAGE_HEADS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"\x93NUMPY")
 
 
@@ -43,9 +46,11 @@ class WithTargets(Around):
         visible: the least share of a box that has to be left in the window.
         along: more fields with one entry for each box.
         plain: the fields that stay as they are.
+        max_boxes: pad boxes and their entries with zeros to this number, and add `num_boxes`, how many there are: these
+            are arrays of one shape, as JAX needs them. A sample with more boxes is an error.
 
     Raises:
-        UsageError: `transform` is none, or `visible` is not from 0 to 1.
+        UsageError: `transform` is none, `visible` is not from 0 to 1, or `max_boxes` is below 1.
     """
 
     transform: Transform
@@ -54,6 +59,7 @@ class WithTargets(Around):
     visible: float = 0.0
     along: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
+    max_boxes: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transform", composed(self.transform))
@@ -61,6 +67,8 @@ class WithTargets(Around):
             raise UsageError(f"transform={self.transform!r} is none of dlio.images: expected such as Resize(512)")
         if not 0 <= self.visible <= 1:
             raise UsageError(f"visible={self.visible!r}: expected a share from 0 to 1")
+        if self.max_boxes is not None and not is_pixels(self.max_boxes):
+            raise UsageError(f"max_boxes={self.max_boxes!r}: expected a whole number from 1")
         for name in ("masks", "along", "plain"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
@@ -70,9 +78,14 @@ class WithTargets(Around):
         """As the transform's."""
         return getattr(self.transform, "effects", ())
 
-    def with_effects(self, effects: tuple[Effect, ...]) -> WithTargets:
+    @property
+    def mix(self) -> Mix | None:
+        """As the transform's."""
+        return mix_of(self.transform)
+
+    def followed_by(self, more: Sequence[Effect | Mix]) -> WithTargets:
         """Returns the same with more effects behind."""
-        return replace(self, transform=composed([self.transform, *effects]))
+        return replace(self, transform=composed([self.transform, *more]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,7 @@ class Targets:
         along: the fields with one entry for each box.
         unknown: the fields of bytes, which do not move, and must hold no image.
         visible: the least share of a box that has to be left.
+        most: how many boxes there are after padding; None for none.
     """
 
     boxes: str
@@ -94,6 +108,18 @@ class Targets:
     along: tuple[str, ...]
     unknown: tuple[str, ...]
     visible: float
+    most: int | None = None
+
+    def made(self, schema: Schema) -> dict[str, Field]:
+        """Returns the types of boxes and their entries in batches."""
+        if not self.boxes:
+            return {}
+        found = {self.boxes: Field("float32", schema[self.boxes].shape)}
+        if self.most is None or not self.are_dropped:
+            return found
+        padded = {name: kind for name in self.along if (kind := schema[name]).is_number} | found
+        made = {name: Field(kind.dtype, (self.most, *kind.shape[1:])) for name, kind in padded.items()}
+        return made | {_COUNT: Field("int32")}
 
     @property
     def move(self) -> tuple[str, ...]:
@@ -159,7 +185,7 @@ def _sorted(schema: Schema, given: WithTargets) -> tuple[Targets, dict[str, Fiel
     along = tuple(name for name, kind in others.items() if name in entries and _is_list(kind))
     rest = {name: kind for name, kind in others.items() if name not in (boxes, *masks, *along)}
     unknown = tuple(name for name, kind in rest.items() if kind.dtype == "bytes")
-    return Targets(boxes, any_number, masks, along, unknown, given.visible), rest
+    return Targets(boxes, any_number, masks, along, unknown, given.visible, given.max_boxes), rest
 
 
 def _check_given(schema: Schema, given: WithTargets, where: object) -> None:
@@ -177,6 +203,11 @@ def _check_given(schema: Schema, given: WithTargets, where: object) -> None:
                 raise UsageError(
                     f"WithTargets({option}={name!r}): expected {types[option]}, in {where} it is {schema[name]}"
                 )
+    if given.max_boxes is not None:
+        if given.boxes not in schema or schema[given.boxes].shape[:1] != (None,):
+            raise UsageError(f"WithTargets(max_boxes={given.max_boxes}): {where} has no boxes of any number")
+        if _COUNT in schema:
+            raise UsageError(f"{where} has a field {_COUNT!r}, as is what max_boxes= adds: leave it out by fields=")
 
 
 def _is_boxes(kind: Field) -> bool:
@@ -254,4 +285,16 @@ def move_targets(
         found[name] = value[remain] if isinstance(value, np.ndarray) else [value[i] for i in np.flatnonzero(remain)]
     if _AREAS in targets.along:
         found[_AREAS] = (found[_AREAS] * shares[remain]).astype(values[_AREAS].dtype)
-    return found
+    return found if targets.most is None else _padded(found, found[targets.boxes], targets.most)
+
+
+def _padded(values: dict[str, Any], boxes: npt.NDArray[np.float32], most: int) -> dict[str, Any]:
+    """Returns arrays with zeros up to `most` entries, and how many entries there are; raises DataError for more."""
+    if len(boxes) > most:
+        raise DataError(f"{len(boxes)} boxes are more than max_boxes={most}: give more")
+    padded = {
+        name: np.pad(value, [(0, most - len(boxes))] + [(0, 0)] * (value.ndim - 1))
+        for name, value in values.items()
+        if isinstance(value, np.ndarray)
+    }
+    return values | padded | {_COUNT: np.int32(len(boxes))}

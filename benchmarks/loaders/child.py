@@ -38,7 +38,7 @@ def check(batch: Any, task: Task) -> None:
     if task.pixels is None:
         good = len(batch) == BATCH_SIZE and min(map(len, batch)) > 1000
     else:
-        good = batch.shape[0] == BATCH_SIZE and batch.nbytes == BATCH_SIZE * task.pixels**2 * 3
+        good = batch.shape[0] == BATCH_SIZE and batch.nbytes == task.batch_bytes
     if not good:
         raise SystemExit("the first batch is not what was asked for")
 

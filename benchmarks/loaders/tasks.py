@@ -27,6 +27,7 @@ class Task:
             copied, in memory of their own.
         shuffle: whether in random order.
         warm_up: images until the loader counts as running; it is measured over twice as many.
+        recipe: whether to augment, mix and normalise as torchvision's reference recipe of 2022, to float32.
     """
 
     name: str
@@ -35,12 +36,21 @@ class Task:
     pixels: int | None
     shuffle: bool
     warm_up: int
+    recipe: bool = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of a batch of images."""
+        return BATCH_SIZE * (self.pixels or 0) ** 2 * 3 * (4 if self.recipe else 1)
 
 
 TASKS = {
     task.name: task
     for task in (
         Task("jpeg", "JPEGs of 92 KB, RandomResizedCrop(224) and flip", "big", 224, True, 1024),
+        Task(
+            "recipe", "torchvision's recipe for ResNet-50, to float32 of 176 x 176", "big", 176, True, 1024, recipe=True
+        ),
         Task("png", "PNGs of 32 x 32, RandomResizedCrop(32) and flip", "small", 32, True, 7680),
         Task("raw-sequential", "Records of 92 KB as they are stored, in order", "big", None, False, 4096),
         Task("raw-shuffled", "Records of 92 KB as they are stored, shuffled", "big", None, True, 4096),

@@ -33,6 +33,12 @@ Statuses = npt.NDArray[np.int32]
 #: Returns a whole image, decoded; raises one of `pillow.ERRORS`.
 Whole = Callable[[Readable], Image.Image]
 
+_RESAMPLING = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+}
+_FILTERS = {"bilinear": 0, "bicubic": 1, "nearest": 2}  # the core's numbers
 _SMALL_BYTES = 8192
 _MASK_MODES = ("1", "L", "P", "I", "I;16")
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
@@ -76,7 +82,7 @@ def decode_batch(
         TypeError: an image is not bytes-like.
     """
     readable = pictures.all_readable(images)
-    rows = _channels_last(out, transform.output_size)
+    rows = channels_last(out, transform.output_size)
     in_one_array = pictures.heads_of_pixels(images)
     heads = in_one_array or pictures.read_heads(readable, upright=upright)
     windows = transform.plan(heads.sizes, keys)
@@ -158,6 +164,9 @@ def decode_mask(
     if (out := _placed(result, windows, row)).size:
         image = image.crop(box).resize(out.shape[::-1], Image.Resampling.NEAREST, part)
         out[...] = np.asarray(image)[:, :: -1 if windows.flips[row] else 1]
+    for move in () if windows.moves is None else windows.moves[row]:
+        image = Image.fromarray(result).transform(output_size[::-1], Image.Transform.AFFINE, move)
+        result = np.array(image, np.int32)
     return result
 
 
@@ -170,7 +179,7 @@ def measure(images: Sequence[Picture], *, upright: bool = False) -> tuple[Sizes,
     return heads.sizes, heads.problems
 
 
-def _channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+def channels_last(out: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
     """Returns a view of shape (n, height, width, 3) of images of either layout; raises UsageError."""
     first, last = out.shape[1:] == (3, *size), out.shape[1:] == (*size, 3)
     if first == last:
@@ -213,7 +222,8 @@ def _write(
         statuses = _write(function, images, windows, out)
         rows[...] = out
         return statuses
-    return function(images, windows.boxes, windows.flips, out, windows.parts, windows.places)
+    number = _FILTERS[windows.interpolation]
+    return function(images, windows.boxes, windows.flips, out, windows.parts, windows.places, number)
 
 
 def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[np.uint8], whole: Whole) -> str | None:
@@ -229,7 +239,7 @@ def _decode_row(picture: Readable, windows: Windows, row: int, out: npt.NDArray[
     except pillow.ERRORS as error:
         return pictures.problem(error)
     if part is not None or image.size != (out.shape[1], out.shape[0]):
-        image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, part)
+        image = image.resize((out.shape[1], out.shape[0]), _RESAMPLING[windows.interpolation], part)
     pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     out[...] = pixels[:, ::-1] if windows.flips[row] else pixels
     return None

@@ -3,37 +3,51 @@
     transform=[RandomCrop(32, padding=4, flip=True), ColorJitter(0.4, 0.4, 0.4), RandomErasing()]
 
 The first says which part of each image to take (`Transform`): RandomResizedCrop, CenterCrop, Resize, RandomCrop, or Pad
-around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing.
-All are defined as torchvision's transforms of these names on PIL images. Each draws by the key of the sample and of its
-own place in the list, so that a run can be repeated.
+around one of them. The others change its pixels, one after the other (`Effect`): ColorJitter, Grayscale, RandomErasing,
+TrivialAugmentWide, RandAugment, AutoAugment, RandomVerticalFlip, RandomQuarterTurns. All are defined as torchvision's
+transforms of these names on PIL images; the last one has none there. Each draws by the key of the sample and of its own
+place in the list, so that a run can be repeated. The last one may mix the samples of a batch (`Mix`): Mixup, CutMix, or
+RandomChoice of these.
 
 `Normalize` is no transform: it makes floats of the uint8 images of a batch, where the batch is.
 """
 
 from __future__ import annotations
 
+from dlio.images.augment import AutoAugment, RandAugment, TrivialAugmentWide
 from dlio.images.composed import Composed, Transforms, composed
 from dlio.images.effects import ColorJitter, Effect, Grayscale, RandomErasing
+from dlio.images.mixing import CutMix, Mix, Mixup, RandomChoice
 from dlio.images.normalize import Normalize
 from dlio.images.padded import Pad, RandomCrop
+from dlio.images.turns import RandomQuarterTurns, RandomVerticalFlip
 from dlio.images.windows import WHITE, CenterCrop, RandomResizedCrop, Resize, Sizes, Transform, Windows
 
 __all__ = [
     "WHITE",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "Composed",
+    "CutMix",
     "Effect",
     "Grayscale",
+    "Mix",
+    "Mixup",
     "Normalize",
     "Pad",
+    "RandAugment",
+    "RandomChoice",
     "RandomCrop",
     "RandomErasing",
+    "RandomQuarterTurns",
     "RandomResizedCrop",
+    "RandomVerticalFlip",
     "Resize",
     "Sizes",
     "Transform",
     "Transforms",
+    "TrivialAugmentWide",
     "Windows",
     "composed",
 ]

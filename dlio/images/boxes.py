@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import DataError
-from dlio.images.windows import Windows
+from dlio.images.windows import Affine, Windows
 
 _LEAST_SIDE = 1.0  # pixels of a box that remains: the default of torchvision's SanitizeBoundingBoxes
 _MOST_OUTSIDE = 1.0  # pixels that a box may reach over an edge, where annotations round
@@ -19,7 +19,7 @@ def move_boxes(
     """Returns the boxes of image `row` within its window, which of them remain, and how much of each area is left.
 
     As torchvision's ClampBoundingBoxes and SanitizeBoundingBoxes: boxes are cut off at the edges, and one with a side
-    of less than a pixel does not remain.
+    of less than a pixel does not remain. A box that is sheared or rotated becomes the box around it.
 
     Args:
         boxes: left, top, right, bottom in the image's pixels; shape (k, 4).
@@ -38,12 +38,18 @@ def move_boxes(
     if windows.flips[row]:
         moved[:, [0, 2]] = place[2] - moved[:, [2, 0]]
     seen = np.clip(moved, 0, place[2:] * 2)
-    after = _areas(seen)
-    remain = ((seen[:, 2:] - seen[:, :2]).astype(np.float32) >= _LEAST_SIDE).all(axis=1)
-    remain &= after >= visible * _areas(moved)
-    before = _areas(given)
+    whole, after, before = _areas(moved), _areas(seen), _areas(given)
     shares = np.divide(after, before, out=np.zeros_like(after), where=before > 0)
-    return (seen + place[:2] * 2).astype(np.float32), remain, shares
+    seen += place[:2] * 2
+    for move in () if windows.moves is None else windows.moves[row]:
+        turned, scale = _enclosing(seen, move)
+        seen = np.clip(turned, 0, output_size[::-1] * 2)
+        areas = _areas(turned)
+        left_of = np.divide(_areas(seen), areas, out=np.zeros_like(areas), where=areas > 0)
+        after, shares = after * left_of, shares * left_of * scale
+    remain = ((seen[:, 2:] - seen[:, :2]).astype(np.float32) >= _LEAST_SIDE).all(axis=1)
+    remain &= after >= visible * whole
+    return seen.astype(np.float32), remain, shares
 
 
 def check_boxes(boxes: npt.ArrayLike, size: tuple[int, int]) -> None:
@@ -62,3 +68,13 @@ def check_boxes(boxes: npt.ArrayLike, size: tuple[int, int]) -> None:
 def _areas(boxes: Boxes) -> Boxes:
     sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
     return np.asarray(sides.prod(axis=1))
+
+
+def _enclosing(boxes: Boxes, move: Affine) -> tuple[Boxes, float]:
+    """Returns the boxes around what a map moves the boxes to, and by how much it enlarges areas."""
+    a, b, c, d, e, f = move
+    scale = a * e - b * d  # of the way back, which the map is
+    across, down = boxes[:, [0, 2, 2, 0]] - c, boxes[:, [1, 1, 3, 3]] - f
+    columns, rows = (e * across - b * down) / scale, (a * down - d * across) / scale
+    found = [columns.min(axis=1), rows.min(axis=1), columns.max(axis=1), rows.max(axis=1)]
+    return np.stack(found, axis=1), 1 / abs(scale)

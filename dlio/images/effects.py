@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dlio import native
 from dlio.errors import UsageError
+from dlio.images.checks import is_number, is_range
 from dlio.images.padded import Fill, check_fill
-from dlio.images.windows import NUM_TRIES, is_number, is_range, shapes_tried
+from dlio.images.windows import NUM_TRIES, shapes_tried
 from dlio.random_keys import Keys, uniform
 
 Images = npt.NDArray[np.uint8]
@@ -75,7 +76,7 @@ class Grayscale:
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_share(self.p)
+        check_share(self.p)
 
     def change(self, images: Images, keys: Keys) -> None:
         """Changes images in place."""
@@ -106,7 +107,7 @@ class RandomErasing:
     value: Fill = 0
 
     def __post_init__(self) -> None:
-        _check_share(self.p)
+        check_share(self.p)
         check_fill("value", self.value)
         for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
             if not is_range(bounds):
@@ -137,7 +138,8 @@ def _bounds(name: str, amount: Amount) -> tuple[float, float]:
     raise UsageError(f"{name}={amount!r}: expected a number from 0, or two (low, high) with 0 <= low <= high")
 
 
-def _check_share(share: object) -> None:
+def check_share(share: object) -> None:
+    """Raises UsageError if this is not a share of images."""
     if not is_number(share) or not 0 <= share <= 1:
         raise UsageError(f"p={share!r}: expected a share from 0 to 1")
 

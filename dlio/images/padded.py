@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlio.errors import UsageError
-from dlio.images.windows import Around, Sizes, Transform, Windows, boxes_of, check_white, height_width
+from dlio.images.checks import check_white, height_width
+from dlio.images.windows import Around, Sizes, Transform, Windows, boxes_of
 from dlio.random_keys import Keys, uniform
 
 Fill = int | tuple[int, int, int]

@@ -6,17 +6,20 @@ box is decoded and resized. Pixels stay uint8; normalise on the device, where it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
+from dlio.images.checks import REACH, check_interpolation, check_white, height_width, is_pixels, is_range
 from dlio.random_keys import Keys, uniform
 
 Sizes = npt.NDArray[np.int64]
+#: Where the pixels of a result come from: the point (a x + b y + c, d x + e y + f), in pixels.
+Affine = tuple[float, float, float, float, float, float]
 
 #: The value of white in grey images of 16 bits, as the formats define it; 255 in the result.
 WHITE = 65535
@@ -36,6 +39,8 @@ class Windows:
             float64 of shape (n, 4); None for all of it. The filter reaches into the rest of the box.
         places: left, top, width, height in the result, where it goes; int32 of shape (n, 4); None for all of it.
         fill: the value of the pixels beside the place, or of their three channels.
+        interpolation: how they are resized: bilinear or bicubic, both antialiased, or nearest.
+        moves: for each result the maps by which effects move its pixels, in their order; None for none.
     """
 
     boxes: npt.NDArray[np.int32]
@@ -43,6 +48,8 @@ class Windows:
     parts: npt.NDArray[np.float64] | None = None
     places: npt.NDArray[np.int32] | None = None
     fill: int | tuple[int, int, int] = 0
+    interpolation: str = "bilinear"
+    moves: Sequence[Sequence[Affine]] | None = None
 
 
 @runtime_checkable
@@ -98,9 +105,10 @@ class RandomResizedCrop:
         flip: mirror half of the images.
         white: the value that becomes 255 in grey images of 16 bits, such as 4095 for scans of 12 bits. Values are
             scaled linearly, and a greater one is an error of that image. Images of 8 bits stay as they are.
+        interpolation: bilinear or bicubic, both antialiased, or nearest.
 
     Raises:
-        UsageError: a size or `white` below 1, or bounds out of order.
+        UsageError: a size or `white` below 1, bounds out of order, or another interpolation.
     """
 
     size: int | tuple[int, int]
@@ -108,10 +116,12 @@ class RandomResizedCrop:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = False
     white: int | None = None
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         height_width(self.size)
         check_white(self.white)
+        check_interpolation(self.interpolation)
         for name, bounds in {"scale": self.scale, "ratio": self.ratio}.items():
             if not is_range(bounds):
                 raise UsageError(f"{name}={bounds!r}: expected two numbers (low, high) with 0 < low <= high")
@@ -134,7 +144,8 @@ class RandomResizedCrop:
         failed = ~fits.any(axis=1)
         shapes[failed] = self._fallback(sizes[failed])
         corners[failed] = (sizes[failed] - shapes[failed]) // 2
-        return Windows(boxes_of(corners, shapes), (numbers[:, -1] < 0.5) & self.flip)
+        flips = (numbers[:, -1] < 0.5) & self.flip
+        return Windows(boxes_of(corners, shapes), flips, interpolation=self.interpolation)
 
     def _fallback(self, sizes: Sizes) -> npt.NDArray[np.float64]:
         """Returns height and width of the largest boxes within the bounds of the ratio: float64 of shape (n, 2)."""
@@ -151,42 +162,60 @@ class CenterCrop:
     """The centre for evaluation: torchvision's `Resize(resize)` and `CenterCrop(size)` on PIL images, in one step.
 
     Attributes:
-        size: height and width of the result.
-        resize: the size of the shorter edge before the crop; 8/7 of `size` if not given, 256 for 224.
-        white: as in RandomResizedCrop.
+        size: height and width of the result; one number for a square.
+        resize: the size of the shorter edge before the crop, or height and width; if not given 8/7 of the longer side
+            of `size`, 256 for 224.
+        white, interpolation: as in RandomResizedCrop.
 
     Raises:
-        UsageError: a size or `white` below 1, or a shorter edge below the size.
+        UsageError: a size or `white` below 1, a size before the crop below that of the crop, or another interpolation.
     """
 
-    size: int
-    resize: int | None = None
+    size: int | tuple[int, int]
+    resize: int | tuple[int, int] | None = None
     white: int | None = None
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         check_white(self.white)
-        if not is_pixels(self.size):
-            raise UsageError(f"CenterCrop({self.size!r}): expected one whole number of pixels from 1, for a square")
-        if self.resize is not None and not (is_pixels(self.resize) and self.resize >= self.size):
-            raise UsageError(f"resize={self.resize!r}: expected a whole number of at least the size, {self.size}")
+        check_interpolation(self.interpolation)
+        wanted = height_width(self.size)
+        if self.resize is None:
+            return
+        if isinstance(self.resize, (tuple, list)):
+            fits = all(map(is_pixels, self.resize)) and np.greater_equal(height_width(self.resize), wanted).all()
+        else:
+            fits = is_pixels(self.resize) and self.resize >= max(wanted)
+        if not fits:
+            sizes = f"a whole number of at least {max(wanted)}, or a height and a width of at least {wanted}"
+            raise UsageError(f"resize={self.resize!r}: expected {sizes}")
 
     @property
     def output_size(self) -> tuple[int, int]:
         """Height and width of every result, in pixels."""
-        return self.size, self.size
+        return height_width(self.size)
+
+    def _resized(self, sizes: Sizes) -> Sizes:
+        """Returns the sizes before the crop."""
+        if isinstance(self.resize, (tuple, list)):
+            return np.tile(np.array(self.resize, np.int64), (len(sizes), 1))
+        shorter = self.resize or round(max(self.output_size) * _EVALUATION_SCALE)
+        resized: Sizes = shorter * sizes // sizes.min(axis=1, keepdims=True)  # torchvision rounds the longer edge down
+        return resized
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns the centres, which begin and end between pixels; the keys play no part."""
-        resize = self.resize or round(self.size * _EVALUATION_SCALE)
-        resized = resize * sizes // sizes.min(axis=1, keepdims=True)  # torchvision rounds the longer edge down
+        resized, size = self._resized(sizes), np.array(self.output_size)
         scales = sizes / resized
-        begins = np.rint((resized - self.size) / 2) * scales
-        reach = np.maximum(scales, 1) - scales / 2  # of the filter, beyond the edges of the outermost pixels
+        begins = np.rint((resized - size) / 2) * scales
+        # of the filter, beyond the edges of the outermost pixels
+        reach = REACH[self.interpolation] * np.maximum(scales, 1) - scales / 2
         corners = np.maximum(np.floor(begins - reach), 0)
-        shapes = np.minimum(np.ceil(begins + self.size * scales + reach), sizes) - corners
-        lengths = np.minimum(self.size * scales, shapes - (begins - corners))  # rounding may lead outside
+        shapes = np.minimum(np.ceil(begins + size * scales + reach), sizes) - corners
+        lengths = np.minimum(size * scales, shapes - (begins - corners))  # rounding may lead outside
         parts = np.concatenate([(begins - corners)[:, ::-1], lengths[:, ::-1]], axis=1)
-        return Windows(boxes_of(corners, shapes), np.zeros(len(sizes), dtype=np.bool_), parts)
+        flips = np.zeros(len(sizes), dtype=np.bool_)
+        return Windows(boxes_of(corners, shapes), flips, parts, interpolation=self.interpolation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +224,20 @@ class Resize:
 
     Attributes:
         size: height and width of the result; one number for a square.
-        white: as in RandomResizedCrop.
+        white, interpolation: as in RandomResizedCrop.
 
     Raises:
-        UsageError: a size or `white` below 1.
+        UsageError: a size or `white` below 1, or another interpolation.
     """
 
     size: int | tuple[int, int]
     white: int | None = None
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         height_width(self.size)
         check_white(self.white)
+        check_interpolation(self.interpolation)
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -215,7 +246,8 @@ class Resize:
 
     def plan(self, sizes: Sizes, keys: Keys) -> Windows:
         """Returns windows over the whole images; the keys play no part."""
-        return Windows(boxes_of(np.zeros_like(sizes), sizes), np.zeros(len(sizes), dtype=np.bool_))
+        flips = np.zeros(len(sizes), dtype=np.bool_)
+        return Windows(boxes_of(np.zeros_like(sizes), sizes), flips, interpolation=self.interpolation)
 
 
 def shapes_tried(
@@ -234,39 +266,6 @@ def shapes_tried(
     low, high = np.log(ratio)
     ratios = np.exp(low + (high - low) * numbers[:, :, 1])
     return np.rint(np.sqrt(areas / ratios)), np.rint(np.sqrt(areas * ratios))
-
-
-def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns a size as height and width; raises UsageError."""
-    pair = size if isinstance(size, (tuple, list)) else (size, size)
-    if len(pair) != 2 or not all(map(is_pixels, pair)):
-        raise UsageError(f"size={size!r}: expected a whole number of pixels from 1, or a pair (height, width) of such")
-    return pair[0], pair[1]
-
-
-def check_white(white: int | None) -> None:
-    """Raises UsageError if this is not a value of white."""
-    if white is not None and not is_pixels(white):
-        raise UsageError(f"white={white!r}: expected a whole number from 1, such as 65535 or 4095")
-
-
-def is_pixels(value: object) -> bool:
-    """Returns whether this is a whole number of at least 1."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Returns whether this is a number, of Python or NumPy, and not a bool."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_range(value: object, *, may_be_zero: bool = False) -> bool:
-    """Returns whether this is a pair of numbers 0 < low <= high, both finite; with `may_be_zero` 0 <= low."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        return False
-    return (
-        all(map(is_number, value)) and bool(0 <= value[0] <= value[1] < float("inf")) and (may_be_zero or value[0] > 0)
-    )
 
 
 def boxes_of(corners: npt.ArrayLike, shapes: npt.ArrayLike) -> npt.NDArray[np.int32]:

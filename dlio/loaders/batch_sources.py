@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from dlio.dataset.manifest import Manifest
 from dlio.errors import UsageError
+from dlio.images.composed import mix_of
 from dlio.loaders import batches
 from dlio.loaders.dataset import VALID, Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
-from dlio.loaders.prefetch.work import Work
+from dlio.loaders.prefetch.work import Work, followed, prefetched
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.sampling.rank_share import Step
 
@@ -44,6 +45,32 @@ def check_source(given: object) -> None:
     if isinstance(given, str | Path | Manifest):
         advice = "give ArrayBatches(PackedSamples(folder)), or take a framework's loader, as dlio.loaders.torch has it"
         raise UsageError(f"{given!r} makes no batches: {advice}")
+
+
+@runtime_checkable
+class ProcessSource(Protocol[B_co]):
+    """A `BatchSource` that makes its batches in processes of its own, if threads are asked for."""
+
+    def prefetched(
+        self, steps: Iterable[Step], key: int, prefetch: int, timeout: float | None
+    ) -> Generator[B_co, None, None]:
+        """Yields the batches of steps, in order; closing the generator ends the work; raises as `prefetched`."""
+
+
+def prefetched_batches(
+    source: BatchSource[T], steps: Iterable[Step], key: int, *, num_threads: int, prefetch: int, timeout: float | None
+) -> Generator[T, None, None]:
+    """Yields the batches of steps, in order, made ahead of use by threads, or by the source's processes.
+
+    Args:
+        source: makes them.
+        steps: of one rank.
+        key: seeds the random choices of the transform.
+        num_threads, prefetch, timeout: as for `dlio.loaders.prefetch.work.prefetched`, which says what is raised.
+    """
+    if num_threads and isinstance(source, ProcessSource):
+        return source.prefetched(steps, key, prefetch, timeout)
+    return prefetched((source.work(step, key) for step in steps), num_threads, prefetch, timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +107,10 @@ class ArrayBatches:
 
         size = _READ_SIZE if self.samples.transform is None else _decode_size(self.samples)
         item = batch | {VALID: step.valid} if self.mask else batch
-        return divided(self.samples, step, item, reads_of, fill, size)
+        made = divided(self.samples, step, item, reads_of, fill, size)
+        if mix_of(self.samples.transform) is None:
+            return made
+        return replace(made, parts=followed(made.parts, partial(batches.mix, self.samples, batch, step.indices, key)))
 
 
 def _decode_size(samples: PackedSamples) -> int:
@@ -102,10 +132,10 @@ def divided(
     reads = tuple(map(reads_of, rows))
     parts = tuple(map(partial, repeat(fill), rows, reads))
     hint = samples.hint(step.indices)
-    return Work(item, parts, lambda number: _described(samples, step.indices[rows[number]]), hint, reads)
+    return Work(item, parts, lambda number: described(samples, step.indices[rows[number]]), hint, reads)
 
 
-def _described(samples: PackedSamples, indices: Indices) -> str:
+def described(samples: PackedSamples, indices: Indices) -> str:
     """Returns the number of samples and the names of their shards, for errors."""
     manifest = samples.manifest
     names = list(dict.fromkeys(manifest.shards[samples.locate(i)[0]].name for i in indices))

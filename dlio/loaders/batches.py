@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,12 @@ from dlio.codecs.orientation import AS_STORED, orientation_of, turned_size
 from dlio.codecs.pictures import Picture
 from dlio.dataset.schema import Schema
 from dlio.errors import CorruptRecordError, DataError
-from dlio.loaders.dataset import LABEL, Batch, PackedSamples
+from dlio.images.composed import mix_batches, mix_of, moves_of
+from dlio.loaders.dataset import Batch, PackedSamples
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
 from dlio.random_keys import derive, derive_each
-from dlio.targets import IMAGE, Targets, move_targets
+from dlio.targets import IMAGE, LABEL, Targets, move_targets
 
 Damages = dict[int, CorruptRecordError]
 
@@ -72,23 +74,21 @@ def make(
     batch = empty(samples, len(indices), channels_last=channels_last)
     reads = reads or samples.column_reads(indices, out_rows(samples, batch, slice(None)))
     fill(samples, batch, 0, indices, key, reads)
+    mix(samples, batch, indices, key)
     return batch
 
 
 def empty(samples: PackedSamples, size: int, *, channels_last: bool = False) -> Batch:
     """Returns a batch of `size` rows with arbitrary content."""
     batch: Batch = {}
-    for name, kind in samples.schema.fields:
-        if name == IMAGE and samples.transform is not None:
-            pixels = samples.transform.output_size
-            batch[name] = samples.memory.empty((size, *pixels, 3) if channels_last else (size, 3, *pixels), np.uint8)
-        elif samples.targets is not None and name in samples.targets.masks:
-            batch[name] = samples.memory.empty((size, *samples.output_size), np.int32)
-        elif kind.is_fixed:
-            is_boxes = samples.targets is not None and name == samples.targets.boxes
-            batch[name] = samples.memory.empty((size, *kind.fixed_shape), "float32" if is_boxes else kind.dtype)
-        else:
+    for name, kind in samples.made.items():
+        if not kind.is_fixed:
             batch[name] = [None] * size
+            continue
+        shape = kind.fixed_shape
+        if name == IMAGE and samples.transform is not None and not channels_last:
+            shape = (3, *samples.output_size)
+        batch[name] = samples.memory.empty((size, *shape), kind.dtype)
     return batch
 
 
@@ -121,10 +121,35 @@ def fill(
         elif _is_there(column, columns[name]):
             continue
         elif name == LABEL and isinstance(column, np.ndarray):
-            column[rows] = samples.class_indices(np.asarray(columns[name], dtype=column.dtype))
+            column[rows] = _labels(samples, columns[name], column.dtype, indices)
         else:
             column[rows] = columns[name]
     return [start + row for row in _replace(batch, rows, damaged)]
+
+
+def mix(samples: PackedSamples, batch: Batch, indices: Sequence[int] | Indices, key: int) -> None:
+    """Mixes the samples of a whole batch in place, if the transform does so."""
+    if mix_of(samples.transform) is None:
+        return
+    assert samples.transform is not None
+    with samples.clock.stage("decode"):
+        images = decoders.channels_last(batch[IMAGE], samples.output_size)
+        keys = derive_each(key, np.asarray(indices, dtype=np.int64))
+        mix_batches(samples.transform, images, batch[LABEL], keys)
+
+
+def _labels(samples: PackedSamples, values: Any, dtype: npt.DTypeLike, indices: Sequence[int] | Indices) -> Any:
+    """Returns class indices or, where they will be mixed, vectors with a number for each class.
+
+    Raises:
+        CorruptRecordError: a label that will be mixed is that of no class.
+    """
+    if mix_of(samples.transform) is None or not samples.schema[LABEL].is_scalar:
+        return samples.class_indices(np.asarray(values, dtype=dtype))
+    labels, (count,) = samples.class_indices(np.asarray(values)), samples.made[LABEL].fixed_shape
+    for row in np.flatnonzero((labels < 0) | (labels >= count)).tolist():
+        raise samples.damage(int(indices[row]), f"its class index {labels[row]} is none of 0 to {count - 1}")
+    return labels[:, None] == np.arange(count)
 
 
 def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
@@ -132,7 +157,8 @@ def out_rows(samples: PackedSamples, batch: Batch, rows: slice) -> Batch:
     if sys.byteorder != "little":
         return {}
     made = () if samples.targets is None else samples.targets.move
-    made = (*made, LABEL) if samples.schema.label_offset else made
+    mixes = mix_of(samples.transform) is not None
+    made = (*made, LABEL) if samples.schema.label_offset or mixes else made
     out = {name: batch[name][rows] for name, kind in samples.schema.fields if kind.is_fixed and name not in made}
     if samples.transform is not None and IMAGE in out:  # the batch has the results
         kind = samples.schema[IMAGE]
@@ -174,7 +200,9 @@ def _with_moved_targets(
     if not targets.move:
         return columns, {}
     sizes, unmeasured = decoders.measure(columns[IMAGE], upright=samples.upright)
-    windows = samples.transform.plan(sizes, derive_each(key, np.asarray(indices, dtype=np.int64)))
+    keys = derive_each(key, np.asarray(indices, dtype=np.int64))
+    windows = samples.transform.plan(sizes, keys)
+    windows = replace(windows, moves=moves_of(samples.transform, keys))
     moved = {name: list(columns[name]) for name in targets.move}
     damaged: Damages = {}
     for row, index in enumerate(indices):
@@ -194,7 +222,7 @@ def _with_moved_targets(
                 samples.skips.note(damaged[row])
             values |= dict.fromkeys(targets.masks, np.zeros(samples.output_size, np.int32))
         for name, value in values.items():
-            moved[name][row] = value
+            moved.setdefault(name, [0] * len(indices))[row] = value
     return columns | moved, damaged
 
 

@@ -9,19 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dlio.dataset.schema import Array, Sample, Schema
+from dlio.dataset.schema import Array, Sample
 from dlio.errors import CorruptRecordError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.io.threads import cached_property
+from dlio.loaders.columns import made_fields, narrowed
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import Opened, open_data
 from dlio.loaders.prefetch.memory import PIECE_BYTES, Strip
 from dlio.loaders.prefetch.reads import Reads, Rows, pieces
 from dlio.loaders.sampling.order import Indices
 from dlio.loaders.visits import Visit, joined_columns, joined_samples, read_columns, read_samples, visits
-from dlio.targets import IMAGE, targets_of
+from dlio.targets import IMAGE, LABEL, targets_of
 
-LABEL = "label"
 VALID = "valid"  # added to batches if an epoch ends by masking
 
 _MOST_SPARED = 15  # hints in a row; one takes as long as reading 100 small records
@@ -37,6 +37,10 @@ class PackedSamples:
     """Reads the samples of a packed data set, in any order.
 
     Safe for several threads. Picklable, and safe across fork: every process opens its own files.
+
+    Attributes:
+        schema: the fields of every sample.
+        made: the types of a batch's fields.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class PackedSamples:
         data: Data | Opened,
         transform: Transforms | None = None,
         *,
+        fields: Sequence[str] | None = None,
         cache: str | Path | bool | None = None,
         upright: bool = False,
         max_skipped: int = 0,
@@ -53,6 +58,7 @@ class PackedSamples:
         Args:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, a `Mixture` of these, or opened data sets.
             transform: one of `dlio.images`, or a list, applied to the field `image`; without one images stay encoded.
+            fields: the names of the fields that samples have; by default all.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images, their boxes and masks by their EXIF orientation, unlike torchvision's ImageFolder.
             max_skipped: how many damaged samples are replaced by others of their batch before one is an error.
@@ -61,7 +67,8 @@ class PackedSamples:
             ManifestError: the folder holds no data set.
             StorageError: it cannot be read, or there is no room in the cache.
             UsageError: `transform` is not a transform, samples have no field `image`, or one that may move or not, or
-                the data sets of a mixture differ in fields, classes or label offset.
+                one that cannot be mixed; a name of `fields` is none; or the data sets of a mixture differ in fields,
+                classes or label offset.
         """
         transform = composed(transform)
         if transform is not None and (isinstance(transform, type) or not isinstance(transform, Transform)):
@@ -71,18 +78,16 @@ class PackedSamples:
         self.clock, self.skips, self.memory = self.opened.clock, self.opened.skips, self.opened.memory
         self.transform, self.upright = transform, upright
         self._useless_hints = self._spared = 0
+        where = self.manifest.root
+        self.schema = narrowed(self.manifest.schema, fields, where)
         if transform is not None and IMAGE not in self.schema:
-            raise UsageError(f"{self.manifest.root} has no field 'image' to transform, only {sorted(self.schema)}")
-        self.targets = targets_of(self.schema, transform, self.manifest.root)
+            raise UsageError(f"{where} has no field 'image' to transform, only {sorted(self.schema)}")
+        self.targets = targets_of(self.schema, transform, where)
+        self.made = made_fields(self.schema, transform, self.targets, where)
 
     def over(self, opened: Opened) -> PackedSamples:
         """Returns other samples with the same transform."""
-        return PackedSamples(opened, self.transform, upright=self.upright)
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of every sample."""
-        return self.manifest.schema
+        return PackedSamples(opened, self.transform, fields=tuple(self.schema), upright=self.upright)
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -120,9 +125,11 @@ class PackedSamples:
             UsageError: there is no such field, or its shape varies.
             CorruptRecordError, StorageError: as `read`.
         """
-        if LABEL not in self.schema or not self.schema[LABEL].is_fixed:
-            raise UsageError(f"{self.manifest.root} has no field 'label' of numbers, only {self.schema.types()}")
-        kind = self.schema[LABEL]
+        kind = self.manifest.schema.get(LABEL)
+        if kind is None or not kind.is_fixed:
+            raise UsageError(
+                f"{self.manifest.root} has no field 'label' of numbers, only {self.manifest.schema.types()}"
+            )
         columns = [np.empty((0, *kind.fixed_shape), kind.dtype)]  # for a data set without shards
         for number in range(len(self.manifest.shards)):
             with self.opened.pool.shard(number) as shard:

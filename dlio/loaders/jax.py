@@ -21,7 +21,7 @@ restores it as JSON:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ class DataLoader:
         batch_size: int,
         *,
         transform: Transforms | None = None,
+        fields: Sequence[str] | None = None,
         sharding: Sharding | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -79,6 +80,7 @@ class DataLoader:
             data: the folder or URL that holds `manifest.jsonl`, a manifest, or a `Mixture` of these.
             batch_size: samples of a global batch.
             transform: applied to the field `image`; one of `dlio.images`, or a list.
+            fields: the names of the fields that samples have; by default all.
             sharding: how the rows of a batch are spread over the devices, the same on every process; only the first
                 dimension may be divided. By default evenly over all devices of the job.
             shuffle: False, True or `Window(w)`.
@@ -100,7 +102,7 @@ class DataLoader:
             raise UsageError(f"end={end!r}: expected drop or mask, since each batch has the same shape")
         if batch_size < 1 or prefetch < 0:
             raise UsageError(f"batch_size={batch_size}, prefetch={prefetch}: expected at least 1 and at least 0")
-        samples = PackedSamples(data, transform, upright=upright, max_skipped=max_skipped, cache=cache)
+        samples = PackedSamples(data, transform, fields=fields, upright=upright, max_skipped=max_skipped, cache=cache)
         _check_fields(samples)
         self.sharding = sharding or _over_all_devices()
         self.batch_size = batch_size
@@ -203,11 +205,11 @@ def rows_of_process(sharding: Sharding, batch_size: int) -> tuple[int, int]:
 
 def _check_fields(samples: PackedSamples) -> None:
     """Raises UsageError if a field makes no array of one shape."""
-    for name, kind in samples.schema.fields:
-        is_decoded = name == IMAGE and samples.transform is not None
-        is_decoded |= samples.targets is not None and name in samples.targets.masks
-        if not (is_decoded or kind.is_fixed):
-            advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out"
+    for name, kind in samples.made.items():
+        if not kind.is_fixed:
+            advice = "give a transform" if name == IMAGE else "pack it with one shape, or leave it out by fields="
+            if samples.targets is not None and name in samples.targets.move:
+                advice = "give WithTargets(transform, max_boxes=N) of dlio.targets, or leave it out by fields="
             raise UsageError(f"the field {name!r} of type {kind} makes no array in JAX: {advice}")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         *,
         cache: str | Path | bool | None = None,
         transform: Transforms | None = None,
+        fields: Sequence[str] | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
         steps_per_epoch: int | None = None,
@@ -77,6 +78,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             batch_size: samples of this rank's batch.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             transform: applied to the field `image`; one of `dlio.images`, or a list.
+            fields: the names of the fields that samples have; by default all.
             shuffle: False, True or `Window(w)`; give `fit` shuffle=False, or it shuffles the batches again.
             seed: of order and transform, the same on every rank.
             steps_per_epoch: batches of an epoch of Keras, which go on through the data set again and again; by default
@@ -96,7 +98,7 @@ class PackedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         super().__init__()
         if steps_per_epoch is not None and steps_per_epoch < 1:
             raise UsageError(f"steps_per_epoch={steps_per_epoch}: expected a number from 1")
-        samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+        samples = PackedSamples(data, transform, fields=fields, cache=cache, upright=upright, max_skipped=max_skipped)
         channels_last = keras.config.image_data_format() == "channels_last"
         self._source = ArrayBatches(samples, channels_last=channels_last, mask=End(end) is End.MASK)
         self._loader = Loader(

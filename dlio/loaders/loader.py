@@ -23,9 +23,8 @@ from typing import Generic, TypeVar
 from dlio.errors import UsageError
 from dlio.io.arrivals import arrived
 from dlio.io.threads import close_at_exit
-from dlio.loaders.batch_sources import ArrayBatches, BatchSource, check_source
+from dlio.loaders.batch_sources import ArrayBatches, BatchSource, check_source, prefetched_batches
 from dlio.loaders.batches import transform_key
-from dlio.loaders.prefetch.work import prefetched
 from dlio.loaders.sampling.mixed_order import MixedOrder
 from dlio.loaders.sampling.order import EpochOrder, Shuffle, check_shuffle, num_lanes
 from dlio.loaders.sampling.rank import num_cores_of_rank, rank_from_env
@@ -203,8 +202,8 @@ class Loader(Generic[B]):
         key = transform_key(self.seed, epoch)
         if isinstance(steps, RankSteps):
             self.source.samples.opened.expect(steps)
-        works = (self.source.work(step, key) for step in steps)
-        made = prefetched(works, self.num_threads, self.prefetch, self.timeout)
+        ahead = {"num_threads": self.num_threads, "prefetch": self.prefetch, "timeout": self.timeout}
+        made = prefetched_batches(self.source, steps, key, **ahead)  # type: ignore[arg-type]
         return self._watched(self._timed(made, convert), epoch)
 
     def _timed(self, made: Generator[B, None, None], convert: Callable[[B], C]) -> Generator[C, None, None]:

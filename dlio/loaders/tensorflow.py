@@ -28,7 +28,7 @@ A state fits any number of ranks, any batch size, and every other loader of dlio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,6 @@ from dlio.loaders.sampling.order import Shuffle
 from dlio.loaders.sampling.rank import given_rank, rank_from_env
 from dlio.loaders.sampling.rank_share import End, chosen_end
 from dlio.loaders.sampling.state import State
-from dlio.targets import IMAGE
 
 _HELD = 3  # batches that TensorFlow may hold besides those of the loader
 
@@ -90,6 +89,7 @@ def dataset(
     *,
     cache: str | Path | bool | None = None,
     transform: Transforms | None = None,
+    fields: Sequence[str] | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
     epoch: int = 0,
@@ -113,6 +113,7 @@ def dataset(
         batch_size: samples of this rank's batch.
         cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
         transform: applied to the field `image`; one of `dlio.images`, or a list.
+        fields: the names of the fields that samples have; by default all.
         shuffle: False, True or `Window(w)`.
         seed: of order and transform, the same on every rank.
         epoch: the first epoch, to resume a run; also `fit(..., initial_epoch=...)`.
@@ -138,7 +139,7 @@ def dataset(
     """
     assigned = given_rank(rank, world_size) or rank_from_env()
     ends = chosen_end(end, drops=drop_remainder)
-    samples = PackedSamples(data, transform, cache=cache, upright=upright, max_skipped=max_skipped)
+    samples = PackedSamples(data, transform, fields=fields, cache=cache, upright=upright, max_skipped=max_skipped)
     source = ArrayBatches(samples, channels_last=True, mask=ends is End.MASK)
     loader = Loader(
         source, batch_size, shuffle=shuffle, seed=seed, lanes=lanes, end=ends, rank_and_size=lambda: assigned
@@ -156,10 +157,10 @@ def dataset(
 
 def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf.data.Dataset:
     size = loader.batch_size if loader.end is End.DROP else None
-    spec = {name: _spec(name, kind, size, samples) for name, kind in samples.schema.fields}
+    spec = {name: _spec(name, kind, size) for name, kind in samples.made.items()}
     if mask:
         spec[VALID] = tf.TensorSpec((size,), tf.float32)
-    ragged = [name for name, kind in samples.schema.fields if None in kind.shape]
+    ragged = [name for name, kind in samples.made.items() if None in kind.shape]
 
     def generate() -> Iterator[Any]:
         for batch in loader:
@@ -176,15 +177,9 @@ def _batches(loader: Loader[Batch], samples: PackedSamples, *, mask: bool) -> tf
     return batches.map(joined) if ragged else batches
 
 
-def _spec(name: str, kind: Field, size: int | None, samples: PackedSamples) -> Any:
+def _spec(name: str, kind: Field, size: int | None) -> Any:
     """Returns the specification of a field's tensor; of a ragged one, those of its values and row lengths."""
-    if name == IMAGE and samples.transform is not None:
-        return tf.TensorSpec((size, *samples.output_size, 3), tf.uint8)
-    if samples.targets is not None and name in samples.targets.masks:
-        return tf.TensorSpec((size, *samples.output_size), tf.int32)
     dtype = tf.as_dtype(kind.dtype) if kind.is_number else tf.string
-    if samples.targets is not None and name == samples.targets.boxes:
-        dtype = tf.float32
     if None not in kind.shape:
         return tf.TensorSpec((size, *kind.shape), dtype)
     if None not in kind.shape[1:]:

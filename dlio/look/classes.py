@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio.errors import UsageError
-from dlio.loaders.dataset import LABEL, PackedSamples
+from dlio.loaders.dataset import PackedSamples
+from dlio.targets import LABEL
 
 _SHOWN = 12
 

@@ -2,6 +2,8 @@
 
     resize_batch(images, boxes, flips, out)      crops, resized into the images of one array; a status for each
     adjust_colors(images, steps, factors)        brightness, contrast and saturation, in place
+    augment(images, steps, numbers)              the operations of AutoAugment and its kin, in place
+    mix_images(images, shares, boxes)            each image mixed with the one before it, in place
     read_files(folder, names, bounds, room, capacity)
                                                  the contents of many small files
     read_ranges(descriptors, starts, sizes, out, places, crcs)
@@ -55,8 +57,10 @@ if TYPE_CHECKING:
     from dlio.native._core import (
         LEFT_TO_PILLOW,
         adjust_colors,
+        augment,
         crc32c,
         extend_crcs,
+        mix_images,
         normalize,
         permute,
         place,
@@ -72,6 +76,7 @@ __all__ = [
     "LEFT_TO_PILLOW",
     "Probe",
     "adjust_colors",
+    "augment",
     "available",
     "crc32c",
     "decode",
@@ -85,6 +90,7 @@ __all__ = [
     "make_crop_ready",
     "measure",
     "missing",
+    "mix_images",
     "normalize",
     "permute",
     "place",

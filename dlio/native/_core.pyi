@@ -15,6 +15,7 @@ def resize_batch(
     out: Any,
     parts: NDArray[np.float64] | None = None,
     places: NDArray[np.int32] | None = None,
+    interpolation: int = 0,
 ) -> NDArray[np.int32]:
     """Resizes a box of each image and writes it to `out`, as decode_batch does; returns the same statuses, int32 (n,).
 
@@ -22,7 +23,7 @@ def resize_batch(
         images: n images, uint8 (n, height, width, 3), RGB, contiguous; or a list of n, each (height, width, 3), of
             numpy or anything with the buffer protocol. One without pixels has status 1, and its row of `out` stays
             unchanged.
-        boxes, flips, out, parts, places: as for decode_batch.
+        boxes, flips, out, parts, places, interpolation: as for decode_batch.
 
     Raises:
         TypeError, BufferError, ValueError: as decode_batch; ValueError also for an image of another shape or dtype.
@@ -38,6 +39,42 @@ def adjust_colors(images: NDArray[np.uint8], steps: NDArray[np.uint8], factors: 
 
     Raises:
         TypeError, ValueError: as decode_batch.
+    """
+
+def augment(images: NDArray[np.uint8], steps: NDArray[np.uint8], numbers: NDArray[np.float64]) -> None:
+    """Changes images in place, one operation after the other, byte for byte as Pillow does.
+
+        0 brightness, 1 contrast, 2 saturation, 3 sharpness     the factor, as ImageEnhance's
+        4 posterize                                             the bits that stay, 0 to 8
+        5 solarize                                              the threshold
+        6 autocontrast, 7 equalize                              none
+        8 nearest, 9 bilinear                                   a, b, c, d, e, f of Image.transform(AFFINE), and the
+                                                                three values of what comes from outside
+        10                                                      none: nothing is done
+
+    Args:
+        images: as for adjust_colors.
+        steps: uint8 (n, k), the operations of each image.
+        numbers: float64 (n, k, 9), what each needs, from the first number on; finite, none beyond 1e9.
+
+    Raises:
+        TypeError: an array of another dtype or number of dimensions.
+        ValueError: another shape, images of another layout, or no possible operation; nothing is changed then.
+        MemoryError: there is not enough memory; some images may be changed.
+    """
+
+def mix_images(images: NDArray[np.uint8], shares: NDArray[np.float64], boxes: NDArray[np.int32]) -> None:
+    """Mixes each image in place with the one before it, as that was; the first one with the last.
+
+    Args:
+        images: as for adjust_colors.
+        shares: float64 (n,): what counts of an image itself, 0 to 1, in steps of 1/65536; the rest is the other one's.
+        boxes: int32 (n, 4) of top, left, bottom, right: the part that is the other one's, and all else the image's own.
+            Where a box is empty, `shares` counts.
+
+    Raises:
+        TypeError, ValueError: as augment.
+        MemoryError: there is not enough memory; the images are as they were.
     """
 
 def read_files(

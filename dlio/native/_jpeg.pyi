@@ -60,10 +60,11 @@ def decode_batch(
     out: Any,
     parts: NDArray[np.float64] | None = None,
     places: NDArray[np.int32] | None = None,
+    interpolation: int = 0,
 ) -> NDArray[np.int32]:
     """Decodes a box of each image, resizes it and writes it to `out`; returns int32 (n,): 0 where that was done.
 
-    The resize is Pillow's antialiased bilinear one. Grey images fill 3 equal channels. An image that fails leaves its
+    The resize is Pillow's, antialiased. Grey images fill 3 equal channels. An image that fails leaves its
     row of `out` unchanged, and does not affect the others. Nothing is allocated for an image once the thread has
     decoded one of its size.
 
@@ -83,6 +84,7 @@ def decode_batch(
             then cropped. One that is empty or reaches outside the box has status 1.
         places: int32 (n, 4) of left, top, width, height in pixels of the image's row of `out`: where the result goes;
             the rest of the row stays. None for all of it. An image whose place is empty is not looked at: status 0.
+        interpolation: 0 bilinear, 1 bicubic, 2 nearest.
 
     Raises:
         TypeError: no list, no array, a wrong dtype, a read-only `out`, or a buffer without the buffer protocol.

@@ -3,25 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "blend.hpp"
 #include "dispatch.hpp"
 
 namespace dlio {
 namespace {
 
 constexpr std::size_t kAtOnce = 64;  // pixels
-constexpr float kLargest = 1e6F;     // a factor; beyond it any difference is beyond a byte, and may be beyond an int
 
 // A few pixels by channel, which compilers turn into vectors.
 struct Block {
   std::uint8_t channels[3][kAtOnce];
   std::uint8_t grey[kAtOnce];
 };
-
-// Clamped as an int: as a float, which may be no number, it is not vectorized and takes ten times as long.
-inline std::uint8_t blend(int from, int value, float factor) noexcept {
-  const float blended = static_cast<float>(from) + factor * static_cast<float>(value - from);
-  return static_cast<std::uint8_t>(std::min(std::max(static_cast<int>(blended), 0), 255));
-}
 
 // Bytes may alias everything: what the loops need is passed by value.
 inline void gather(const std::uint8_t* from, std::size_t step, std::size_t size, std::uint8_t* to) noexcept {
@@ -90,7 +84,7 @@ void blend_with_grey(const ColorPixels& pixels, float factor) noexcept {
 
 void adjust(const ColorPixels& pixels, ColorStep step, float factor) noexcept {
   if (factor == 1 || pixels.count == 0) return;
-  factor = std::min(std::max(factor, -kLargest), kLargest);
+  factor = std::min(std::max(factor, -kLargestFactor), kLargestFactor);
   if (step == ColorStep::saturation) {
     blend_with_grey(pixels, factor);
   } else if (step == ColorStep::contrast) {

@@ -15,6 +15,8 @@ from tests.helpers.decoding import without_core
 from tests.helpers.images import encoded, photo
 from tests.helpers.transforms import TRANSFORMS, keys
 
+RESAMPLING = {name: getattr(Image.Resampling, name.upper()) for name in ("bilinear", "bicubic", "nearest")}
+
 
 @pytest.mark.parametrize("with_core", [True, False])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -32,13 +34,49 @@ def test_center_crop_gives_the_pixels_of_resize_and_crop(
     assert distance.mean() < 0.3 and distance.max() <= 1
 
 
-def resized_and_cropped(image: Image.Image, shorter: int, size: int) -> np.ndarray:
-    """Returns what torchvision's Resize(shorter) and CenterCrop(size) make of an image."""
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize(("wide", "high"), [(41, 33), (13, 50), (1, 9), (200, 7)])
+def test_every_interpolation_is_pillows(interpolation: str, wide: int, high: int) -> None:
+    """Both layouts, larger and smaller, with overshoot. Columns come first, unlike in Pillow if there are few."""
+    image = Image.fromarray(np.random.default_rng(wide).integers(0, 2, (high, wide, 3), np.uint8) * 255)
+    picture = encoded(image, "PNG")
+    random = RandomResizedCrop((24, 17), flip=True, interpolation=interpolation)
+    for transform in (random, *(Resize(size, interpolation=interpolation) for size in ((20, 31), (3, 60), (90, 5)))):
+        windows = transform.plan(np.array([[high, wide]]), keys(1))
+        left, top, width, height = windows.boxes[0].tolist()
+        (rows, columns), method = transform.output_size, RESAMPLING[interpolation]
+        part = image.crop((left, top, left + width, top + height))
+        expected = np.asarray(part.resize((columns, height), method).resize((columns, rows), method))
+        expected = expected[:, ::-1] if windows.flips[0] else expected
+        last = np.empty((1, *transform.output_size, 3), np.uint8)
+        assert decoders.decode_batch([picture], transform, keys(1), last) == {}
+        found, _ = decode([picture], transform)
+        assert np.array_equal(found[0], last[0]) and np.array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    ("size", "resize"), [((20, 30), None), ((30, 20), 41), ((20, 30), (40, 30)), ((24, 9), (25, 77))]
+)
+def test_centres_may_have_any_height_and_width(
+    size: tuple[int, int], resize: int | tuple[int, int] | None, interpolation: str
+) -> None:
+    image = photo(61, 47)
+    pixels, _ = decode([encoded(image, "PNG")], CenterCrop(size, resize, interpolation=interpolation))
+    expected = resized_and_cropped(image, resize or round(max(size) * 256 / 224), size, interpolation)
+    assert np.abs(pixels[0].astype(int) - expected).max() <= 1
+
+
+def resized_and_cropped(
+    image: Image.Image, resize: int | tuple[int, int], size: int | tuple[int, int], interpolation: str = "bilinear"
+) -> np.ndarray:
+    """Returns what torchvision's Resize(resize) and CenterCrop(size) make of an image."""
     width, height = image.size
-    short = min(width, height)
-    image = image.resize((int(shorter * width / short), int(shorter * height / short)), Image.Resampling.BILINEAR)
-    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
-    return np.asarray(image.crop((left, top, left + size, top + size)))
+    short, (rows, columns) = min(width, height), (size, size) if isinstance(size, int) else size
+    given = (resize * width // short, resize * height // short) if isinstance(resize, int) else resize[::-1]
+    image = image.resize(given, RESAMPLING[interpolation])
+    left, top = round((image.width - columns) / 2), round((image.height - rows) / 2)
+    return np.asarray(image.crop((left, top, left + columns, top + rows)))
 
 
 def as_rgb(picture: bytes) -> Image.Image:
@@ -57,7 +95,7 @@ def reference(picture: bytes, transform: Transform, key: np.ndarray) -> np.ndarr
     left, top, width, height = windows.boxes[0].tolist()
     height_out, width_out = transform.output_size
     image = image.crop((left, top, left + width, top + height)).resize(
-        (width_out, height_out), Image.Resampling.BILINEAR
+        (width_out, height_out), RESAMPLING[windows.interpolation]
     )
     return np.asarray(image)[:, ::-1] if windows.flips[0] else np.asarray(image)
 

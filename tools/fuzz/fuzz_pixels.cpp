@@ -1,9 +1,11 @@
 // One input of libFuzzer: 16 bytes of wishes (sizes, places, steps), then pixels, which are resized into a part of a
-// picture, and adjusted in either layout.
+// picture, adjusted, changed by an operation of augmentation, and mixed, in either layout.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "augment/mix.hpp"
+#include "augment/operations.hpp"
 #include "colors.hpp"
 #include "image.hpp"
 #include "resize/pixels.hpp"
@@ -69,6 +71,34 @@ void check_colors(dlio::Bytes bytes, const std::uint8_t* wishes) {
   require(std::memcmp(same.data.get(), last.data.get(), 3 * count) == 0, "an adjustment is the same in either layout");
 }
 
+// Takes the bytes for pixels of either layout, which an operation must change alike, and a mixture of two images.
+void check_operations(dlio::Bytes bytes, const std::uint8_t* wishes) {
+  const std::size_t width = 1 + wishes[0] % 40, height = bytes.size / 3 / width / 2, count = height * width;
+  if (height == 0) return;
+  Exact last(bytes.data, 6 * count), first(6 * count);
+  const auto other = [count](std::size_t i) {
+    return i / (3 * count) * 3 * count + i % 3 * count + i % (3 * count) / 3;
+  };
+  for (std::size_t i = 0; i < 6 * count; ++i) first.data[other(i)] = last.data[i];
+  dlio::Numbers numbers{};
+  for (int i = 0; i < 6; ++i) numbers[i] = wish(wishes, i + 1) / (wishes[15] % 2 ? 256.0 : 8192.0);
+  for (int i = 6; i < 9; ++i) numbers[i] = wishes[i];
+  const std::uint8_t operation = wishes[14] % 11;
+  dlio::AugmentMemory memory;
+  const dlio::Picture planar{first.data.get(), height, width, true}, plain{last.data.get(), height, width, false};
+  if (dlio::is_possible(operation, numbers)) {
+    dlio::change(plain, static_cast<dlio::Operation>(operation), numbers, memory);
+    dlio::change(planar, static_cast<dlio::Operation>(operation), numbers, memory);
+  }
+  const dlio::Mixed mixed[] = {{wishes[1] / 255.0, 0, 0, 0, 0},
+                               {1, wishes[2] % height, wishes[3] % width, height, width - wishes[4] % width}};
+  dlio::mix(plain, 2, mixed, memory);
+  dlio::mix(planar, 2, mixed, memory);
+  for (std::size_t i = 0; i < 6 * count; ++i) {
+    require(first.data[other(i)] == last.data[i], "an operation is the same in either layout");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -76,5 +106,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Exact copy(data + kWishBytes, size - kWishBytes);
   check_place(copy.bytes(), data);
   check_colors(copy.bytes(), data);
+  check_operations(copy.bytes(), data);
   return 0;
 }

@@ -24,8 +24,12 @@ def prepare(images: Path, out: Path, *options: str) -> None:
 
 def transform_of(task: Task) -> Any:
     """Returns the transform that a task asks for, None where it wants records as they are stored."""
-    from dlio.images import RandomResizedCrop
+    from dlio.images import CutMix, Mixup, RandomChoice, RandomErasing, RandomResizedCrop, TrivialAugmentWide
 
+    if task.recipe:
+        mixes = RandomChoice([Mixup(0.2), CutMix(1.0)])
+        effects = [TrivialAugmentWide(interpolation="bilinear"), RandomErasing(0.1), mixes]
+        return [RandomResizedCrop(task.pixels, flip=True), *effects]
     return RandomResizedCrop(task.pixels, flip=True) if task.pixels else None
 
 

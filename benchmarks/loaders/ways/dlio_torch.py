@@ -13,15 +13,17 @@ __all__ = ["NAME", "PACKAGES", "TASKS", "batches", "prepare"]
 
 NAME = "dlio.loaders.torch"
 PACKAGES = {"dlio.loaders.torch": "dlio-toolkit"}
-TASKS = ("jpeg", "png")
+TASKS = ("jpeg", "recipe", "png")
 
 
 def batches(data: Path, task: Task) -> Iterator[Any]:
     """Yields arrays (n, 3, height, width)."""
+    from dlio.images import Normalize
     from dlio.loaders.torch import DataLoader, PackedDataset
 
     dataset = PackedDataset(data / "packed", transform=transform_of(task))
     loader = DataLoader(dataset, BATCH_SIZE, shuffle=task.shuffle, num_workers=NUM_WORKERS, drop_last=True)
+    normalize = Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     while True:
         for images, _ in loader:
-            yield images.numpy()
+            yield normalize(images).numpy() if task.recipe else images.numpy()

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from dlio.errors import TimedOutError, UsageError
 from dlio.io.threads import INTERRUPT_SECONDS, Threads
 from dlio.loaders.prefetch.reads import ReadAhead, Reads
+from dlio.locking.fork_lock import ForkLock
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -48,6 +50,21 @@ class Work(Generic[T_co]):
             for part in self.parts:
                 part()
         return self.item
+
+
+def followed(parts: tuple[Callable[[], None], ...], last: Callable[[], None]) -> tuple[Callable[[], None], ...]:
+    """Returns the parts of some work; the thread that ends the last one of them calls `last`, if none has failed."""
+    left, lock = [len(parts)], ForkLock()
+
+    def counted(part: Callable[[], None]) -> None:
+        part()
+        with lock:
+            left[0] -= 1
+            is_last = not left[0]
+        if is_last:
+            last()
+
+    return tuple(partial(counted, part) for part in parts)
 
 
 def prefetched(

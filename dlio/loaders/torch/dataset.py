@@ -21,12 +21,12 @@ from dlio.errors import DataError, UsageError
 from dlio.images import Transform, Transforms, composed
 from dlio.loaders import batches
 from dlio.loaders.batches import is_pair
-from dlio.loaders.dataset import LABEL, PackedSamples
+from dlio.loaders.dataset import PackedSamples
 from dlio.loaders.mixture import Data
 from dlio.loaders.opened import joined_data
 from dlio.loaders.prefetch.reads import Reads
 from dlio.loaders.sampling.order import Indices
-from dlio.targets import IMAGE, check_stay
+from dlio.targets import IMAGE, LABEL, check_stay
 
 #: What `PackedDataset(...)[0]` is: (image, label) if these are the fields, else all fields by name (docs/loaders.md).
 Item = tuple[Any, Any] | dict[str, Any]
@@ -88,6 +88,7 @@ class PackedDataset(Dataset[Any]):
         transform: Transforms | Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
         *,
+        fields: Sequence[str] | None = None,
         cache: str | Path | bool | None = None,
         upright: bool = False,
         max_skipped: int = 0,
@@ -99,6 +100,7 @@ class PackedDataset(Dataset[Any]):
                 of these.
             transform: applied to each image: one of `dlio.images`, or a list of these, or any function of a PIL image.
             target_transform: applied to each label.
+            fields: the names of the fields that samples have; by default all.
             cache: the node-local folder to stage to while the data set is read; True chooses one, as `dlio.stage` does.
             upright: rotate images, their boxes and masks by their EXIF orientation, unlike ImageFolder.
             max_skipped: how many damaged samples each process replaces by others of their batch, with a warning in the
@@ -116,7 +118,7 @@ class PackedDataset(Dataset[Any]):
             if given is not None and not (callable(given) or isinstance(given, Transform)):
                 raise UsageError(f"{name}={given!r} is neither callable nor a transform of dlio.images")
         plan = transform if isinstance(transform, Transform) else None
-        self.packed = PackedSamples(root, plan, cache=cache, upright=upright, max_skipped=max_skipped)
+        self.packed = PackedSamples(root, plan, fields=fields, cache=cache, upright=upright, max_skipped=max_skipped)
         if transform is not plan:
             check_stay(self.packed.schema, transform, self.packed.manifest.root)
         self.manifest = self.packed.manifest
@@ -181,7 +183,7 @@ class PackedDataset(Dataset[Any]):
         reads = reads or self.reads(indices)
         if self.packed.transform is None:
             read = zip(indices, reads.take(), strict=True)
-            return [self._item({name: self._raw(i, sample, name) for name in sample.fields}) for i, sample in read]
+            return [self._item({name: self._raw(i, sample, name) for name in self.packed.schema}) for i, sample in read]
         batch = tensors(batches.make(self.packed, indices, key, reads=reads))
         return [
             self._item({name: _value(column, row) for name, column in batch.items()}) for row in range(len(indices))

@@ -1,4 +1,4 @@
-"""DataLoader: torch's, with threads as workers, an order for any number of ranks, and a resumable state."""
+"""DataLoader: torch's, mostly with threads as workers, an order for any number of ranks, and a resumable state."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from dlio.loaders.sampling.rank_share import End, Step, chosen_end
 from dlio.loaders.torch.dataset import PackedDataset, chosen_part, tensors
 from dlio.loaders.torch.device import checked_device, on_device
 from dlio.loaders.torch.items import ItemBatches, Items
+from dlio.loaders.torch.processes import Collated, ProcessBatches, is_for_processes
 from dlio.loaders.torch.sampler import RankBatches, RankSampler
 from dlio.loaders.torch.trainers import for_accelerate, is_batch_in_hand, rank_of_process
 
@@ -78,14 +79,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batch_size: samples of one rank's batch.
             shuffle: False, True or `Window(w)`.
             sampler, batch_sampler: another order, used unchanged on every rank.
-            num_workers: threads; 0 decodes in the consumer's thread.
+            num_workers: threads, or processes if the transform is a function in Python; 0 decodes in the consumer's
+                thread.
             collate_fn: gets a list of samples; without one the threads write into the batch directly.
             pin_memory: copy tensors to pinned memory, if there is an accelerator.
             drop_last: end an epoch with whole batches; else the last may be short, and a few samples are repeated if
                 ranks would differ.
             timeout: seconds to wait for a batch; 0 waits for ever.
-            worker_init_fn, multiprocessing_context, persistent_workers, in_order, pin_memory_device: checked as by
-                torch, else unused, since workers are threads.
+            worker_init_fn, multiprocessing_context, persistent_workers: as torch's for processes; unused for threads.
+            in_order, pin_memory_device: checked as by torch, else unused.
             generator: its initial seed is the seed, if `seed` is not given.
             prefetch_factor: batches made ahead of the one in use, by all threads together; 2 by default.
             seed: of order and transform, the same on every rank; 0 by default.
@@ -117,8 +119,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.end = chosen_end(end, drops=drop_last)
         self._accelerated = False
         by_item = not chosen.makes_arrays or collate_fn is not None
-        source = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
-        self._loader: Loader[Items | Batch] = Loader(
+        source: Any = ItemBatches(chosen) if by_item else ArrayBatches(chosen.packed, mask=self.end is End.MASK)
+        if by_item and is_for_processes(chosen):
+            options = {"num_workers": max(0, num_workers), "worker_init_fn": worker_init_fn}
+            options |= {"multiprocessing_context": multiprocessing_context, "persistent_workers": persistent_workers}
+            source = ProcessBatches(source, collate_fn or torch.utils.data.default_collate, options)
+        self._loader: Loader[Any] = Loader(
             source,
             batch_size or 1,
             shuffle=False if shuffle is None else shuffle,
@@ -162,7 +168,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._accelerated = prepared
 
     def check_worker_number_rationality(self) -> None:
-        """Does nothing: torch warns of more worker processes than cores, but here workers are threads."""
+        """Does nothing: torch warns of more worker processes than cores, but here workers are mostly threads."""
 
     def _rank_and_size(self) -> tuple[int, int]:
         return given_rank(self.rank, self.world_size) or rank_of_process()
@@ -214,11 +220,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batches, lambda: not self._loader.reached.consumed, remainder, non_blocking=self.pin_memory
         )
 
-    def _convert(self, made: Items | Batch) -> Any:
-        if isinstance(made, tuple):
-            items, valid = made
-            with self._loader.source.samples.clock.stage("collate"):
-                batch = self.collate_fn(items)
+    def _convert(self, made: Items | Collated | Batch) -> Any:
+        if isinstance(made, (tuple, Collated)):
+            if isinstance(made, tuple):
+                items, valid = made
+                with self._loader.source.samples.clock.stage("collate"):
+                    batch = self.collate_fn(items)
+            else:
+                batch, valid = made.batch, made.valid
             batch = (batch, torch.from_numpy(valid)) if self.end is End.MASK else batch
         else:
             batch = paired(tensors(made), self._loader.source.samples.schema)
@@ -270,6 +279,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def close(self) -> None:
         """Ends running iterations and closes all files; the loader can be used again."""
         self._loader.close()
+        if isinstance(self._loader.source, ProcessBatches):
+            self._loader.source.end()
 
 
 def _check_makes_batches(dataset: object, *, collates: bool, sized: bool) -> None:

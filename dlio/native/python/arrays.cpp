@@ -148,7 +148,7 @@ std::vector<BufferView> view_all_pixels(const nb::list& images) {
 }
 
 Request BatchArrays::request(std::size_t i) const noexcept {
-  return {boxes[i], parts == nullptr ? nullptr : parts + i, flips[i] != 0};
+  return {boxes[i], parts == nullptr ? nullptr : parts + i, flips[i] != 0, filter};
 }
 
 Target BatchArrays::target(std::size_t i) const noexcept {
@@ -158,7 +158,8 @@ Target BatchArrays::target(std::size_t i) const noexcept {
 }
 
 BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter) {
+  if (filter < 0 || filter > static_cast<int>(Filter::nearest)) throw nb::value_error("interpolation: expected 0 to 2");
   check_dtype("boxes", boxes, nb::dtype<std::int32_t>(), "int32");
   check_dtype("flips", flips, nb::dtype<bool>(), "bool");
   check_fours("boxes", boxes, num_images);
@@ -171,7 +172,8 @@ BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes
           check_parts(parts, num_images),
           check_places(places, num_images, first),
           static_cast<const std::uint8_t*>(flips.data()),
-          first};
+          first,
+          static_cast<Filter>(filter)};
 }
 
 ColorArrays check_colors(const nb::ndarray<>& images, const nb::ndarray<nb::ro>& steps,

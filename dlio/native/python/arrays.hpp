@@ -52,6 +52,7 @@ struct BatchArrays {
   const Place* places;         // null: each fills its image
   const std::uint8_t* flips;
   Target first;  // of image 0; the others follow without gaps
+  Filter filter;
 
   Request request(std::size_t i) const noexcept;
   Target target(std::size_t i) const noexcept;
@@ -61,7 +62,7 @@ using OptionalArray = std::optional<nb::ndarray<nb::ro>>;
 
 // Raises TypeError for a wrong dtype, ValueError for a wrong shape, strides or device, each naming the argument.
 BatchArrays check_batch(std::size_t num_images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places);
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter);
 
 // Images to change in place, and for each its steps and their factors.
 struct ColorArrays {

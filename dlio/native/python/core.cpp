@@ -10,6 +10,7 @@
 
 #include "normalize.hpp"
 #include "python/arrays.hpp"
+#include "python/augment.hpp"
 #include "python/batch.hpp"
 #include "python/pieces.hpp"
 #include "resize/pixels.hpp"
@@ -21,9 +22,9 @@ namespace dlio {
 namespace {
 
 nb::object resize_list(const nb::list& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                       const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+                       const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter) {
   const std::vector<BufferView> views = view_all_pixels(images);
-  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places);
+  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places, filter);
   return place_all(batch, [&](std::size_t i, const Target& target) {
     return resize_box(views[i].pixels(), batch.request(i), target);
   });
@@ -32,9 +33,9 @@ nb::object resize_list(const nb::list& images, const nb::ndarray<nb::ro>& boxes,
 using Images = nb::ndarray<const std::uint8_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 
 nb::object resize_array(const Images& images, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter) {
   if (images.shape(3) != 3) throw nb::value_error("images: expected uint8 of shape (n, height, width, 3)");
-  const BatchArrays batch = check_batch(images.shape(0), boxes, flips, out, parts, places);
+  const BatchArrays batch = check_batch(images.shape(0), boxes, flips, out, parts, places, filter);
   const std::size_t height = images.shape(1), width = images.shape(2);
   return place_all(batch, [&](std::size_t i, const Target& target) {
     return resize_box({images.data() + i * height * width * 3, height, width}, batch.request(i), target);
@@ -98,15 +99,18 @@ std::string status_message(std::int32_t status) {
 NB_MODULE(_core, module) {
   using namespace nb::literals;
   module.def("resize_batch", dlio::resize_array, "images"_a.noconvert(), "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none(),
+             "interpolation"_a = 0);
   module.def("resize_batch", dlio::resize_list, "images"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none(),
+             "interpolation"_a = 0);
   module.def("adjust_colors", dlio::adjust_colors, "images"_a.noconvert(), "steps"_a.noconvert(),
              "factors"_a.noconvert());
   module.def("normalize", dlio::normalize_images<std::uint16_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
              "out"_a.noconvert(), "channel"_a, "out_channel"_a);
   module.def("normalize", dlio::normalize_images<std::uint32_t>, "images"_a.noconvert(), "tables"_a.noconvert(),
              "out"_a.noconvert(), "channel"_a, "out_channel"_a);
+  dlio::bind_augment(module);
   dlio::bind_pieces(module);
   module.def("status_message", dlio::status_message, "status"_a);
   module.attr("LEFT_TO_PILLOW") = static_cast<std::int32_t>(dlio::Status::unsupported);

@@ -57,9 +57,9 @@ nb::object decode_to_array(nb::object jpeg) {
 }
 
 nb::object decode_batch(const nb::list& buffers, const nb::ndarray<nb::ro>& boxes, const nb::ndarray<nb::ro>& flips,
-                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places) {
+                        const nb::ndarray<>& out, const OptionalArray& parts, const OptionalArray& places, int filter) {
   const std::vector<BufferView> views = view_all(buffers);
-  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places);
+  const BatchArrays batch = check_batch(views.size(), boxes, flips, out, parts, places, filter);
   return place_all(batch, [&](std::size_t i, const Target& target) {
     return decode_box(views[i].bytes(), batch.request(i), target);
   });
@@ -131,7 +131,8 @@ NB_MODULE(_jpeg, module) {
   module.def("encode", dlio::encode_pixels, "pixels"_a, "quality"_a);
   module.def("decode", dlio::decode_to_array, "jpeg"_a);
   module.def("decode_batch", dlio::decode_batch, "buffers"_a, "boxes"_a.noconvert(), "flips"_a.noconvert(),
-             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none());
+             "out"_a.noconvert(), "parts"_a.noconvert() = nb::none(), "places"_a.noconvert() = nb::none(),
+             "interpolation"_a = 0);
   module.def("probe", dlio::probe_buffer, "jpeg"_a);
   module.def("measure", dlio::measure_all, "buffers"_a);
   module.attr("TAKES_OUR_DECODER") = dlio::libjpeg_takes_our_decoder();  // now, while one thread runs

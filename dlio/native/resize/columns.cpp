@@ -24,7 +24,7 @@ void widen(const std::uint8_t* samples, std::size_t num_samples, std::int32_t* n
 DLIO_FOR_AVX2_TOO
 void narrow(const std::int32_t* sums, std::size_t num_samples, std::uint8_t* samples) {
   for (std::size_t i = 0; i < num_samples; ++i) {
-    samples[i] = static_cast<std::uint8_t>(std::min((sums[i] + kHalf) >> kWeightBits, 255));
+    samples[i] = static_cast<std::uint8_t>(std::min(std::max((sums[i] + kHalf) >> kWeightBits, 0), 255));
   }
 }
 
@@ -59,9 +59,10 @@ void place(const std::uint8_t* pixels, const RowFormat& format, std::uint8_t* ou
 
 }  // namespace
 
-void PlainColumns::prepare(const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip) {
+void PlainColumns::prepare(Filter filter, const Stretch& part, std::uint32_t input, const RowFormat& format,
+                           bool flip) {
   format_ = format;
-  weights_.compute(part, input, static_cast<std::uint32_t>(format.width));
+  weights_.compute(filter, part, input, static_cast<std::uint32_t>(format.width));
   if (flip) weights_.reverse();
   input_ = input;
   spread_weights();

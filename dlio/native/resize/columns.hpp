@@ -32,7 +32,7 @@ class PlainColumns {
  public:
   // Prepares to resize a part of rows of `input` pixels to those of `format`, mirrored where `flip`. Throws
   // std::bad_alloc.
-  void prepare(const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip);
+  void prepare(Filter filter, const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip);
   void resize(const std::uint8_t* row, std::uint8_t* out);
   void trim() noexcept;
 
@@ -53,7 +53,7 @@ class PlainColumns {
 class Avx2Columns {
  public:
   // As PlainColumns.
-  void prepare(const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip);
+  void prepare(Filter filter, const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip);
   // Reads up to 3 pixels beyond the row's end, which do not count.
   void resize(const std::uint8_t* row, std::uint8_t* out);
   void trim() noexcept;

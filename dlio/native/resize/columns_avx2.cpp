@@ -66,7 +66,7 @@ DLIO_AVX2 inline __m256i resize_two(const Row& row, std::size_t x) {
   const __m256i first = sum_up<kFours>(row, x), second = sum_up<kFours>(row, x + 4);
   const __m256i outer = _mm256_blend_epi32(first, second, 0xF0);
   const __m256i inner = _mm256_permute2x128_si256(first, second, 0x21);
-  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(outer, inner), half), kWeightBits);
+  return _mm256_srai_epi32(_mm256_add_epi32(_mm256_add_epi32(outer, inner), half), kWeightBits);
 }
 
 // Returns eight output pixels from `x` on: red, green, blue, and one to ignore of each.
@@ -113,9 +113,9 @@ DLIO_AVX2 void resize_row(const Row row, const RowFormat format, std::uint8_t* o
 
 }  // namespace
 
-void Avx2Columns::prepare(const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip) {
+void Avx2Columns::prepare(Filter filter, const Stretch& part, std::uint32_t input, const RowFormat& format, bool flip) {
   format_ = format;
-  weights_.compute(part, input, static_cast<std::uint32_t>(format.width));
+  weights_.compute(filter, part, input, static_cast<std::uint32_t>(format.width));
   if (flip) weights_.reverse();
   num_fours_ = (weights_.largest_count() + kTaps - 1) / kTaps;
   const std::size_t num_outputs = (format.width + kPixelsAtOnce - 1) / kPixelsAtOnce * kPixelsAtOnce;

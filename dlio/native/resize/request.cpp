@@ -29,9 +29,9 @@ Box checked_box(const Request& request, std::uint32_t width, std::uint32_t heigh
 
 Part part_of(const Request& request) noexcept {
   if (request.part == nullptr) {
-    return {{0, static_cast<double>(request.box.width)}, {0, static_cast<double>(request.box.height)}};
+    return {{0, static_cast<double>(request.box.width)}, {0, static_cast<double>(request.box.height)}, request.filter};
   }
-  return {{request.part->left, request.part->width}, {request.part->top, request.part->height}};
+  return {{request.part->left, request.part->width}, {request.part->top, request.part->height}, request.filter};
 }
 
 }  // namespace dlio

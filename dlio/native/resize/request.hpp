@@ -40,6 +40,7 @@ struct Request {
   RequestedBox box;
   const RequestedPart* part;  // or null
   bool flip;
+  Filter filter = Filter::bilinear;
 };
 
 // Returns the box. Throws JpegError where it is empty or reaches outside the image, or its part outside of it.

@@ -24,8 +24,8 @@ template <class Columns, auto kMixRows>
 void resize_with(PixelRows& pixels, const Part& part, bool flip, const Target& target) {
   Kept<Workspace<Columns>> work;
   const RowFormat format{target.width, target.layout == Layout::channels_height_width};
-  work->columns.prepare(part.columns, pixels.width, format, flip);
-  work->rows.compute(part.rows, pixels.height, target.height);
+  work->columns.prepare(part.filter, part.columns, pixels.width, format, flip);
+  work->rows.compute(part.filter, part.rows, pixels.height, target.height);
 
   std::uint8_t* const resized = work->resized.at_least(format.stride() * pixels.height);
   for (std::size_t y = 0; y < pixels.height; ++y) {

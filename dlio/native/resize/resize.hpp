@@ -1,4 +1,4 @@
-// Antialiased bilinear resize, as Pillow does it.
+// Antialiased bilinear and bicubic resize, and that of nearest pixels, as Pillow does them.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,11 @@ class PixelRows {
   ~PixelRows() = default;
 };
 
-// What is resized of decoded pixels: columns and rows.
+// What is resized of decoded pixels, columns and rows, and how.
 struct Part {
   Stretch columns;
   Stretch rows;
+  Filter filter;
 };
 
 enum class Layout { height_width_channels, channels_height_width };
@@ -71,7 +72,7 @@ struct Target {
   }
 };
 
-// Resizes a part of the pixels to the target, mirrored left to right where `flip`. The triangle filter widens with the
+// Resizes a part of the pixels to the target, mirrored left to right where `flip`. The filter widens with the
 // scale, as in Pillow's Image.resize(..., BILINEAR, box): columns first, rounded to 8 bits, then rows, weights of 22
 // bits. Equal to Pillow bit for bit; 1 of 255 off where Pillow takes the rows first (very tall images). Throws
 // std::bad_alloc and what `pixels` throws; the target then is as it was.

@@ -17,7 +17,7 @@ void mix_rows(const WeightedRows& rows, std::size_t size, std::uint8_t* out) {
     }
     std::uint8_t mixed[kSamplesAtOnce];
     for (std::size_t j = 0; j < kSamplesAtOnce; ++j) {
-      mixed[j] = static_cast<std::uint8_t>(std::min(sums[j] >> kWeightBits, 255));
+      mixed[j] = static_cast<std::uint8_t>(std::min(std::max(sums[j] >> kWeightBits, 0), 255));
     }
     std::memcpy(out + at, mixed, std::min(size - at, kSamplesAtOnce));
   }

@@ -17,10 +17,10 @@ DLIO_AVX2 inline __m256i load_eight(const std::uint8_t* samples) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(samples)));
 }
 
-// Returns the sums' high bits as bytes, those above 255 as 255.
+// Returns the sums' high bits as bytes, those below 0 as 0, those above 255 as 255.
 DLIO_AVX2 inline __m256i narrow(const __m256i (&sums)[kVectors]) {
   __m256i high[kVectors];
-  for (std::size_t j = 0; j < kVectors; ++j) high[j] = _mm256_srli_epi32(sums[j], kWeightBits);
+  for (std::size_t j = 0; j < kVectors; ++j) high[j] = _mm256_srai_epi32(sums[j], kWeightBits);
   const __m256i first = _mm256_packus_epi32(high[0], high[1]), second = _mm256_packus_epi32(high[2], high[3]);
   const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), in_order);

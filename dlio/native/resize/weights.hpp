@@ -1,4 +1,4 @@
-// Weights of the triangle filter in one direction.
+// Weights of a filter in one direction.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 namespace dlio {
 
 constexpr int kWeightBits = 22;  // 8 bit samples times weights that add up to 1 << 22 stay within 31 bits
+
+// How values between samples are found; the numbers are part of the Python interface.
+enum class Filter : std::uint8_t { bilinear = 0, bicubic = 1, nearest = 2 };
 
 // Samples [begin, begin + size); an end that is no whole number lies within a sample.
 struct Stretch {
@@ -17,9 +20,9 @@ struct Stretch {
 // For each output position the input positions it is made of.
 class Weights {
  public:
-  // Computes Pillow's weights (its Resample.c, bilinear) for `part` of `input` samples made into `output` ones; none is
-  // empty. Samples beside the part count as far as the filter reaches.
-  void compute(const Stretch& part, std::uint32_t input, std::uint32_t output);
+  // Computes Pillow's weights (its Resample.c, or of the nearest its Geometry.c) for `part` of `input` samples made
+  // into `output` ones; none is empty. Samples beside the part count as far as the filter reaches.
+  void compute(Filter filter, const Stretch& part, std::uint32_t input, std::uint32_t output);
   void reverse();
   void trim() noexcept;
 
@@ -30,6 +33,8 @@ class Weights {
   const std::int32_t* of(std::uint32_t i) const noexcept { return weights_.data() + spans_[i].offset; }
 
  private:
+  void take_nearest(const Stretch& part, std::uint32_t input, std::uint32_t output);
+
   struct Span {
     std::uint32_t first;
     std::uint32_t count;
@@ -37,7 +42,7 @@ class Weights {
   };
   std::vector<Span> spans_;
   std::vector<std::int32_t> weights_;
-  std::vector<double> triangle_;
+  std::vector<double> shape_;
   std::uint32_t largest_count_ = 0;
 };
 

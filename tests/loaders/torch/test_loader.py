@@ -238,11 +238,11 @@ def test_its_sampler_is_a_distributed_sampler_in_every_attribute(packed: Manifes
 def test_a_timeout_names_the_shards_of_its_batch(packed: Manifest) -> None:
     go_on = threading.Event()
 
-    def hang(image: Any) -> torch.Tensor:
+    def hang(label: int) -> int:
         go_on.wait(60)
-        return torch.zeros(3, 8, 8, dtype=torch.uint8)
+        return label
 
-    loader = DataLoader(PackedDataset(packed, hang), 4, num_workers=1, timeout=0.05)
+    loader = DataLoader(PackedDataset(packed, Resize(8), hang), 4, num_workers=1, timeout=0.05)
     batches = iter(loader)
     with pytest.raises(TimeoutError, match=r"longer than 0.05 s, .* is 4 samples of shard-\d+ in .*: check"):
         next(batches)
