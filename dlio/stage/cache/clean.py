@@ -31,7 +31,7 @@ from dlio.stage.cache.base_folder import (
     open_cache,
     open_dest,
 )
-from dlio.stage.cache.folder import ASIDE, StagedFolder
+from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
@@ -193,21 +193,10 @@ def _remove_unmarked(folder: StagedFolder, cache: OpenFolder) -> None:
         with cache.below(folder.copy) as copy:
             if not may_change(copy.owner) or marker_of(copy) or is_in_use(folder):
                 return
-            with suppress(OSError), copy.below(CONTROL, ASIDE) as aside:
-                for token in aside.names():
-                    _remove_begun(aside, token)
             with suppress(OSError), copy.below(CONTROL) as control:
-                control.rmdir(ASIDE)
+                for name in control.names():
+                    if name.startswith(f".{MARKER}."):
+                        control.remove(name, copy.owner)
             with suppress(OSError):
                 copy.rmdir(CONTROL)
         cache.rmdir(folder.copy)
-
-
-def _remove_begun(aside: OpenFolder, token: str) -> None:
-    """Removes the folder of unfinished files of one stage, if it holds nothing but a marker."""
-    with aside.below(token) as folder:
-        names = folder.names()
-        if all(name.lstrip(".").startswith(MARKER) for name in names):
-            for name in names:
-                folder.remove(name, aside.owner)
-    aside.rmdir(token)

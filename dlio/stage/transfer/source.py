@@ -142,6 +142,7 @@ class MountedFolder:
         _check_size(path, status, file)
         if target or self._modified.setdefault(file.name, status.st_mtime_ns) != status.st_mtime_ns:
             raise _changed(path)
+        self._status[file.name] = status
 
     def close(self) -> None:
         """Closes what `read_range` keeps open; see `StagingSource`."""

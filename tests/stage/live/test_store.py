@@ -15,11 +15,10 @@ from dlio.stage.cache.access import Access
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import FILES, LiveFolder
-from dlio.stage.transfer.copy import Copying
+from dlio.stage.live.folder import LiveFolder
 from tests.helpers import synced
 
-DATA = random.Random(1).randbytes(5 * BLOCK_BYTES + 77)
+DATA = random.Random(1).randbytes(10 * BLOCK_BYTES + 77)
 FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
 
 
@@ -34,8 +33,8 @@ def live(tmp_path: Path) -> LiveFolder:
 
 def store_in(live: LiveFolder) -> Store:
     """Returns an agent's store of one file."""
-    copying = Copying(live.path / FILES, live.staged.path, lambda file: Access(0o644))
-    return Store(live, [FILE], {0}, copying)
+    lacking = set() if live.staged.has(FILE) else {0}
+    return Store(live, [FILE], {0}, lacking, lambda file: Access(0o644))
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
