@@ -1,102 +1,211 @@
-"""Measures what an agent costs: CPU of both ends of a transfer, memory, and CPU while nothing is asked of it.
+"""Measures what an agent costs, in turns with other versions: CPU of both ends of a transfer, and of a local fill.
 
-    python benchmarks/live_agent.py --data /dev/shm
+    python benchmarks/live_agent.py --data /tmp [--pythons old/bin/python new/bin/python] [--rounds 3]
 
-A node has all of a data set, and a second one of the same job gets its copy from there over the loopback interface,
-with nothing read from the source. The CPU time is that of both agents, from the start of the transfer to the finished
-copy: send, receive, write and digest. Then a loader's client reads everything through the second agent, and both idle.
+- transfer: a node has all of a data set, and a second one of the same job gets its copy from there over the loopback
+  interface, with nothing read from the source. The CPU time is that of both agents, from the start of the transfer to
+  the finished copy: send, receive, write, digest and sync.
+- local: an agent fills a copy from a folder on the same disk, as the only node, in turns with `cp` and a sync of every
+  file, and with `dlio stage --strategy replicate`, whose start is measured with an empty data set and left out.
+- small: both with files of 20 KB.
+- idle: CPU of an agent of which nothing is asked, and its memory.
+
+The page cache is dropped before each. The first run warms up and does not count; the others are in turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from stage import forget_cache, write_dataset
+
 from dlio.cluster.topology import Topology
+from dlio.dataset.manifest import Manifest
 from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.live import launch
 from dlio.stage.live.client import Client
 from dlio.stage.live.folder import LiveFolder
-from dlio.stage.live.start import ensure_agent
-from dlio.stage.live.wire import MAX_READ
+from dlio.stage.live.start import Task
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.helpers.staging import MiB, write_dataset
-
+MiB = 1 << 20
+SMALL_BYTES = 20_000
 IDLE_SECONDS = 10.0
+STAGE = "import sys; from dlio.stage.run import run; run(sys.argv[1], sys.argv[2], strategy='replicate')"
+Figures = dict[str, float]
 
 
 class Agent:
     """The agent of a node, as the system sees it."""
 
-    def __init__(self, source: Path, dest: Path, node: int) -> None:
-        topology = Topology(node, 2, 0, 1, node, 2)
-        self.folder: StagedFolder = ensure_agent(source, dest, topology=topology)
-        self.client = Client(self.folder)
+    def __init__(self, source: Path, dest: Path, node: int, nodes: int) -> None:
+        task = Task(str(source), dest, "replicate", Topology(node, nodes, 0, 1, node, nodes))
+        self.folder: StagedFolder = task.prepared()[2]
+        self.began = time.perf_counter()
+        launch.agent(task.to_json(), LiveFolder(self.folder).log)
         record = LiveFolder(self.folder).agent()
         self.process = Path(f"/proc/{record.owner.pid if record else 0}")
+        self.ready, self.started = time.perf_counter(), self.cpu()
+        self.client = Client(self.folder)
 
     def cpu(self) -> float:
         """Returns its CPU time in seconds."""
         words = (self.process / "stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
-    def memory(self) -> dict[str, int]:
+    def memory(self) -> Figures:
         """Returns the MB that it has had at most, and those of its own that it has now."""
         lines = (line.partition(":") for line in (self.process / "status").read_text().splitlines())
-        return {name: int(value.split()[0]) >> 10 for name, _, value in lines if name in ("VmHWM", "RssAnon")}
+        return {f"{name}, MB": int(value.split()[0]) >> 10 for name, _, value in lines if name in ("VmHWM", "RssAnon")}
 
     def complete(self) -> None:
         """Waits until its copy is complete."""
-        while not self.client.stat()["nodes"][0]["is_complete"]:
-            time.sleep(0.05)
+        while not self.folder.has_manifest():
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self.client.close()
+        if agent := LiveFolder(self.folder).signal_agent():
+            while agent.is_alive():
+                time.sleep(0.01)
 
 
-def measure(work: Path, mebibytes: int) -> None:
-    os.environ |= {"DLIO_MEET": str(work / "meet"), "DLIO_INTERFACE": "127.0.0.1"}
-    manifest = write_dataset(work / "source", [32 * MiB] * (mebibytes // 32))
-    first, gigabytes = Agent(manifest.root, work / "node0", 0), manifest.num_bytes / 1e9
-    first.complete()  # after a minute: until then it leaves half of the files to the second
-    before, began = first.cpu(), time.perf_counter()
-    second = Agent(manifest.root, work / "node1", 1)
-    started = second.cpu()
+def stage(source: Path, dest: Path) -> tuple[float, float]:
+    """Returns the seconds and the CPU seconds of a process that stages."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, "-c", STAGE, source, dest], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def transfer(manifest: Manifest, work: Path) -> Figures:
+    """Returns what it costs to bring a data set from one node to another."""
+    gigabytes = manifest.num_bytes / 1e9
+    stage(manifest.root, work / "node0")
+    forget_cache()
+    for path in (work / "node0").rglob("*.bin"):
+        path.read_bytes()  # the sender has it in its page cache
+    first = Agent(manifest.root, work / "node0", 0, 2)
+    second = Agent(manifest.root, work / "node1", 1, 2)
     second.complete()
-    sent, received = first.cpu() - before, second.cpu() - started
-    seconds, found = time.perf_counter() - began, second.client.stat()
-    print(
-        f"node 1: {found['peer_bytes'] / 1e9:.2f} GB from node 0 in {seconds:.1f} s, {found['source_bytes'] / 1e9:.2f} "
-        f"from the source; CPU a GB: {sent / gigabytes:.2f} s sending + {received / gigabytes:.2f} s receiving, "
-        "writing and digest"
-    )
-    memory = memoryview(bytearray(MAX_READ))
-    before, mine = second.cpu(), resource.getrusage(resource.RUSAGE_SELF)
-    for number in range(len(manifest.shards)):
-        for begin in range(0, 32 * MiB, MAX_READ):
-            second.client.read(number, [(begin, begin + MAX_READ)], memory)
-    now = resource.getrusage(resource.RUSAGE_SELF)
-    taken = now.ru_utime + now.ru_stime - mine.ru_utime - mine.ru_stime
-    print(f"read through its agent, CPU a GB: {(second.cpu() - before) / gigabytes:.2f} s + {taken / gigabytes:.2f} s")
-    before = first.cpu() + second.cpu()
-    time.sleep(IDLE_SECONDS)
-    print(f"idle: {(first.cpu() + second.cpu() - before) / 2 / IDLE_SECONDS:.2%} of a core; {second.memory()} MB")
+    seconds = time.perf_counter() - second.ready
+    sent, received, found = first.cpu() - first.started, second.cpu() - second.started, second.client.stat()
+    if found["source_bytes"]:
+        print(f"{found['source_bytes']:,} bytes came from the source", file=sys.stderr)
+    figures = {"send": sent / gigabytes, "receive": received / gigabytes, "both": (sent + received) / gigabytes}
     for agent in (first, second):
-        agent.client.close()
-        LiveFolder(agent.folder).end_agent()
+        agent.end()
+    return figures | {"GB/s": gigabytes / seconds}
+
+
+def local(manifest: Manifest, work: Path) -> Figures:
+    """Returns what it costs to fill a copy from a local source, compared with `cp` and `dlio stage`."""
+    gigabytes = manifest.num_bytes / 1e9
+    empty = write_dataset(work / "empty", 0, 0)
+    start = stage(empty.root, work / "started")
+    forget_cache()
+    staged = stage(manifest.root, work / "staged")
+    shutil.rmtree(work / "staged")
+    forget_cache()
+    began = time.perf_counter()
+    subprocess.run(["cp", "-r", manifest.root, work / "copied"], check=True)
+    subprocess.run(f"find {work / 'copied'} -type f -print0 | xargs -0 sync", shell=True, check=True)
+    copied = time.perf_counter() - began
+    shutil.rmtree(work / "copied")
+    forget_cache()
+    agent = Agent(manifest.root, work / "filled", 0, 1)
+    agent.complete()
+    seconds = time.perf_counter() - agent.ready
+    figures = {
+        "CPU": (agent.cpu() - agent.started) / gigabytes,
+        "GB/s": gigabytes / seconds,
+        "cp / agent": copied / seconds,
+        "stage CPU": (staged[1] - start[1]) / gigabytes,
+        "stage GB/s": gigabytes / (staged[0] - start[0]),
+    }
+    memory = agent.memory()
+    agent.end()
+    return figures | memory
+
+
+def idle(manifest: Manifest, work: Path) -> Figures:
+    """Returns what an agent costs of which nothing is asked."""
+    agent = Agent(manifest.root, work / "node", 0, 1)
+    agent.complete()
+    before = agent.cpu()
+    time.sleep(IDLE_SECONDS)
+    found = {"% of a core": (agent.cpu() - before) / IDLE_SECONDS * 100} | agent.memory()
+    agent.end()
+    return found
+
+
+WAYS: dict[str, Callable[[Manifest, Path], Figures]] = {
+    "transfer": transfer,
+    "local": local,
+    "small transfer": transfer,
+    "small local": local,
+    "idle": idle,
+}
+
+
+def one(way: str, source: Path, data: Path) -> None:
+    """Prints the figures of one way as JSON."""
+    work = Path(tempfile.mkdtemp(dir=data))
+    os.environ |= {"DLIO_MEET": str(work), "DLIO_INTERFACE": "127.0.0.1"}
+    try:
+        print(json.dumps(WAYS[way](Manifest.load(source), work)))
+    finally:
+        shutil.rmtree(work)
+
+
+def measure(options: argparse.Namespace, work: Path) -> None:
+    """Prints the medians of each way and version, and their range."""
+    write_dataset(work / "large", max(options.megabytes // options.shard_megabytes, 1), options.shard_megabytes * MiB)
+    if options.files:
+        write_dataset(work / "small", options.files, SMALL_BYTES)
+    for way in options.ways.split(","):
+        source = work / ("small" if "small" in way else "large")
+        found: dict[str, list[Figures]] = {python: [] for python in options.pythons}
+        for turn in range(options.rounds + 1):
+            for python in options.pythons[:: 1 if turn % 2 else -1]:
+                command = [python, __file__, "--data", options.data, "--way", way, "--source", source]
+                figures = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+                if turn:
+                    found[python].append(figures)
+        for python, rounds in found.items():
+            said = [(name, [each[name] for each in rounds]) for name in rounds[0]]
+            shown = (f"{n} {statistics.median(v):.2f} ({min(v):.2f}-{max(v):.2f})" for n, v in said)
+            print(f"{way}, {python}: {'; '.join(shown)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What an agent of live staging costs.")
     parser.add_argument("--data", type=Path, required=True, help="a folder for the source and the copies")
-    parser.add_argument("--mebibytes", type=int, default=1024, help="the size of the data set")
+    parser.add_argument("--pythons", nargs="+", default=[sys.executable], help="of the versions to compare")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=1024, help="the size of the data set")
+    parser.add_argument("--shard-megabytes", type=int, default=64)
+    parser.add_argument("--files", type=int, default=10_000, help="small ones, of 20 KB")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--source", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.way:
+        one(options.way, options.source, options.data)
+        return
     work = Path(tempfile.mkdtemp(dir=options.data))
     try:
-        measure(work, options.mebibytes)
+        measure(options, work)
     finally:
         shutil.rmtree(work)
 

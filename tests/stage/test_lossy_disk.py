@@ -83,7 +83,7 @@ def test_a_file_whose_fsync_failed_is_fetched_again(disk: LossyDisk, source: Man
     store.write(0, 0, memoryview((source.root / file.name).read_bytes()))
     disk.fault("fsync 9000")
     with pytest.raises(StorageError, match="Input/output error"):
-        store.finish(0, "source")
+        store.finish(0)
     for each in (store, Store(live, [file], {0}, {0}, lambda _: PRIVATE)):
         assert each.missing(0, [(0, MiB)]) == [(0, MiB)]
 

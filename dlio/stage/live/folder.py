@@ -29,7 +29,7 @@ from dlio.stage.cache.folder import LIVE, StagedFolder
 from dlio.stage.live.blocks import Blocks
 
 AGENT, SOCKET, TASK, LOG, FILES, BLOCKS = "agent.json", "socket", "task.json", "agent.log", "files", ".blocks"
-SMALL_BYTES = 128 << 10  # of a file that is fetched at once and has no blocks; no piece is smaller
+SMALL_BYTES = 64 << 10  # of a file that comes as one piece, has no blocks, and is read when it has its final name
 _VERSION = 2
 _log = logging.getLogger(__name__)
 END_SECONDS = 5.0  # for agents to end
@@ -45,12 +45,14 @@ class AgentRecord:
         socket: where it listens to the loaders of its node: a name in this folder, or a path (unix.py).
         node: the rank of its node.
         nodes: the number of nodes.
+        may_be_ended: whether `dlio clean` ends it: an agent, but no `dlio stage` that somebody waits for.
     """
 
     owner: Owner
     socket: str
     node: int
     nodes: int
+    may_be_ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,10 @@ class LiveFolder:
             where = record["socket"]
             if record["version"] != _VERSION or not isinstance(where, str):
                 return None
-            found = AgentRecord(Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]))
+            found = AgentRecord(
+                Owner.from_json(record["owner"]), where, int(record["node"]), int(record["nodes"]),
+                bool(record["may_be_ended"]),
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return None if self._is_over(found.owner) else found
@@ -168,7 +173,7 @@ class LiveFolder:
         with suppress(OSError):
             user = self.staged.path.lstat().st_uid
             agent = self.agent(user)
-            if agent and agent.owner.is_alive(user):
+            if agent and agent.may_be_ended and agent.owner.is_alive(user):
                 os.kill(agent.owner.pid, signal.SIGTERM)
                 return agent.owner
         return None

@@ -102,7 +102,7 @@ def _verified(address: Address, token: bytes, content: str, client: bytes) -> so
         if not hmac.compare_digest(proof, _proof(token, b"dlio server", own, theirs, content, server)):
             raise RefusedError("a server without the job's token was refused, or refused this client")
         _settle(peer)
-        peer.settimeout(wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
+        wire.settle(peer, wire.SILENCE_SECONDS if is_node(client) else wire.STALL_SECONDS)
     except BaseException:
         peer.close()
         raise

@@ -115,7 +115,7 @@ def _verified(live: LiveFolder, where: str, client: bytes) -> socket.socket:
         _check_user(peer, "a server")
         if exchange(peer, deadline, client, CLIENT_BYTES) != client:
             raise RefusedError("the agent refused this user, or runs another version of dlio")
-        peer.settimeout(wire.STALL_SECONDS)
+        wire.settle(peer, wire.STALL_SECONDS)
     except BaseException:
         peer.close()
         raise

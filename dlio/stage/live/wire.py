@@ -9,10 +9,12 @@ bounded before anything is allocated. Numbers are little-endian.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -34,6 +36,7 @@ _MAGIC, _VERSION = b"dlio", 2
 _HEAD = struct.Struct("<4sBBHI")
 _RANGE = struct.Struct("<QQ")
 _REPLY = struct.Struct("<4sBBHQ")
+_LIMIT = struct.Struct("@ll")  # a struct timeval
 
 #: Where bytes of a file begin and end.
 Span = tuple[int, int]
@@ -101,10 +104,35 @@ class Request:
         return sum(end - begin for begin, end in self.spans)
 
 
+def settle(peer: socket.socket, seconds: float) -> None:
+    """Has the kernel end each call on a connection after `seconds`, so that one call can receive or send a whole body.
+
+    With a timeout of Python's the kernel would not wait, and Python would wake up for each part that arrives.
+    """
+    peer.settimeout(None)
+    limit = _LIMIT.pack(int(seconds), round(seconds % 1 * 1e6))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        peer.setsockopt(socket.SOL_SOCKET, option, limit)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raises TimeoutError where the kernel has ended a call, as a timeout of Python's does."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise TimeoutError("the connection stalled") from error
+
+
+def _send(peer: socket.socket, data: bytes | bytearray, flags: int = 0) -> None:
+    with _limited():
+        peer.sendall(data, flags)
+
+
 def send_request(peer: socket.socket, request: Request) -> None:
     """Sends a request; raises OSError if the connection fails."""
     head = _HEAD.pack(_MAGIC, _VERSION, request.op, len(request.spans), request.file)
-    peer.sendall(head + b"".join(_RANGE.pack(begin, end - begin) for begin, end in request.spans))
+    _send(peer, head + b"".join(_RANGE.pack(begin, end - begin) for begin, end in request.spans))
 
 
 def receive_request(peer: socket.socket) -> Request:
@@ -131,7 +159,23 @@ def send_reply(
     length: int | None = None,
 ) -> None:
     """Sends a reply, or with a `length` its head only; raises OSError if the connection fails."""
-    peer.sendall(_REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length) + body)
+    head = _REPLY.pack(_MAGIC, _VERSION, status, origin, len(body) if length is None else length)
+    _send(peer, head + body, socket.MSG_MORE if length else 0)
+
+
+def send_file(peer: socket.socket, descriptor: int, begin: int, end: int) -> None:
+    """Sends a range of a file, which never enters this process's memory.
+
+    Raises:
+        WireError: the file is shorter.
+        OSError: the connection fails, or the other end takes nothing.
+    """
+    with _limited():
+        while begin < end:
+            sent = os.sendfile(peer.fileno(), descriptor, begin, end - begin)
+            if not sent:
+                raise WireError(f"a file has shrunk to {begin:,} bytes")
+            begin += sent
 
 
 def send_error(peer: socket.socket, problem: str) -> None:
@@ -170,7 +214,8 @@ def receive_into(peer: socket.socket, target: memoryview) -> None:
     """Fills `target`; raises WireError if the connection ends before, OSError if it fails or is too slow."""
     deadline = time.monotonic() + (peer.gettimeout() or STALL_SECONDS) + len(target) / LEAST_RATE
     while target:
-        count = peer.recv_into(target)
+        with _limited():
+            count = peer.recv_into(target, 0, socket.MSG_WAITALL)
         if not count:
             raise WireError("the connection was closed in the middle of a frame")
         target = target[count:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_what_another_node_asks_ahead_is_not_held_up_for_ever(tmp_path: Path, mo
         fill.need(_AHEAD, [(0, MiB)], is_urgent=False)
         given.set()
 
-    listed = [File(name, size, "sha256:" + "0" * 64) for name in ("urgent.bin", "ahead.bin")]
+    listed = [File(name, size, "xxh3-128:0") for name in ("urgent.bin", "ahead.bin")]
     fill = Fill(_store(tmp_path, listed), fetch, str)
     fill._ask(_URGENT, [(0, MiB)], is_urgent=True, comes_first=True)
     node = threading.Thread(target=ask_ahead)
@@ -104,11 +105,10 @@ def test_what_failed_its_checksum_is_fetched_again_and_from_the_source(tmp_path:
     assert asked == [(0, False), (0, True)]
 
 
-def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path) -> None:
-    content = b"content"
-
+@pytest.mark.parametrize("content", [b"content", random.Random(0).randbytes(MiB + 7)], ids=["small", "large"])
+def test_a_damaged_file_is_fetched_again_from_the_source(tmp_path: Path, content: bytes) -> None:
     def fetch(number: int, begin: int, target: memoryview, only_source: bool, *_: bool) -> Origin:
-        target[:] = content if only_source else bytes(len(target))
+        target[:] = content[begin : begin + len(target)] if only_source else bytes(len(target))
         return Origin.SOURCE if only_source else Origin.PEER
 
     store = _store(tmp_path, [File("a.bin", len(content), files.digest_bytes(content))])

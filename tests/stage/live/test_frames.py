@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -77,7 +78,7 @@ def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch)
         def gettimeout(self) -> float:
             return 3.0
 
-        def recv_into(self, target: memoryview) -> int:
+        def recv_into(self, target: memoryview, num_bytes: int, flags: int) -> int:
             nonlocal now
             now += 0.5
             target[:1] = b"x"
@@ -87,6 +88,23 @@ def test_a_peer_that_trickles_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TimeoutError, match="less than"):
         wire.receive(Trickle(), 100)  # type: ignore[arg-type]
     assert now < 5
+
+
+@pytest.mark.parametrize("body", [b"", b"1234"])
+def test_a_connection_that_stalls_is_given_up(pair: Pair, body: bytes) -> None:
+    wire.settle(pair[1], 0.1)
+    pair[0].sendall(body)
+    with pytest.raises(TimeoutError, match="stalled"):
+        wire.receive(pair[1], 8)
+    with pytest.raises(TimeoutError, match="stalled"):
+        wire.send_reply(pair[1], Status.OK, bytes(8 << 20))
+
+
+def test_a_file_that_has_shrunk_ends_the_connection(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1234")
+    with (tmp_path / "file").open("rb") as file, pytest.raises(WireError, match="shrunk to 4 bytes"):
+        wire.send_file(pair[0], file.fileno(), 1, 9)
+    assert wire.receive(pair[1], 3) == b"234"
 
 
 spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: (pair[0], pair[0] + pair[1])))

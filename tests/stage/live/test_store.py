@@ -15,8 +15,9 @@ from dlio.stage.cache.access import Access
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
-from dlio.stage.live.folder import LiveFolder
+from dlio.stage.live.folder import FILES, LiveFolder
 from tests.helpers import synced
+from tests.helpers.staging import flip
 
 DATA = random.Random(1).randbytes(10 * BLOCK_BYTES + 77)
 FILE = File("a.bin", len(DATA), files.digest_bytes(DATA))
@@ -31,10 +32,10 @@ def live(tmp_path: Path) -> LiveFolder:
     return made
 
 
-def store_in(live: LiveFolder) -> Store:
+def store_in(live: LiveFolder, file: File = FILE) -> Store:
     """Returns an agent's store of one file."""
-    lacking = set() if live.staged.has(FILE) else {0}
-    return Store(live, [FILE], {0}, lacking, lambda file: Access(0o644))
+    lacking = set() if live.staged.has(file) else {0}
+    return Store(live, [file], {0}, lacking, lambda file: Access(0o644), lambda _: "source")
 
 
 def filled(live: LiveFolder, data: bytes = DATA) -> Store:
@@ -65,20 +66,20 @@ def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, m
 def test_a_write_that_the_system_takes_in_part_is_completed(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:9999], offset))
-    filled(live).finish(0, "source")
+    filled(live).finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
 
 
 def test_a_file_is_on_the_disk_before_it_gets_its_name(live: LiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = synced.watched(monkeypatch)
-    filled(live).finish(0, "source")
+    filled(live).finish(0)
     assert disk.named[-1] == (live.staged.path / FILE.name, True)
 
 
 def test_a_file_with_another_digest_gets_no_name(live: LiveFolder) -> None:
     store = filled(live, bytes(len(DATA)))
     with pytest.raises(DigestError, match="source is damaged"):
-        store.finish(0, "source")
+        store.finish(0)
     assert not (live.staged.path / FILE.name).exists() and not store.is_finished(0)
 
 
@@ -87,8 +88,43 @@ def test_a_new_agent_goes_on_with_the_blocks_of_a_dead_one(live: LiveFolder) -> 
     store = store_in(live)
     assert store.missing(0, [(0, FILE.num_bytes)]) == [(BLOCK_BYTES, FILE.num_bytes)]
     store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
-    store.finish(0, "source")
+    store.finish(0)
     assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_resumed_files_earlier_blocks_are_proved_by_reading_them_back(live: LiveFolder) -> None:
+    store_in(live).write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    flip(live.unfinished(FILE))
+    store = store_in(live)
+    store.write(0, BLOCK_BYTES, memoryview(DATA)[BLOCK_BYTES:])
+    with pytest.raises(DigestError, match="is damaged"):
+        store.finish(0)
+
+
+def test_what_is_fetched_again_counts_for_the_digest_instead(live: LiveFolder) -> None:
+    store = filled(live, bytes(BLOCK_BYTES) + DATA[BLOCK_BYTES:])
+    store.clear(0, [(0, 1)])
+    store.write(0, 0, memoryview(DATA)[:BLOCK_BYTES])
+    store.finish(0)
+    assert (live.staged.path / FILE.name).read_bytes() == DATA
+
+
+def test_a_small_file_replaces_what_a_dead_agent_has_left(live: LiveFolder) -> None:
+    small = File("small", 5, files.digest_bytes(b"small"))
+    live.unfinished(small).write_bytes(b"another, longer one")
+    store = store_in(live, small)
+    store.write(0, 0, memoryview(b"small"))
+    assert store.is_finished(0)
+    assert (live.staged.path / small.name).read_bytes() == b"small"
+    assert [*(live.path / FILES).iterdir()] == []
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_small_file_needs_no_file_of_blocks(live: LiveFolder, size: int) -> None:
+    small = File("small", size, files.digest_bytes(bytes(size)))
+    store = store_in(live, small)
+    assert store.missing(0, [(0, 0)]) == ([(0, size)] if size else [])
+    assert [*(live.path / FILES).iterdir()] == []
 
 
 def test_a_begun_file_of_another_size_is_begun_again(live: LiveFolder) -> None:

@@ -142,7 +142,7 @@ def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access:
     """
     live = LiveFolder(folder)
     live.make()
-    store = Store(live, [file], {0}, {0}, lambda _: access)
+    store = Store(live, [file], {0}, {0}, lambda _: access, lambda _: source.name_of(file))
 
     def fetch(number: int, begin: int, target: memoryview, *_: object) -> Origin:
         source.read_range(file, begin, target)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dlio.errors import DigestError, MissingError, StorageError
 from dlio.io.threads import started
@@ -20,6 +21,7 @@ from dlio.stage.live.agent.pieces import Piece
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Waiters
 from dlio.stage.live.wire import BEAT_SECONDS, Origin, Span
+from dlio.stage.live.writing import Buffers
 
 LATER_SECONDS = 0.1
 THREADS = 12  # of each kind; they hide a latency of some ms per read
@@ -73,6 +75,7 @@ class Fill:
         self._progress: dict[int, float] = {}
         self._origins: dict[int, Origin] = {}
         self._latest_progress = 0.0
+        self._buffers = Buffers()
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
@@ -182,28 +185,22 @@ class Fill:
             raise StorageError(f"{why}: {_ADVICE}")
 
     def _work(self) -> None:
-        buffer = memoryview(b"")
         while (taken := self._take()) is not None:
             piece, is_urgent = taken
-            if len(buffer) < piece.end - piece.begin:
-                buffer = memoryview(bytearray(piece.end - piece.begin))
             if piece.begin < piece.end:
-                self._bring(piece, buffer[: piece.end - piece.begin], is_urgent)
+                self._bring(piece, is_urgent)
             with self._changed:
                 self._of(piece.number).release(piece, is_urgent=is_urgent)
                 is_last = not self._of(piece.number).has_begun(piece.number)
-                self._waiters.wake(piece.number)
+            self._waiters.wake(piece.number)
             if is_last and self._store.is_whole(piece.number):
                 self._finish(piece.number)
 
-    def _bring(self, piece: Piece, target: memoryview, is_urgent: bool) -> None:
+    def _bring(self, piece: Piece, is_urgent: bool) -> None:
         """Fetches and writes a piece that this thread has taken."""
-        with self._changed:
-            only_source = piece.number in self._from_source
         began = time.monotonic()
         try:
-            origin = self._fetch(piece.number, piece.begin, target, only_source, is_urgent)
-            self._store.write(piece.number, piece.begin, target, self._source_name)
+            origin = self._fetched(piece, is_urgent)
         except LaterError:
             if is_urgent:
                 time.sleep(LATER_SECONDS)
@@ -217,9 +214,25 @@ class Fill:
                 self._failures.mend(piece.number)
                 self._progress[piece.number] = self._latest_progress = time.monotonic()
                 self._origins[piece.number] = origin
-                self._of(piece.number).pace.note(len(target), time.monotonic() - began)
+                self._of(piece.number).pace.note(piece.end - piece.begin, time.monotonic() - began)
             if self._store.is_finished(piece.number):
                 self._named(piece.number)
+
+    def _fetched(self, piece: Piece, is_urgent: bool) -> Origin:
+        """Fetches and writes a piece, and returns its origin; raises what either raises."""
+        buffer = self._buffers.take()
+        target, release = buffer[: piece.end - piece.begin], partial(self._buffers.give_back, buffer)
+        try:
+            origin = self._fetch(piece.number, piece.begin, target, piece.number in self._from_source, is_urgent)
+            # What others soon read goes through the page cache.
+            is_cached = is_urgent or (len(self._pending) > 1 and origin == Origin.SOURCE)
+            self._store.write(piece.number, piece.begin, target, None if is_cached else release)
+        except BaseException:
+            release()
+            raise
+        if is_cached:
+            release()
+        return origin
 
     def _finish(self, number: int) -> None:
         """Gives a whole file its name, unless another thread does; what is damaged is fetched again from the source."""
@@ -227,8 +240,9 @@ class Fill:
             if number in self._finishing or self._store.is_finished(number):
                 return
             self._finishing.add(number)
+            self._changed.notify()  # another thread fetches in the meantime
         try:
-            self._store.finish(number, self._source_name(number))
+            self._store.finish(number)
             self._named(number)
         except Exception as error:
             self._failed(number, error)

@@ -54,7 +54,7 @@ class Node:
     def __init__(
         self, job: Job, plan: Plan, folder: StagedFolder, create: Create | None = None, *, is_hurried: bool = False
     ) -> None:
-        self.plan = plan
+        self.plan, self._is_hurried = plan, is_hurried
         self._job, self.folder = job, folder
         self._live = LiveFolder(folder)
         self._live.make()
@@ -64,7 +64,14 @@ class Node:
         content = plan.manifest.content_id
         self._meeting = Meeting(content, plan.node, plan.num_nodes) if plan.num_nodes > 1 else None
         self.store = Store(
-            self._live, plan.listed, plan.kept, self._lacking(), job.access, create, job.listeners.report
+            self._live,
+            plan.listed,
+            plan.kept,
+            self._lacking(),
+            job.access,
+            self._source_name,
+            create,
+            job.listeners.report,
         )
         self._fetching = Fetching(job.source, self.plan, self._meeting)
         is_far = (lambda number: plan.owner(number) != plan.node) if self._meeting else None
@@ -109,7 +116,8 @@ class Node:
         self.fill.start()
         self._tell()
         if self._unix:
-            self._live.write_record(AgentRecord(Owner.current(), self._unix.where, self.plan.node, self.plan.num_nodes))
+            node, nodes = self.plan.node, self.plan.num_nodes
+            self._live.write_record(AgentRecord(Owner.current(), self._unix.where, node, nodes, not self._is_hurried))
 
     def _tell(self) -> None:
         if self._meeting:

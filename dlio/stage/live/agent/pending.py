@@ -16,6 +16,7 @@ from dlio.stage.live.agent.pieces import Piece, PieceSize, without
 from dlio.stage.live.agent.store import Store
 from dlio.stage.live.agent.waiters import Room
 from dlio.stage.live.wire import Span
+from dlio.stage.live.writing import MOST_BYTES
 
 LOOK_SECONDS = 0.25  # between two rounds through the files that are left
 
@@ -79,7 +80,8 @@ class Pending:
         if (piece := self._next_asked(self._asked)) is not None:
             self._taken += 1
             return piece, True
-        if self._in_background < self._room.now[0] and (piece := self._next_ahead()) is not None:
+        at_a_time, most = self._room.now(self.pace.rate)
+        if self._in_background < at_a_time and (piece := self._next_ahead(most)) is not None:
             self._taken += 1
             self._in_background += 1
             return piece, False
@@ -114,16 +116,16 @@ class Pending:
                 if not failure.is_final:
                     queue.append(piece)
                 continue
-            if (lacking := self._lacking(piece, queue)) is not None:
+            if (lacking := self._lacking(piece, queue, MOST_BYTES)) is not None:
                 return lacking
         return None
 
-    def _next_ahead(self) -> Piece | None:
+    def _next_ahead(self, most: int) -> Piece | None:
         if (piece := self._next_asked(self._asked_ahead)) is not None:
             return piece
         while True:
             while self._ahead:
-                if (lacking := self._lacking(self._ahead.popleft(), self._ahead)) is not None:
+                if (lacking := self._lacking(self._ahead.popleft(), self._ahead, most)) is not None:
                     return lacking
             if (number := next(self._rest, None)) is None:
                 self._begin_anew()
@@ -136,7 +138,7 @@ class Pending:
             except StorageError as error:  # it cannot be made now: a later round tries again
                 self._failures.note(number, error)
                 continue
-            self._ahead.extend(self.pace.pieces(number, missing, self._room.now[1]))
+            self._ahead.extend(Piece(number, *span) for span in missing)  # cut when their turn comes
             if not self._ahead and not self.has_begun(number):
                 return Piece(number, 0, 0)  # it lacks its name only
 
@@ -148,16 +150,19 @@ class Pending:
             self._order = [number for number in self._order if not self._store.is_finished(number)]
             self._rest = iter(self._order)
 
-    def _lacking(self, piece: Piece, queue: deque[Piece]) -> Piece | None:
-        """Returns the first part of a piece that nobody fetches, and puts the others back; None if there is none."""
+    def _lacking(self, piece: Piece, queue: deque[Piece], most: int) -> Piece | None:
+        """Returns a part of a piece's beginning that nobody fetches, and puts the rest back; None if there is none."""
+        number, stop = piece.number, min(piece.begin + min(self.pace.num_bytes, most), piece.end)
+        if stop < piece.end:
+            queue.appendleft(Piece(number, stop, piece.end))
         try:
-            lacking = self._store.missing(piece.number, [(piece.begin, piece.end)])
+            lacking = self._store.missing(number, [(piece.begin, stop)])
         except StorageError as error:
-            self._failures.note(piece.number, error)
+            self._failures.note(number, error)
             return None
-        parts = self.pace.pieces(piece.number, list(self._free(piece.number, lacking)))
-        first = next(parts, None)
-        queue.extendleft(reversed(list(parts)))
-        if first:
-            self._under_way[piece.number].append(first)
-        return first
+        parts = [Piece(number, *span) for span in self._free(number, lacking)]
+        if not parts:
+            return None
+        queue.extendleft(reversed(parts[1:]))
+        self._under_way[number].append(parts[0])
+        return parts[0]

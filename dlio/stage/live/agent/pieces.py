@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlio.stage.live.wire import Span
+from dlio.stage.live.writing import MOST_BYTES
 
-MOST_BYTES = 4 << 20
 _LEAST_BYTES = 256 << 10  # whole blocks, as every size between
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
@@ -22,20 +22,31 @@ class Piece:
 
 
 class PieceSize:
-    """The size of a piece: as much as comes in about half a second, so that a slow source shows progress."""
+    """The size of a piece: as much as comes in about half a second, so that a slow source shows progress.
+
+    Attributes:
+        rate: bytes a second of the latest piece that was not tiny; 0 before the first.
+    """
 
     def __init__(self) -> None:
         self._num_bytes = 1 << 20
+        self.rate = 0.0
 
-    def pieces(self, number: int, spans: Sequence[Span], most: int = MOST_BYTES) -> Iterator[Piece]:
-        """Yields the pieces of spans of a file, of at most `most` bytes each."""
-        step = min(self._num_bytes, most)
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of a piece."""
+        return self._num_bytes
+
+    def pieces(self, number: int, spans: Sequence[Span]) -> Iterator[Piece]:
+        """Yields the pieces of spans of a file."""
         for begin, end in spans:
-            for start in range(begin, end, step):
-                yield Piece(number, start, min(start + step, end))
+            for start in range(begin, end, self._num_bytes):
+                yield Piece(number, start, min(start + self._num_bytes, end))
 
     def note(self, num_bytes: int, seconds: float) -> None:
         """Learns how long a piece took."""
+        if num_bytes >= _LEAST_BYTES:
+            self.rate = num_bytes / max(seconds, 1e-6)
         if num_bytes == self._num_bytes:
             if seconds > _LONG_SECONDS:
                 self._num_bytes = max(num_bytes // 2, _LEAST_BYTES)

@@ -86,7 +86,7 @@ class Server:
 
     def _enter(self, peer: socket.socket, host: str, client: bytes, last: bytes) -> None:
         """Lets a thread answer a verified client, which is sent the last bytes of its verification first."""
-        peer.settimeout(wire.STALL_SECONDS)
+        wire.settle(peer, wire.STALL_SECONDS)
         try:
             if self._has_room(peer, client):
                 peer.sendall(last)
@@ -135,11 +135,13 @@ class Server:
             with self._lock:
                 if peer in self._connections:  # else it was ended to make room
                     self._idle[peer] = None
-        peer.settimeout(None)
-        has_more = bool(peer.recv(1, socket.MSG_PEEK))
-        peer.settimeout(wire.STALL_SECONDS)
-        with self._lock:
-            self._idle.pop(peer, None)
+        while True:
+            with suppress(BlockingIOError):  # `wire.settle`
+                has_more = bool(peer.recv(1, socket.MSG_PEEK))
+                break
+        if is_node(client):
+            with self._lock:
+                self._idle.pop(peer, None)
         return has_more
 
     def _complain(self, host: str, mistake: str) -> None:
@@ -210,11 +212,10 @@ class Server:
         return lambda: wire.send_reply(peer, Status.OK, data, origin=origin)
 
     def _send_file(self, peer: socket.socket, request: Request, origin: Origin) -> None:
-        with self._store.opened(request.file) as descriptor, open(descriptor, "rb", 0, closefd=False) as file:
+        with self._store.opened(request.file) as descriptor:
             wire.send_reply(peer, Status.OK, origin=origin, length=request.num_bytes)
             for begin, end in request.spans:
-                if begin < end and peer.sendfile(file, begin, end - begin) != end - begin:
-                    raise WireError(f"file {request.file} has shrunk")
+                wire.send_file(peer, descriptor, begin, end)
         if request.op != Op.READ:
             with self._lock:
                 self.sent_bytes += request.num_bytes

@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dlio.stage.live.agent.pieces import MOST_BYTES
+from dlio.stage.live.blocks import BLOCK_BYTES
+from dlio.stage.live.writing import MOST_BYTES
 
 _QUIET_SECONDS = 0.5  # since something was urgent
 _BURST_SECONDS = 3.0  # in which a loader that begins gets nearly all
 # pieces at a time, and their bytes; the first of an agent that has just started, for a loader that comes next
 _OPENING, _QUIET, _BUSY, _BURST = (2, 512 << 10), (4, MOST_BYTES), (4, 512 << 10), (1, 128 << 10)
+_OPENING_SECONDS = 0.02  # for which such a loader may have to wait for one of them
 
 
 class Waiters:
@@ -69,12 +71,18 @@ class Room:
             self._burst_began = now
         self._urgent_at = now
 
-    @property
-    def now(self) -> tuple[int, int]:
-        """The pieces at a time, and the bytes of each."""
+    def now(self, rate: float) -> tuple[int, int]:
+        """Returns the pieces at a time, and the bytes of each.
+
+        Args:
+            rate: bytes a second of the latest piece.
+        """
         now = time.monotonic()
-        if now - self._urgent_at > _QUIET_SECONDS:
-            if self._hurried:
-                return self._hurried, MOST_BYTES
-            return _QUIET if now - self._began > _BURST_SECONDS else _OPENING
-        return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
+        if now - self._urgent_at <= _QUIET_SECONDS:
+            return _BURST if now - self._burst_began < _BURST_SECONDS else _BUSY
+        if self._hurried:
+            return self._hurried, MOST_BYTES
+        soon = int(rate * _OPENING_SECONDS)
+        if soon >= MOST_BYTES or now - self._began > _BURST_SECONDS:
+            return _QUIET
+        return _OPENING[0], max(_OPENING[1], soon - soon % BLOCK_BYTES)

@@ -1,0 +1,78 @@
+"""A digest that goes on while pieces come: in any order, with few of them in memory, and never of other bytes."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlio.io import files
+from dlio.stage.live import running_digest
+from dlio.stage.live.blocks import BLOCK_BYTES, Blocks
+from dlio.stage.live.running_digest import Held, RunningDigest
+
+PIECES = 12
+CONTENT = random.Random(9).randbytes(PIECES * BLOCK_BYTES - 5)
+STARTS = range(0, len(CONTENT), BLOCK_BYTES)
+
+
+class Arriving:
+    """A file that arrives in pieces of one block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "file"
+        self.path.write_bytes(bytes(len(CONTENT)))
+        self._blocks = Blocks.create(folder / "bits", len(CONTENT))
+        self.digest = RunningDigest(self.path, self._blocks, "xxh3-128", Held())
+        self.released = list[int]()
+
+    def add(self, begin: int, *, may_be_held: bool = True) -> None:
+        """Writes a piece, and adds it."""
+        data = memoryview(CONTENT)[begin : begin + BLOCK_BYTES]
+        with self.path.open("r+b") as file:
+            file.seek(begin)
+            file.write(data)
+        self._blocks.set(begin, begin + len(data))
+        self.digest.add(begin, data, partial(self.released.append, begin) if may_be_held else None)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    order=st.permutations(STARTS),
+    cached=st.sets(st.sampled_from(STARTS)),
+    gap=st.sampled_from([0, BLOCK_BYTES, 1 << 30]),
+)
+def test_pieces_in_any_order_give_the_files_digest(
+    tmp_path: Path, order: list[int], cached: set[int], gap: int
+) -> None:
+    file = Arriving(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running_digest, "_MOST_GAP", gap)
+        for begin in order:
+            file.add(begin, may_be_held=begin not in cached)
+        assert file.digest.whole() == files.digest_bytes(CONTENT)
+    assert sorted(file.released) == sorted(set(order) - cached)
+
+
+def test_pieces_that_are_held_are_not_read_again(tmp_path: Path) -> None:
+    file = Arriving(tmp_path)
+    for begin in (2 * BLOCK_BYTES, BLOCK_BYTES):
+        file.add(begin)
+    assert file.released == []
+    file.path.write_bytes(bytes(len(CONTENT)))
+    for begin in (0, *STARTS[3:]):
+        file.add(begin)
+    assert file.digest.whole() == files.digest_bytes(CONTENT)
+
+
+def test_only_few_pieces_that_came_too_early_are_held(tmp_path: Path) -> None:
+    file = Arriving(tmp_path)
+    for begin in STARTS[1:]:
+        file.add(begin)
+    assert len(STARTS) - 1 - len(file.released) == running_digest._MOST_HELD
+    file.digest.end()
+    assert sorted(file.released) == [*STARTS[1:]]
