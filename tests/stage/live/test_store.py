@@ -53,6 +53,7 @@ def test_no_block_is_marked_before_its_bytes_are_in_the_file(live: LiveFolder, m
         bits = Blocks.open(live.blocks(FILE), FILE.num_bytes)  # as a loader in another process
         seen.append(bits.has(offset, offset + len(data)))
         bits.close()
+        monkeypatch.undo()  # the bits are written next
         return pwrite(descriptor, data, offset)
 
     store = store_in(live)

@@ -154,7 +154,8 @@ def fetch_again(source: StagingSource, folder: StagedFolder, file: File, access:
     try:
         fetching.settled.wait()
     finally:
-        fetching.stop()
+        if fetching.stop():
+            store.close()
         source.close()
     if fetching.failure and not store.is_complete:
         raise fetching.failure

@@ -241,6 +241,8 @@ class Node:
             self._live.remove_record()
         self.server.close()
         has_stopped = self.fill.stop()
+        if has_stopped:
+            self.store.close()
         self._relay.close()
         self._fetching.close()
         if self._meeting:
@@ -248,6 +250,8 @@ class Node:
         is_complete = self.store.is_complete if self.folder.share else self.folder.has_manifest()
         if is_ours and is_complete and not (self._is_needed and self.plan.needs_peers):  # else for the next agent
             shutil.rmtree(self._live.path, ignore_errors=True)
+            with suppress(StorageError):  # after a loss of power it would be there again
+                files.sync_folder(self._live.path.parent)
         return has_stopped
 
 

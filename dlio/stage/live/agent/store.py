@@ -251,6 +251,11 @@ class Store:
             with opened(self._live.staged.path / self.listed[number].name, os.O_RDONLY) as descriptor:
                 yield descriptor
 
+    def close(self) -> None:
+        """Closes the blocks of unfinished files; nothing else may be called at the same time or later."""
+        for begun in self._begun.values():
+            begun.blocks.close()
+
     def _path(self, number: int) -> Path:
         return self._files / self.listed[number].name
 
