@@ -65,12 +65,12 @@ def state(folder: StagedFolder) -> dict[str, Any] | None:
     """Returns the state of a copy, None if it is neither complete nor being filled."""
     head = {"path": str(folder.path), "is_complete": folder.has_manifest()}
     client = connect(folder) if LiveFolder(folder).agent() else None
-    if client is None:
-        return head if head["is_complete"] else None
+    if client is None:  # it may have completed the copy just now
+        return head | {"is_complete": True} if folder.has_manifest() else None
     try:
         found = client.stat()
     except StorageError:  # it ended just now
-        return head if folder.has_manifest() else None
+        return head | {"is_complete": True} if folder.has_manifest() else None
     finally:
         client.close()
     for node in found["nodes"]:

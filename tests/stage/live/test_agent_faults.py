@@ -121,13 +121,14 @@ class _Exited(BaseException):
 def test_the_claim_is_held_as_long_as_a_thread_may_write(
     source: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, states = threading.Event(), []
+    answers, states, begun = threading.Event(), [], list[Node]()
     monkeypatch.setattr(MountedFolder, "read_range", lambda *_: answers.wait(60))
     given = task(source.root, tmp_path / "dest")
     folder = given.prepared()[2]
     open_up(folder.dest)
 
-    def ended(_: Node) -> None:
+    def ended(node: Node) -> None:
+        begun.append(node)
         raise LetGo
 
     def end(code: int) -> None:
@@ -142,6 +143,7 @@ def test_the_claim_is_held_as_long_as_a_thread_may_write(
             agent_main.work(given, print)
     finally:
         answers.set()
+        eventually(begun[0].close)
     assert [claim.state for claim in states] == ["held"]
 
 

@@ -34,7 +34,7 @@ from dlio.stage.live.start import ensure_agent
 from dlio.stage.live.status import status
 from dlio.stage.live.wire import Origin
 from dlio.stage.run import run
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, wait_for
 from tests.helpers.live import eventually, is_complete, task, working
 from tests.helpers.staging import MiB, assert_staged, damaged_files
 
@@ -99,12 +99,10 @@ def test_a_second_starter_becomes_the_agent_when_the_first_ends(
     assert LiveFolder(folder).agent() or folder.has_manifest()
 
 
-def test_an_agent_that_is_asked_for_joins_a_plain_stage(
-    source: Manifest, tmp_path: Path, slow: list[tuple[int, int]]
-) -> None:
-    """Loaders train from the process of the plain stage, and it prints how far it is."""
-    dest = tmp_path / "dest"
-    stager = Forked(lambda: dlio.stage(source, dest, strategy="replicate"))
+def test_an_agent_that_is_asked_for_joins_a_plain_stage(source: Manifest, tmp_path: Path) -> None:
+    """Loaders train from the process of the plain stage, and it reports how far it is."""
+    dest, go_on = tmp_path / "dest", tmp_path / "go on"
+    stager = Forked(lambda: dlio.stage(source, dest, strategy="replicate", report=lambda _: wait_for(go_on)))
     folder = task(source.root, dest).prepared()[2]
     eventually(lambda: LiveFolder(folder).agent() is not None)
     assert ensure_agent(source.root, dest) == folder
@@ -115,6 +113,7 @@ def test_an_agent_that_is_asked_for_joins_a_plain_stage(
     client = connect(folder)
     assert client
     with closing(client):
+        go_on.touch()
         assert client.need(15, [(0, 5)]) in Origin
     assert stager.wait() == 0
     assert LiveFolder(folder).agent() is None and not LiveFolder(folder).path.exists()
@@ -216,7 +215,7 @@ def test_many_processes_start_one_agent(source: Manifest, tmp_path: Path, ended:
     copy = dest / "dlio" / source.content_id
     ended.append(StagedFolder(dest, source.content_id))
     assert printed == {f"{copy}\n"} and not any(process.returncode for process in running)
-    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("listens") == 1
+    assert (copy / ".dlio" / "live" / "agent.log").read_text().count("is ready") == 1
 
 
 def test_clean_ends_the_agent_of_a_job_that_is_over(

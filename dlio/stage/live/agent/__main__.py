@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,16 +49,19 @@ def work(task: Task, say: Callable[[str], None]) -> None:
     Raises:
         DlioError: the agent cannot start.
     """
-    with suppress(LetGo):
+    node: Node | None = None
+    try:
         with ExitStack() as stack:
             job, plan, folder, claims = choosing_again(partial(_chosen, stack, task))
             if claims is None:
                 say("ready")
                 return
             node = _filled(task, job, plan, folder, claims, say)
-        try:
-            node.until_unused()
-        finally:
+        node.until_unused()
+    except LetGo:
+        pass
+    finally:
+        if node:
             node.close()
 
 
