@@ -22,6 +22,7 @@ from dlio.io import files
 
 BLOCK_BYTES = 16 << 10
 _FEW = 4096  # blocks
+_CLOSED = -1
 
 Range = tuple[int, int]  #: from a byte up to another
 
@@ -38,6 +39,7 @@ class Blocks:
         """Reads or maps an open bitmap of the right size; the caller closes `descriptor`; raises OSError."""
         self.num_bytes, size = num_bytes, bitmap_bytes(num_bytes)
         self._bits: bytearray | mmap.mmap
+        self._descriptor = _CLOSED
         if is_writable:
             self._bits = bytearray(os.pread(descriptor, size, 0).ljust(size, b"\0"))
             self._descriptor = os.dup(descriptor)
@@ -135,8 +137,10 @@ class Blocks:
         return there.bit_count() * BLOCK_BYTES - short
 
     def close(self) -> None:
-        """Closes the bitmap; may be called twice."""
-        self._close()
+        """Closes the bitmap; may be called twice, and while other threads change it: that has no effect then."""
+        with self._writing:
+            self._descriptor = _CLOSED
+            self._close()
 
     def _touched(self, begin: int, end: int) -> tuple[int, int]:
         """Returns the first block of a range within the file, and the one after its last."""
@@ -157,7 +161,8 @@ class Blocks:
             bits = int.from_bytes(self._bits[begin:end], "little")
             bits = bits | changed if is_there else bits & ~changed
             self._bits[begin:end] = written = bits.to_bytes(end - begin, "little")
-            os.pwrite(self._descriptor, written, begin)
+            if self._descriptor != _CLOSED:
+                os.pwrite(self._descriptor, written, begin)
 
 
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:

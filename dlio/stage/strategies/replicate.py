@@ -35,7 +35,7 @@ def cost(volume: Volume, machine: Machine, copies: int) -> Cost:
 
 def flows(sizes: Sizes, num_nodes: int, copies: int) -> Flows:
     """Returns the bytes that the nodes move; each reads all."""
-    read, opens = float(sizes.files.sum()), float(len(sizes.files))
+    read, opens = float(sizes.files.sum()), float(np.count_nonzero(sizes.files))
     return flows_alone(np.full(num_nodes, read), np.full(num_nodes, opens), THREADS)
 
 

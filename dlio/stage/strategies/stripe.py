@@ -27,6 +27,7 @@ from dlio.stage.job import Job, Outcome, all_files, whole_copy
 from dlio.stage.live.agent.complete import fill
 from dlio.stage.live.agent.fill import THREADS
 from dlio.stage.live.agent.store import Create
+from dlio.stage.live.folder import LiveFolder
 from dlio.stage.planning import striping
 from dlio.stage.planning.cost import Cost, Machine, Volume
 from dlio.stage.planning.flows import Flows, Sizes, flows_alone, totals
@@ -96,6 +97,8 @@ def _carry_out(job: Job) -> Outcome:
     _check_layouts(whole.path, laid_out)
     with claimed(whole.claims / "manifest", whole.is_published) as claim:
         if claim is not None:
+            for share in range(nodes):
+                LiveFolder(replace(whole, share=f"{share}of{nodes}")).remove_unfinished()  # of killed nodes
             whole.finish(job.manifest, [file.name for file in all_files(job.manifest)], job.access(None))
     check_safe(whole)
     return Outcome(staged, sum(each.source_bytes for each in done), sum(each.copied_bytes for each in done))

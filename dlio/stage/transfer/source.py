@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -136,7 +137,9 @@ class MountedFolder:
                     target = target[count:]
                 os.posix_fadvise(held.descriptor(), offset, size, os.POSIX_FADV_DONTNEED)
                 status = os.fstat(held.descriptor())
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ESPIPE:
+                    _check_size(path, os.fstat(held.descriptor()), file)  # a pipe has none
                 self._held.cache_clear()  # the server may have started anew
                 raise
         _check_size(path, status, file)

@@ -26,7 +26,7 @@ from dlio.io.sizes import format_size
 from dlio.locking.claim import claimed
 from dlio.stage.cache.folder import StagedFolder
 from dlio.stage.cache.node_cache import make_room
-from dlio.stage.cache.ownership import choosing_again, open_for_us
+from dlio.stage.cache.ownership import check_safe, choosing_again, open_for_us
 from dlio.stage.job import Job
 from dlio.stage.live.agent.complete import Claims, take_over
 from dlio.stage.live.agent.node import LetGo, Node
@@ -69,7 +69,10 @@ def _chosen(stack: ExitStack, task: Task) -> tuple[Job, Plan, StagedFolder, Clai
     """Returns as `Task.prepared`, and this process's claim; None if another process serves the copy."""
     job, plan, folder = task.prepared()
     open_for_us(folder)
-    return job, plan, folder, stack.enter_context(claimed(folder.claims, _is_served(folder, plan)))
+    claims = stack.enter_context(claimed(folder.claims, _is_served(folder, plan)))
+    if claims is None:
+        check_safe(folder)
+    return job, plan, folder, claims
 
 
 def _is_served(folder: StagedFolder, plan: Plan) -> Callable[[], bool]:

@@ -69,7 +69,7 @@ class Fill:
             Pending(store, self._failures, is_for_later, THREADS, is_hurried=is_hurried) for _ in range(kinds)
         ]
         self._is_hurried = is_hurried
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.settled = threading.Event()
         self._finishing, self._from_source, self._damaged = set[int](), set[int](), set[int]()
         self._progress: dict[int, float] = {}
@@ -185,6 +185,13 @@ class Fill:
             raise StorageError(f"{why}: {_ADVICE}")
 
     def _work(self) -> None:
+        try:
+            self._fetch_pieces()
+        except BaseException as error:  # an interrupt: no other thread would go on for this one
+            self.failure = self.failure or error
+            self.settled.set()
+
+    def _fetch_pieces(self) -> None:
         while (taken := self._take()) is not None:
             piece, is_urgent = taken
             if piece.begin < piece.end:

@@ -39,7 +39,8 @@ class Pending:
         self, store: Store, failures: Failures, is_for_later: Callable[[int], bool], threads: int, *, is_hurried: bool
     ) -> None:
         self._store, self._failures, self._is_for_later = store, failures, is_for_later
-        self.pace, self._room = PieceSize(), Room(threads if is_hurried else 0)
+        self.pace = PieceSize(MOST_BYTES) if is_hurried else PieceSize()
+        self._room = Room(threads if is_hurried else 0)
         self._threads = threads
         self._taken = 0
         self._asked: deque[Piece] = deque()

@@ -225,6 +225,7 @@ class Store:
                 self.clear(number, [(0, file.num_bytes)])
                 raise
             self._name(number)
+            begun.blocks.close()
             self._live.blocks(file).unlink(missing_ok=True)
 
     def _name(self, number: int) -> None:
@@ -295,7 +296,11 @@ class Store:
             with self._made(aside, file) as descriptor:
                 os.ftruncate(descriptor, file.num_bytes)
             blocks = Blocks.create(bits, file.num_bytes)
-            aside.rename(path)  # readers see it with its size and its blocks
+            try:
+                aside.rename(path)  # readers see it with its size and its blocks
+            except OSError:
+                blocks.close()
+                raise
             return blocks, True
 
     def _made(self, path: Path, file: File) -> AbstractContextManager[int]:
