@@ -101,14 +101,14 @@ def test_staging_anew_during_a_removal_keeps_its_claim(
     assert clean(tmp_path / "local") == [folder.path]
 
 
-BEFORE_THE_MARKER = ["", ".dlio", ".dlio/.copy.json.0123456789abcdef.tmp"]
+BEFORE_THE_MARKER = ["", ".dlio", ".dlio/aside", ".dlio/aside/.copy.json.0123456789abcdef.tmp", ".dlio/aside/copy.json"]
 
 
 @pytest.mark.parametrize("left", BEFORE_THE_MARKER)
 def test_clean_removes_what_a_stage_killed_early_leaves(tmp_path: Path, left: str) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
     (folder.path / left).mkdir(parents=True)
-    if left.endswith(".tmp"):
+    if "copy.json" in left:
         (folder.path / left).rmdir()
         (folder.path / left).write_text("{")
     clean(tmp_path / "local")
@@ -117,13 +117,13 @@ def test_clean_removes_what_a_stage_killed_early_leaves(tmp_path: Path, left: st
 
 def test_files_without_a_marker_are_left(tmp_path: Path) -> None:
     folder = StagedFolder(tmp_path / "local", "0123456789abcdef" * 2)
-    (folder.path / ".dlio" / "live").mkdir(parents=True)
-    for name in (".dlio/live/thesis.tex", ".dlio/.copy.json", ".dlio/copy", "thesis.tex"):
+    (folder.path / ".dlio" / "aside").mkdir(parents=True)
+    for name in (".dlio/aside/thesis.tex", ".dlio/copy", "thesis.tex"):
         (folder.path / name).touch()
         clean(tmp_path / "local")
         assert (folder.path / name).exists()
         (folder.path / name).unlink()
-        (folder.path / ".dlio" / "live").mkdir(parents=True, exist_ok=True)
+        (folder.path / ".dlio" / "aside").mkdir(parents=True, exist_ok=True)
 
 
 def test_an_owner_that_wakes_up_spares_its_successors_files(dataset: Manifest, tmp_path: Path) -> None:

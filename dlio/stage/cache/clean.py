@@ -31,7 +31,7 @@ from dlio.stage.cache.base_folder import (
     open_cache,
     open_dest,
 )
-from dlio.stage.cache.folder import StagedFolder
+from dlio.stage.cache.folder import ASIDE, StagedFolder
 from dlio.stage.cache.locations import folders_to_clean, folders_with_copies
 from dlio.stage.cache.node_cache import LEAVING, REMOVED, copies, discard, forget_claims, is_in_use, remove_unused
 from dlio.stage.cache.ownership import own_dest
@@ -194,9 +194,17 @@ def _remove_unmarked(folder: StagedFolder, cache: OpenFolder) -> None:
             if not may_change(copy.owner) or marker_of(copy) or is_in_use(folder):
                 return
             with suppress(OSError), copy.below(CONTROL) as control:
-                for name in control.names():
-                    if name.startswith(f".{MARKER}."):
-                        control.remove(name, copy.owner)
+                _remove_begun(control)
             with suppress(OSError):
                 copy.rmdir(CONTROL)
         cache.rmdir(folder.copy)
+
+
+def _remove_begun(control: OpenFolder) -> None:
+    """Removes a marker that was not published, if nothing else lies there; raises OSError."""
+    with control.below(ASIDE) as aside:
+        names = aside.names()
+        if all(name.lstrip(".").startswith(MARKER) for name in names):
+            for name in names:
+                aside.remove(name, control.owner)
+    control.rmdir(ASIDE)

@@ -4,6 +4,7 @@
     DEST/dlio/.claims/<copy>/         the processes that copy (dlio/locking/claim.py)
     DEST/dlio/.leases/<copy>@<token>  the jobs that use it (lease.py)
     DEST/dlio/<copy>/.dlio/copy.json  the marker: this folder is dlio's, and dlio may remove it
+    DEST/dlio/<copy>/.dlio/aside/     the marker and the manifest before they are published
     DEST/dlio/<copy>/.dlio/live/      unfinished files, which loaders may read (dlio/stage/live)
     DEST/dlio/<copy>/...              the data set's files, each named once it is verified, as open as its source
     DEST/dlio/<copy>/manifest.jsonl   published last, when all files are complete
@@ -34,7 +35,7 @@ from dlio.io.threads import Threads
 from dlio.stage.cache.access import Access, without_lists
 from dlio.stage.cache.base_folder import CACHE, CLAIMS, CONTROL, MARKER, is_closed, is_own, marker_of, open_cache
 
-_ASIDE = "aside"  # unfinished files of version 0.1
+ASIDE = "aside"
 LIVE = "live"
 _LOOKS = 64  # at files that a thread looks at in a row: handing over each would take longer than the look itself
 _THREADS = 32
@@ -180,9 +181,19 @@ class StagedFolder:
             if marked not in (None, self.copy):
                 raise StorageError(f"{self.path} is a copy of {marked}, under another name: remove it")
             self._make_ours(self.path / CONTROL, 0o755)
-            shutil.rmtree(self.path / CONTROL / _ASIDE, ignore_errors=True)
+            self._clear_aside()
         if marked is None:
-            files.publish_bytes(self.marker, json.dumps({"copy": self.copy, "source": source}).encode())
+            files.publish_bytes(self._aside / MARKER, json.dumps({"copy": self.copy, "source": source}).encode())
+            files.publish(self._aside / MARKER, self.marker)
+
+    @property
+    def _aside(self) -> Path:
+        return self.path / CONTROL / ASIDE / self.share
+
+    def _clear_aside(self) -> None:
+        """Makes the folder of the marker and the manifest before they are published; version 0.1 kept more there."""
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _make_ours(self, path: Path, mode: int) -> None:
         """Makes a folder and checks that only this user can change it; from then on nobody else can replace it."""
@@ -203,7 +214,11 @@ class StagedFolder:
         """
         for folder in self._folders(names):
             files.sync_folder(folder)
-        last = manifest.save(self.path / CONTROL)
+        last = self.path / CONTROL / NAME
+        with files.storage_errors("create", self._aside):
+            self._clear_aside()
+        files.publish(manifest.save(self._aside), last)
+        shutil.rmtree(self.path / CONTROL / ASIDE, ignore_errors=True)
         self._give([last, self.marker], names, access)
         files.publish(last, self.path / NAME)
 

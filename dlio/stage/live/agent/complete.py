@@ -63,6 +63,8 @@ def _complete(job: Job, plan: Plan, copy: str) -> Outcome:
     staged = replace(plan.manifest, root=folder.path)
     lease.take(folder)
     if folder.holds(wanted):
+        if (live := LiveFolder(folder)).path.exists() and not is_being_filled(folder):
+            live.remove_unfinished()  # of a process that was killed at its end
         folder.touch()
         check_safe(folder)
         if job.options.mode is not None:
