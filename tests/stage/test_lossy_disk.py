@@ -115,7 +115,7 @@ def test_a_scrub_finds_and_mends_blocks_torn_within_a_file(
 ) -> None:
     """Only reading everything again shows them; see docs/security.md."""
     disk.fault("zero 300000")
-    monkeypatch.setattr(store, "_check_last", lambda *_: None)  # else it is found at once
+    monkeypatch.setattr(store, "check_last", lambda *_: None)  # else it is found at once
     staged = stage(source, disk)
     disk.fault("")
     assert damaged_files(staged.root, source)

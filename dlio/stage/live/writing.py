@@ -10,12 +10,17 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from dlio.errors import StorageError
+from dlio.io import files
 
 MOST_BYTES = 4 << 20  # of a piece
 PAGE_BYTES = mmap.PAGESIZE
+T = TypeVar("T")
 
 
 class Buffers:
@@ -84,3 +89,27 @@ def _closing(descriptor: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> None:
+    """Compares the end of a synced file, as it is on the disk, with what was written; raises StorageError, OSError."""
+    begin = num_bytes - len(written)
+    os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
+    files.check_length(path, descriptor, num_bytes)
+    if os.pread(descriptor, len(written), begin) != written:
+        problem = f"{path} has lost bytes at its end that were written and acknowledged"
+        raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
+
+
+def with_folder(path: Path, make: Callable[[], T]) -> T:
+    """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
+    try:
+        return make()
+    except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return make()
+
+
+def is_hole(data: memoryview) -> bool:
+    """Returns whether data is zeros only."""
+    return not data[0] and not data[-1] and data.tobytes() == bytes(len(data))

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dlio.errors import DigestError, MissingError, StorageError
-from dlio.io.threads import started
+from dlio.errors import DigestError, StorageError
+from dlio.io.threads import started_up_to
 from dlio.stage.live.agent.failures import FULL, GIVE_UP_SECONDS, Failures, FullError, LaterError
 from dlio.stage.live.agent.pending import LOOK_SECONDS, Pending
 from dlio.stage.live.agent.pieces import Piece
@@ -80,20 +80,10 @@ class Fill:
         self._threads: list[threading.Thread] = []
 
     def start(self, threads: int = THREADS) -> None:
-        """Starts this many threads of each kind; fewer where the system allows no more, but one.
-
-        Raises:
-            MissingError: it allows none.
-        """
+        """Starts this many threads of each kind, or as many as the system allows; raises MissingError if it is none."""
         if self._store.is_complete:
             self.settled.set()
-        for _ in range(threads * len(self._pending)):
-            try:
-                self._threads.append(started(self._work, "dlio-fill"))
-            except MissingError:
-                if not self._threads:
-                    raise
-                return
+        self._threads = started_up_to(threads * len(self._pending), self._work, "dlio-fill")
 
     def stop(self) -> bool:
         """Has the threads end, and returns whether they do within a moment: one may hang in a read of the source."""

@@ -6,7 +6,6 @@ small file has no blocks: it is written, verified and named at once.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 from dlio.dataset.manifest import File
 from dlio.errors import DigestError, StorageError
@@ -25,9 +23,7 @@ from dlio.stage.live.blocks import Blocks
 from dlio.stage.live.folder import FILES, SMALL_BYTES, LiveFolder
 from dlio.stage.live.running_digest import Held, RunningDigest
 from dlio.stage.live.wire import Span
-from dlio.stage.live.writing import PAGE_BYTES, opened, write_all, write_range
-
-T = TypeVar("T")
+from dlio.stage.live.writing import PAGE_BYTES, check_last, is_hole, opened, with_folder, write_all, write_range
 
 #: Makes an unfinished file before its first byte.
 Create = Callable[[Path, File], None]
@@ -74,8 +70,7 @@ class Store:
         self.listed = listed
         self._live, self._access, self._source_name = live, access, source_name
         self._create, self._report = create, report
-        self._files = live.path / FILES
-        self._kept = kept
+        self._files, self._kept = live.path / FILES, kept
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._begun: dict[int, _Begun] = {}
         self._held = Held()
@@ -99,11 +94,6 @@ class Store:
         return finished + sum(each.blocks.present_bytes for each in begun)
 
     @property
-    def unfinished(self) -> list[int]:
-        """The numbers of the kept files that have no final name yet."""
-        return [number for number in self._kept if number not in self._finished]
-
-    @property
     def is_complete(self) -> bool:
         """Whether all kept files have their final names."""
         return len(self._finished) == len(self._kept)
@@ -113,9 +103,7 @@ class Store:
         return number in self._finished
 
     def missing(self, number: int, spans: Sequence[Span]) -> list[Span]:
-        """Returns what is missing of the spans of a kept file, rounded out to blocks.
-
-        A small file is missing as a whole until it is finished.
+        """Returns what is missing of the spans of a kept file, rounded out to blocks; all of a small file.
 
         Raises:
             FullError: there is no room for the file.
@@ -151,7 +139,7 @@ class Store:
             release()
 
     def _write_range(self, begun: _Begun, path: Path, begin: int, data: memoryview, *, is_cached: bool) -> None:
-        if not (begun.is_sparse and _is_hole(data)):
+        if not (begun.is_sparse and is_hole(data)):
             try:
                 write_range(path, begin, data, is_cached=is_cached)
             except OSError:
@@ -172,7 +160,7 @@ class Store:
         if self.is_finished(number):
             return
         file = self.listed[number]
-        running = files.new_hash(algorithm := self._algorithm(number))
+        running = files.new_hash(algorithm := file.digest.partition(":")[0])
         running.update(data)
         self._check(number, f"{algorithm}:{running.hexdigest()}")
         with self._made(path, file) as descriptor:
@@ -220,7 +208,7 @@ class Store:
             try:
                 with files.storage_errors("sync", path), opened(path, os.O_RDONLY) as descriptor:
                     os.fsync(descriptor)
-                    _check_last(path, descriptor, file.num_bytes, begun.last_bytes)
+                    check_last(path, descriptor, file.num_bytes, begun.last_bytes)
             except StorageError:  # its pages count as clean now, so a second sync would bring nothing to the disk
                 self.clear(number, [(0, file.num_bytes)])
                 raise
@@ -234,7 +222,7 @@ class Store:
         final, access = self._live.staged.path / file.name, self._access(file)
         with files.storage_errors("publish", final):
             access.give_file(path)
-            _with_folder(final, lambda: path.replace(final))
+            with_folder(final, lambda: path.replace(final))
         with self._lock:
             self._finished.add(number)
             self._finished_bytes += file.num_bytes
@@ -263,11 +251,9 @@ class Store:
     def _is_small(self, number: int) -> bool:
         return self.listed[number].num_bytes <= SMALL_BYTES
 
-    def _algorithm(self, number: int) -> str:
-        return self.listed[number].digest.partition(":")[0]
-
     def _digest(self, number: int, blocks: Blocks) -> RunningDigest:
-        return RunningDigest(self._path(number), blocks, self._algorithm(number), self._held)
+        algorithm = self.listed[number].digest.partition(":")[0]
+        return RunningDigest(self._path(number), blocks, algorithm, self._held)
 
     def _unfinished(self, number: int) -> _Begun | None:
         """Returns a file, made or gone on with at the first use; None if it is finished."""
@@ -306,31 +292,8 @@ class Store:
     def _made(self, path: Path, file: File) -> AbstractContextManager[int]:
         """Returns an empty file that is open, made or emptied; raises StorageError, OSError."""
         if self._create is None:
-            return _with_folder(path, lambda: opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            return with_folder(path, lambda: opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         if not path.is_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._create(path, file)
         return opened(path, os.O_WRONLY | os.O_TRUNC)
-
-
-def _check_last(path: Path, descriptor: int, num_bytes: int, written: bytes) -> None:
-    """Compares the end of a synced file, as it is on the disk, with what was written; raises StorageError, OSError."""
-    begin = num_bytes - len(written)
-    os.posix_fadvise(descriptor, begin, 0, os.POSIX_FADV_DONTNEED)
-    files.check_length(path, descriptor, num_bytes)
-    if os.pread(descriptor, len(written), begin) != written:
-        problem = f"{path} has lost bytes at its end that were written and acknowledged"
-        raise StorageError(errno.EIO, f"{problem}: its file system loses data; check the disk, or use another folder")
-
-
-def _with_folder(path: Path, make: Callable[[], T]) -> T:
-    """Returns what `make` returns, which makes `path`; makes its folder if that is missing."""
-    try:
-        return make()
-    except FileNotFoundError:  # rather than to look each time: that takes as long as the rest
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return make()
-
-
-def _is_hole(data: memoryview) -> bool:
-    return not data[0] and not data[-1] and data.tobytes() == bytes(len(data))
